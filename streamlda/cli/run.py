@@ -71,8 +71,8 @@ def run(check: bool, probe: bool, given: Given) -> None:
         raise SystemExit(OK if alive else NO)
     from streamlda.service.logs import log_failure, start_logging
     from streamlda.service.running import run as run_daemon
+    from streamlda.service.running import wait_for_signal
     from streamlda.service.signals import leave
-    from streamlda.service.waiting import wait_for_signal
 
     if refused is not None:
         start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")

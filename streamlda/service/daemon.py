@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.service import messages as m
@@ -55,8 +55,8 @@ class PollEndedError(BaseException):
 class Run(NamedTuple):
     """A run where its last checkpoint stands.
 
-    `open_source` opens the source at a position, or, with None, after the state. The machine is
-    told `started` when the source is open.
+    `open_source` opens the source at a position, or, with None, after the state; the machine is
+    told `started` when it is open.
     """
 
     open_source: Callable[[Position | None], Source]
@@ -67,8 +67,7 @@ class Run(NamedTuple):
 class Daemon:
     """Runs a machine until it says `Exit`.
 
-    `open_run` opens the run again where its last checkpoint stands; `flush` makes dead letters
-    durable, or returns a word for why it cannot.
+    `open_run` opens the run again; `flush` makes dead letters durable, or returns why it cannot.
     """
 
     def __init__(
@@ -100,11 +99,11 @@ class Daemon:
         """Begin with a run where its last checkpoint stands, and a machine that knows nothing."""
         self._machine = Machine(self._rules)
         self._open_source, worker_of, started = run
+        #: What the machine is told when the source is open; None since then.
+        self._started: m.Started | None = started
         self._worker = worker_of(self._events.put, self._commit_later)
         # Of this machine alone: one before it may still have a source opened.
         self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
-        #: What the machine is told when the source is open; None since then.
-        self._started: m.Started | None = started
         #: Behind the last batch that was polled.
         self._polled_to: Position | None = None
         self._batches: dict[int, RecordBatch] = {}
@@ -134,11 +133,9 @@ class Daemon:
         leave(exit_codes.UNFINISHED if self.code is None else self.code)
 
     def run(self, first: Run) -> int:
-        """Loop until the machine says `Exit`; return its code.
+        """Loop until the machine says `Exit`; return its code, or raise what prevents a start.
 
-        What the daemon cannot start for is raised.
         The source is closed on return; the caller ends the process, for a thread may still work.
-        A signal more, while all is closed, still ends it at once.
         """
         signal.signal(signal.SIGALRM, self._end_poll)
         # Should the loop itself be stuck, in a client say, the end comes all the same.
@@ -189,31 +186,31 @@ class Daemon:
             self._look(now)
             self._tell(m.Tick(now))
 
+    def _ask(self, name: str, *values: Any) -> Any:
+        """Call a method that only some sources have; return its answer, or None."""
+        method = getattr(self._source, name, None)
+        return None if method is None else method(*values)
+
     def _look(self, now: float) -> None:
         """Look at memory, lag and losses."""
         queued = self._machine.queued_bytes
         self._status.note(resident_bytes=resident_bytes(), queue_bytes=queued)
         if self._source is None:
             self._status.forget_lag()
-        lag = getattr(self._source, "lag", None)
-        if lag is not None:
-            waits_for = getattr(self._source, "waits_for", lambda: None)
+        if (lag := self._ask("lag")) is not None:
             unit = getattr(self._source, "lag_unit", "records")
-            self._status.note(lag=lag(), lag_unit=unit, waits_for=waits_for())
-        last_answer = getattr(self._source, "last_answer", None)
-        if last_answer is not None and (at := last_answer()) is not None:
+            self._status.note(lag=lag, lag_unit=unit, waits_for=self._ask("waits_for"))
+        if (at := self._ask("last_answer")) is not None:
             self._status.note(last_answer=time.time() - (now - at))
-        lost = getattr(self._source, "lost", None)
-        if lost is not None:
-            self._status.note(lost=lost())
+        if (lost := self._ask("lost")) is not None:
+            self._status.note(lost=lost)
 
     def _commit(self) -> None:
         """Show offsets in the consumer group; none is ever read back from there."""
-        commit = getattr(self._source, "commit", None)
-        if commit is not None and self._to_commit is not None:
+        if self._source is not None and self._to_commit is not None:
             shown, self._to_commit = self._to_commit, None
             try:
-                commit(*shown)
+                self._ask("commit", *shown)
             except StreamLDAError as error:
                 log_failure("commit-failed", error)
 
@@ -262,9 +259,9 @@ class Daemon:
             case m.Publish():
                 self._worker.publish()
             case m.Pause():
-                self._call("pause")
+                self._ask("pause")
             case m.Resume():
-                self._call("resume")
+                self._ask("resume")
             case m.Rebuild():
                 self._open()
             case m.Stalled() | m.Recovered():
@@ -277,12 +274,6 @@ class Daemon:
             case m.Exit(code):
                 self.code = code
 
-    def _call(self, name: str) -> None:
-        # Sources without a client that fetches ahead have nothing to pause.
-        method = getattr(self._source, name, None)
-        if method is not None:
-            method()
-
     def _poll(self) -> None:
         asked, self._asked = self._asked, None
         if self._cut_off:
@@ -291,10 +282,10 @@ class Daemon:
         source = self._source
         assert asked is not None
         assert source is not None
+        batch = RecordBatch()
         try:
             try:
                 self._polling = True
-                batch = RecordBatch()
                 # A client that fetches ahead looks after its connections only while it is polled.
                 if asked or hasattr(source, "pause"):
                     batch = poll(source, asked, WAIT_SECONDS if asked else 0.0)
@@ -367,8 +358,7 @@ class Daemon:
             self._refusal = error
         else:
             log_failure(event, error)
-        what: Literal["source", "dead-letters"]
-        what = "dead-letters" if isinstance(error, SinkAwayError) else "source"
+        what: m.Away = "dead-letters" if isinstance(error, SinkAwayError) else "source"
         self._status.count_failure(what, reason)
         code = exit_codes.exit_code(error)
         self._tell(m.SourceFailed(self._threads.now(), away, reason, code, what))

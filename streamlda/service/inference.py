@@ -1,9 +1,8 @@
 """Inference as a stream: proportions of each document of a topic, written to another.
 
-A document is inferred by the newest model that there is when it was read; before the first there is
-nothing read. How far it is stands in the consumer group alone, and moves in the transaction that
-writes the results: no checkpoint has a part in it, so a daemon that goes back to one infers nothing
-twice. In a daemon it runs in a thread of its own, with clients of its own.
+The newest model at the time of reading infers a document; before the first model nothing is read.
+The position stands in the consumer group alone, and moves in the transaction that writes the
+results. In a daemon, inference has a thread and clients of its own.
 """
 
 from __future__ import annotations
@@ -188,10 +187,9 @@ class Inference:
 
 def answers_of(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
     """Return a result for each document of a poll that could be read, in order."""
-    batch, rows = received.batch, []
-    for text, at, key in zip(batch.texts, batch.locations, received.keys, strict=True):
-        if text is not None:
-            rows.append((text, at, key))
+    batch = received.batch
+    records = zip(batch.texts, batch.locations, received.keys, strict=True)
+    rows = [(text, at, key) for text, at, key in records if text is not None]
     if not rows:
         return []
     found = infer(newest, [text for text, _, _ in rows], settings.infer.top)
@@ -213,11 +211,8 @@ def answers_of(received: Received, newest: NamedModel, settings: RunSettings) ->
 
 def start(settings: RunSettings, snapshots: Snapshots, status: Status) -> Callable[[float], None]:
     """Infer in a thread, by the newest snapshot of a daemon; return what ends it in time."""
-    inference = Inference(
-        *(settings, NewestModel(snapshots.folder, snapshots), status),
-        with_letters=False,
-        strict=False,
-    )
+    newest = NewestModel(snapshots.folder, snapshots)
+    inference = Inference(settings, newest, status, with_letters=False, strict=False)
     thread = Thread(target=inference.run, name="streamlda-inference", daemon=True)
     thread.start()
 
@@ -231,18 +226,11 @@ def start(settings: RunSettings, snapshots: Snapshots, status: Status) -> Callab
 def run(path: str, settings: RunSettings) -> int:
     """Infer in the foreground until SIGTERM or SIGINT; return the exit code.
 
-    Raises what only a person can mend. The end waits for the open transaction; one that is cut
-    off is made again by whoever has its partitions next.
+    Raises what only a person can mend. The end waits for the open transaction.
     """
-    topic = settings.infer.topic
-    assert topic is not None
-    inference = Inference(
-        *(settings, NewestModel(Path(path))),
-        Status(private=False, stream=f"kafka:{settings.kafka.topic}"),
-        with_letters=True,
-        strict=True,
-    )
-
+    status = Status(private=False, stream=f"kafka:{settings.kafka.topic}")
+    newest = NewestModel(Path(path))
+    inference = Inference(settings, newest, status, with_letters=True, strict=True)
     watch_signals(lambda number: inference.end(), late=lambda: leave(exit_codes.UNFINISHED))
     inference.run()
     inference.log()

@@ -37,7 +37,7 @@ from streamlda.storage.merge import (
     save_projection,
 )
 from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
-from streamlda.storage.snapshots import Snapshots
+from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
@@ -113,7 +113,7 @@ class Lease(Thread):
         return self._lock is not None
 
     def check(self) -> None:
-        """Raise what has ended it: why the beginning cannot be made, or an error of the program."""
+        """Raise what has ended it."""
         if self._error is not None:
             raise self._error
 
@@ -170,7 +170,7 @@ class Lease(Thread):
         newest = self._snapshots.latest() or 0
         if newest != self._shown:
             self._shown = newest
-            self._status.note_snapshot(self._snapshots.summaries()[-1])
+            self._status.note_snapshot(next(reversed(self._snapshots.summaries()), None))
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_SECONDS
             self._status.note_group(places=sum(count_saved(self._folder).values()))
@@ -187,9 +187,9 @@ class Lease(Thread):
         return store
 
     def _newest(self) -> TopicModel | None:
-        """Return the newest snapshot, if it is of what began here."""
+        """Return the newest snapshot, if it is whole, and of what began here."""
         newest = self._snapshots.latest()
-        model = None if newest is None else self._snapshots.model(newest)
+        model = None if newest is None else unless_damaged(self._snapshots.model, newest)
         return model if model and model.settings.get("beginning") == self._id() else None
 
     def _id(self) -> str:

@@ -95,8 +95,7 @@ def _errors_of(record: logging.LogRecord) -> dict[str, str]:
     from streamlda.errors import errno_of
 
     given = record.args if isinstance(record.args, tuple) else ()
-    said = [*given, record.exc_info[1] if record.exc_info else None]
-    for error in said:
+    for error in (*given, record.exc_info[1] if record.exc_info else None):
         if isinstance(error, BaseException):
             number = errno_of(error)
             return {"error": type(error).__name__, **({"errno": number} if number else {})}

@@ -1,8 +1,8 @@
 """Plan of the memory of a daemon, from its settings alone, before it reads anything.
 
-A plan is a list of parts that are there at the same time: what stays, and the largest of the works
-that come one at a time. It holds from the start to the end of the stream, since nothing that the
-daemon keeps grows with the stream. ``tests/service/test_memory.py`` checks it against processes.
+A plan lists the parts that are there at the same time: what stays, and the largest of the works
+that come one at a time. Nothing that the daemon keeps grows with the stream.
+``tests/service/test_memory.py`` checks the plan against processes.
 """
 
 from __future__ import annotations
@@ -64,10 +64,7 @@ CANDIDATES_BYTES = 128 * MIB
 
 
 def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
-    """Return what takes memory, and how many bytes: their sum is the most there will be.
-
-    Time and memory O(1).
-    """
+    """Return what takes memory, and how many bytes: their sum is the most there will be."""
     grows = settings.vocabulary.grow_every is not None
     V = most_words(settings.vocabulary) if n_features is None or grows else n_features
     sums, written, works = (_private if settings.private else _public)(settings, V)

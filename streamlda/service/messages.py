@@ -12,6 +12,8 @@ from typing import Literal
 
 from streamlda.utils import exit_codes
 
+Away = Literal["source", "dead-letters"]
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -112,7 +114,7 @@ class SourceFailed(Event):
     away: bool = False
     reason: str = ""
     code: int = exit_codes.IO
-    what: Literal["source", "dead-letters"] = "source"
+    what: Away = "source"
 
 
 @dataclass(frozen=True, slots=True)

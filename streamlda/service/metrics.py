@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.metadata import version
 from platform import python_version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from streamlda.errors import MissingExtraError
+from prometheus_client import CollectorRegistry, Metric, generate_latest, metrics_core
+
 from streamlda.service.status import STALLABLE, Status
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 
 class Declared(NamedTuple):
@@ -87,10 +85,6 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return the metrics in the text format of Prometheus, version 0.0.4."""
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-        except ImportError as error:
-            raise MissingExtraError("prometheus-client", "http", "showing metrics") from error
         registry = CollectorRegistry()
         registry.register(self)
         return generate_latest(registry)
@@ -131,8 +125,6 @@ def _member(found: Any, path: str) -> Any:
 
 def _metric(kind: str, name: str, text: str, values: Any, labels: str) -> Any:
     """Return a metric; what is not known has no sample, rather than a wrong one."""
-    from prometheus_client import metrics_core
-
     family = getattr(metrics_core, f"{kind}MetricFamily")
     made = family(f"streamlda_{name}", text, labels=labels.split())
     for key, value in (values if isinstance(values, Mapping) else {"": values}).items():

@@ -50,8 +50,7 @@ class Letters:
     """Dead letters, if they are written somewhere.
 
     A run that the breaker ends makes no checkpoint, and the next one reads the same records. So it
-    notes in its stores up to where letters were written; with the same settings they are not
-    written again.
+    notes in its stores up to where letters were written, for runs of the same settings.
     """
 
     def __init__(self, sink: DeadLetterSink | None, status: Status, settings: RunSettings) -> None:
@@ -98,10 +97,8 @@ class Letters:
 
     def _offsets(self, note: dict[str, Any] | None) -> dict[str, int]:
         """Return up to where letters were written by partition, if the note is about this run."""
-        if note is None or (note["settings"], note["log"]) != (self._settings, self._log):
-            return {}
-        offsets: dict[str, int] = note["offsets"]
-        return offsets
+        known = note is not None and (note["settings"], note["log"]) == (self._settings, self._log)
+        return dict(note["offsets"]) if note is not None and known else {}
 
     @property
     def on_rejected(self) -> OnRejected | None:

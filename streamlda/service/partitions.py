@@ -33,6 +33,7 @@ from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Schedule
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda.stream.time_bins import InNoBin
+from streamlda.text.vocabulary import Vocabulary
 
 _T = TypeVar("_T")
 
@@ -131,14 +132,14 @@ class Partitions:
         part = LearnedPartition(number, store, pipeline, pipeline.records)
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
-        assert pipeline.vocabulary is not None
-        self._check_memory(pipeline.vocabulary.n_features)
+        self._check_memory(pipeline.vocabulary)
         return part
 
-    def _check_memory(self, n_features: int) -> None:
+    def _check_memory(self, words: Vocabulary | None) -> None:
+        assert words is not None
         limit, n = memory_limit(self.settings), len(self.open_now)
-        planned = sum(size for _, size in memory_plan(self.settings, n_features))
-        planned += (n - 1) * partition_bytes(self.settings, n_features)
+        planned = sum(size for _, size in memory_plan(self.settings, words.n_features))
+        planned += (n - 1) * partition_bytes(self.settings, words.n_features)
         if limit is not None and planned > limit:
             mib = {"planned_mib": planned // MIB, "limit_mib": limit // MIB}
             log("warning", "memory-plan", partitions=n, **mib)
@@ -153,9 +154,8 @@ class Partitions:
         pending = self._unless_failed(lambda: self.capture(parts)) if save else None
 
         def finish() -> None:
-            if pending is not None:
-                for each in pending.parts:
-                    self._unless_failed(partial(self.write, PendingPartitions([each])))
+            for each in [] if pending is None else pending.parts:
+                self._unless_failed(partial(self.write, PendingPartitions([each])))
             for part in parts:
                 self._close(part)
 

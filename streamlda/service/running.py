@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, NoReturn
 
 from streamlda.checks import require
 from streamlda.learner import NEVER_BY_ITSELF
@@ -25,7 +26,7 @@ from streamlda.service.opening import Letters, open_source, wait_for
 from streamlda.service.partitions import Partitions, PartitionsWorker
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.shared_source import SharedSource
-from streamlda.service.signals import end_at_signals
+from streamlda.service.signals import end_at_signals, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
@@ -285,3 +286,27 @@ def _tell_where(found: OpenedRun) -> None:
         log("info", "checkpoint-restored", generation=saved.generation)
     if found.slots_to_skip:
         log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
+
+
+def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings) -> NoReturn:
+    """Serve what is published, and why nothing is read; end with the code at the first signal.
+
+    Compose and Kubernetes restart a container whatever its exit code says: after 65 and 78 it would
+    read the same records again and again. Refused settings have those of HTTP alone.
+    """
+    watch_signals(lambda number: leave(code), late=lambda: None)
+    log("error", "waits-after-refusal", code=code, reason=reason)
+    if isinstance(settings, RunSettings):
+        status, http, private = make_status(settings), settings.http, settings.private
+        folder = settings.output.folder
+    else:
+        # Nothing is shown of what no settings are known of.
+        status, http, private = Status(private=True, stream="refused"), settings, True
+        folder = None
+    with ExitStack() as opened:
+        folder = folder or opened.enter_context(TemporaryDirectory())
+        status.note(phase="refused", not_ready=reason)
+        serve(http, status, Snapshots(folder), opened, private=private)
+        while True:
+            status.beat()
+            time.sleep(TICK_SECONDS)

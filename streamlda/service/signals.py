@@ -23,9 +23,8 @@ LATEST_EXIT_SECONDS = 9.7
 def watch_signals(take: Callable[[int], None], late: Callable[[], None]) -> None:
     """Call `take` with the first signal, and `late` if the process goes on; the second ends it.
 
-    All in threads, whatever the main thread does. Python's own handlers run there, and a library
-    may keep it waiting: it does not return at a signal, or the signal came just before the wait
-    began. Called again, it replaces what was to be called.
+    All in threads: Python's own handlers run in the main thread, which a library may keep waiting.
+    Called again, it replaces what was to be called.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -7,7 +7,6 @@ private**, even where the snapshots are.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -60,8 +59,7 @@ class Figures(TypedDict, total=False):
     phase: str
     #: Why the daemon does not do its work; empty if it does.
     not_ready: str
-    #: Of the state, which goes back with a checkpoint: records by outcome, rejects by reason (no
-    #: text), snapshots and rounds.
+    #: Of the state, which goes back with a checkpoint: records by outcome, rejects by reason.
     documents: Mapping[str, int]
     rejects: Mapping[str, int]
     releases: int
@@ -73,8 +71,7 @@ class Figures(TypedDict, total=False):
     account: Mapping[str, int] | None
     warmup: tuple[int, int] | None
     in_no_bin: InNoBin | None
-    #: What waits in each partition, in `lag_unit`, and the partition without a record for which
-    #: those of the others wait.
+    #: What waits in each partition, in `lag_unit`; the partition for which those of others wait.
     lag: Mapping[int, int | None]
     lag_unit: str
     waits_for: int | None
@@ -89,8 +86,7 @@ class Figures(TypedDict, total=False):
     resident_bytes: int
     #: Of units that spent most, of those yet to come, and of all.
     budget: Mapping[str, float]
-    #: What waits to be inferred, by partition; the snapshot of the last results; records that were
-    #: gone before they were read.
+    #: Inference: what waits by partition, the snapshot of the last results, records that are gone.
     inference_lag: Mapping[int, int | None]
     inference_by: int | None
     inference_lost: int
@@ -286,19 +282,18 @@ class Status:
         The age is None where that of one of these partitions is not known.
         """
         lag, unit = dict(sorted(self._known["lag"].items())), self._known["lag_unit"]
-        waiting = [n for n in lag.values() if n is not None]
         newest = dict(sorted(self._known["newest"].items()))
         if self._group is not None:
             newest = {n: newest[n] for n in self._group["partitions"] if n in newest}
         behind = [newest.get(n) for n, left in lag.items() if left != 0]
-        known = [at for at in behind if at is not None]
-        is_known = lag and unit == "records" and len(known) == len(behind)
-        seconds = max(0.0, time.time() - min(known, default=math.inf))
+        is_known = lag and unit == "records" and None not in (*behind, *lag.values())
+        waiting = [n for n in lag.values() if n is not None]
+        now = time.time()
         return {
             **{"records": None, "bytes": None, unit: sum(waiting) if waiting else None},
             "partitions": {str(number): left for number, left in lag.items()},
             "waits_for": self._known["waits_for"],
-            "seconds": seconds if is_known and None not in lag.values() else None,
+            "seconds": max([0.0, *(now - (at or now) for at in behind)]) if is_known else None,
             "newest": {str(n): _iso(at) for n, at in newest.items()},
         }
 
@@ -306,11 +301,10 @@ class Status:
         if not self._counts["inferred"]:
             return None
         lag = dict(sorted(self._known["inference_lag"].items()))
-        known = [left for left in lag.values() if left is not None]
         return {
             "records": dict(self._counts["inferred"]),
             "snapshot": self._known["inference_by"],
-            "lag": sum(known) if known and len(known) == len(lag) else None,
+            "lag": sum(lag.values()) if lag and None not in lag.values() else None,
             "partitions": {str(number): left for number, left in lag.items()},
             "lost": self._known["inference_lost"],
         }

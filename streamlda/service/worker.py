@@ -30,10 +30,11 @@ _T = TypeVar("_T")
 
 
 class Lane:
-    """A thread that carries out tasks, one after the other."""
+    """A thread that carries out tasks, one after the other; these must not raise."""
 
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.put = self._tasks.put
         self._thread = Thread(target=self._work, name=f"streamlda-{name}", daemon=True)
         self._thread.start()
 
@@ -41,16 +42,9 @@ class Lane:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def put(self, task: Callable[[], None]) -> None:
-        """Carry out a task after those before it; it must not raise."""
-        self._tasks.put(task)
-
-    def end(self) -> None:
-        """Take no more tasks."""
-        self._tasks.put(None)
-
     def join(self, seconds: float) -> bool:
-        """Wait until all tasks are done; return whether they are."""
+        """Take no more tasks, and wait until all are done; return whether they are."""
+        self.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -112,35 +106,33 @@ class Worker:
         """End both threads after what they do now; return whether they ended in time."""
         until = self._threads.now() + timeout_seconds
         lanes = self._tasks, self._writes
-        for lane in lanes:
-            lane.end()
         ended = [lane.join(max(0.0, until - self._threads.now())) for lane in lanes]
         return all(ended)
 
     def learn(self, batches: Sequence[RecordBatch]) -> None:
-        """Learn from batches in their order; answered by one `Learned` or `Failed`."""
-        self._tasks.put(lambda: self._guard("learn", lambda: self._learn(batches)))
+        """Learn from batches in their order."""
+        self._tasks.put(self._guarded("learn", self._learn, batches))
 
     def release(self, *, last: bool = False) -> None:
-        """Answered by `ReleaseDone`, `BudgetExhausted` or `Failed`.
-
-        A release that could not be stored is what the next call stores.
-        """
-        self._tasks.put(lambda: self._guard("release", lambda: self._release(last)))
+        """Make a release, or store the one that could not be stored."""
+        self._tasks.put(self._guarded("release", self._release, last))
 
     def checkpoint(self) -> None:
-        """Answered by `CheckpointTaken` and then `CheckpointDone`, or by `Failed`."""
-        self._tasks.put(lambda: self._guard("checkpoint", self._take))
+        """Copy the state, and then write it."""
+        self._tasks.put(self._guarded("checkpoint", self._take))
 
     def publish(self) -> None:
-        """Answered by `Published` or `Failed`."""
-        self._writes.put(lambda: self._guard("publish", self._publish))
+        """Give the newest snapshot out."""
+        self._writes.put(self._guarded("publish", self._publish))
 
-    def _guard(self, what: str, do: Callable[[], None]) -> None:
-        try:
-            do()
-        except Exception as error:
-            self._failed(what, error)
+    def _guarded(self, what: str, do: Callable[..., None], *values: Any) -> Callable[[], None]:
+        def work() -> None:
+            try:
+                do(*values)
+            except Exception as error:
+                self._failed(what, error)
+
+        return work
 
     def _failed(self, what: str, error: Exception) -> None:
         what = "account" if isinstance(error, AccountError) else what
@@ -221,7 +213,7 @@ class Worker:
             # Nothing but records to read again: where the last checkpoint stands is right.
             self._tell(m.CheckpointDone(self._threads.now()))
             return
-        self._writes.put(lambda: self._guard("checkpoint", lambda: self._write(captured, stalled)))
+        self._writes.put(self._guarded("checkpoint", self._write, captured, stalled))
 
     def _copied(self) -> PendingCheckpoint | None:
         return capture(self._pipeline, self._store)

@@ -19,7 +19,7 @@ from streamlda.service.worker import Worker
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
 from tests.crashes import KILLED, die_at, die_when, fork, kill_at_steps, serve, wait
-from tests.service.daemon_process import left_by, settings_of
+from tests.service.daemon_process import Left, left_by, settings_of
 
 #: Exit status of a daemon that saw what must never be.
 WRONG = 99
@@ -156,7 +156,9 @@ class PublicStream(Stream):
         self.wanted = wanted
 
     def found(self):
-        return Counter(streams=1, same=left_by(self.folder) == self.wanted)
+        pairs = zip(left_by(self.folder), self.wanted, Left._fields, strict=True)
+        others = [f"other {name}" for left, wanted, name in pairs if left != wanted]
+        return Counter(["streams", *(others or ["same"])])
 
 
 def _twin(scratch, kind):

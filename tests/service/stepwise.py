@@ -61,9 +61,6 @@ class StandingLane(deque):
     def step(self):
         self.popleft()()
 
-    def end(self):
-        pass
-
     def join(self, seconds):
         while self:
             self.step()

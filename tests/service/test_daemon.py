@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import time
-import urllib.request
 
 import pytest
 
@@ -19,7 +18,6 @@ from tests.service.daemon_process import (
     changed,
     environment,
     left_by,
-    private_settings,
     run_to_end,
     settings_of,
     snapshots_in,
@@ -198,27 +196,6 @@ def test_killed_while_its_output_folder_is_full_a_daemon_loses_nothing(tmp_path)
     (tmp_path / "twin").mkdir()
     run_to_end(settings_of(tmp_path / "twin", source, more))
     assert (left.state, left.snapshots) == left_by(tmp_path / "twin")[::4]
-
-
-@pytest.mark.long
-def test_used_up_the_daemon_idles_and_serves_and_starts_again(tmp_path):
-    source = tmp_path / "documents.jsonl"
-    rows = [{"text": text, "user": f"u{i}"} for i, text in enumerate(texts(900))]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (port,) = free_ports(1)
-    settings = private_settings(tmp_path, source) | {"http.port": port, "snapshots.most": 1}
-    settings |= {"privacy.unit": "user", "source.user_field": "user"}
-    settings |= {"privacy.documents_per_user": 1}
-    address = f"http://127.0.0.1:{port}/snapshots"
-    for _ in range(2):
-        with Daemon(settings) as daemon:
-            daemon.wait_for("no-release-left")
-            with urllib.request.urlopen(address, timeout=20) as answer:
-                assert json.load(answer)["latest"] == 1
-            assert daemon.process.poll() is None
-            assert daemon.stop() == 0
-    run_to_end(settings | {"snapshots.when_exhausted": "stop"})
-    assert list(snapshots_in(tmp_path)) == [1]
 
 
 CANARY = "zebracanary"

@@ -1,6 +1,6 @@
 """Records in the state against those in the topic, on a machine that is busy, to the last one.
 
-Each run has 60,000 records and a snapshot each 250 (500 with privacy), beside eight loops that take
+Each run has 60,000 records and a snapshot each 250, beside eight loops that take
 all the processor they get. ``STREAMLDA_TEST_RUNS`` says how many runs there are of each kind.
 """
 
@@ -17,7 +17,6 @@ from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
 from tests.service.sharing import Shared, Truth, none_ended
-from tests.service.test_private_kafka_daemon import PROMISE, releases_of
 
 RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
 RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))
@@ -103,19 +102,3 @@ def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_pa
             assert not daemon.events("account-failed")
     assert (shared.records(), shared.learned()) == (RECORDS, truth.learned())
     check_account(shared.snapshots()[-1])
-
-
-@runs
-def test_a_private_daemon_of_three_partitions_releases_each_offset_once(
-    run, topics, topic, tmp_path
-):
-    # Less than all: a partition that has come to its end holds up the others.
-    flags = {**PROMISE, **ending(RECORDS - 500, RECORDS // 500 - 1), "checkpoint.interval": "5 s"}
-    flags["privacy.ledger"] = str(tmp_path / "ledger")
-    settings = topic_settings(tmp_path / "d", topics.bootstrap, topic, **flags)
-    fill(topics, topic, settings, 3, 0.0)
-    run_undisturbed(settings)
-    _, drawn = releases_of(settings, 3)
-    assert drawn
-    paths = sorted((tmp_path / "d" / "snapshots").glob("snapshot-??????"))
-    assert len(paths) == RECORDS // 500 - 1

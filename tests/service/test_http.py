@@ -1,9 +1,10 @@
 """What the routes serve, over a real socket."""
 
-import importlib.util
+import importlib
 import json
 import logging
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -148,10 +149,8 @@ def test_a_server_stops_soon_though_a_client_holds_on(serve):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name)
-    )
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "streamlda.service.http.server")
     with pytest.raises(MissingExtraError, match=r"uvicorn.*extra http"):
         importlib.reload(streamlda.service.http)
 

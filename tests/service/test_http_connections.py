@@ -10,7 +10,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamlda.service.http import Server, connections
+from streamlda.service.http import Server
+from streamlda.service.http import server as connections
 from tests.service.web import JSON, TOKEN, ask
 
 pytestmark = pytest.mark.long
@@ -32,20 +33,22 @@ def connect():
 
 
 def is_closed(client, seconds):
-    """Return whether the other side ends a connection, without an answer, within that time."""
+    """Return whether the other side ends a connection within that time."""
     client.settimeout(seconds)
     try:
-        return client.recv(1) == b""
+        while client.recv(2**20):
+            pass
     except ConnectionResetError:
         return True
     except TimeoutError:
         return False
+    return True
 
 
 def test_150_slow_connections_keep_nobody_out(serve, connect):
     server = serve(token=TOKEN)
     slow = [connect(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n") for _ in range(150)]
-    for _ in range(4):
+    for _ in range(2):
         for client in slow:
             # Those that were closed for the others do not matter.
             with suppress(OSError):
@@ -59,26 +62,15 @@ def test_150_slow_connections_keep_nobody_out(serve, connect):
         time.sleep(0.4)
 
 
-@pytest.mark.parametrize("answered", [0, 1])
-def test_a_request_must_come_in_time_also_one_byte_after_another(
-    serve, connect, monkeypatch, answered
-):
+def test_a_request_must_come_in_time_also_one_byte_after_another(serve, connect, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     client = connect(serve())
-    whole = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    for _ in range(answered):
-        client.sendall(whole)
-        answer = b""
-        while not answer.endswith(b'{"alive":true}'):
-            answer += client.recv(4096)
     began = time.monotonic()
-    for byte in whole * 10:
-        try:
-            client.sendall(bytes([byte]))
-        except OSError:
-            break
-        time.sleep(0.05)
     # All of it would take 20 seconds.
+    with suppress(OSError):
+        for byte in b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10:
+            client.sendall(bytes([byte]))
+            time.sleep(0.05)
     assert time.monotonic() - began < 15.0
     assert is_closed(client, 15.0)
 
@@ -86,9 +78,10 @@ def test_a_request_must_come_in_time_also_one_byte_after_another(
 def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
+    body = bytes(2**25)
 
     async def large(request):
-        return Response(bytes(2**25))
+        return Response(body)
 
     app = Starlette(routes=[Route("/", large)])
     app.state.pool = ThreadPoolExecutor(1)
@@ -96,14 +89,11 @@ def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
     try:
         client = connect(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(4.0)
-        came, part = 0, b"first"
-        while part:
-            try:
-                part = client.recv(2**20)
-            except ConnectionResetError:
-                break
-            came += len(part)
-        assert 0 < came < 2**25
+        came = 0
+        with suppress(ConnectionResetError):
+            while part := client.recv(2**20):
+                came += len(part)
+        assert 0 < came < len(body)
     finally:
         server.stop()
 

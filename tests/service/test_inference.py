@@ -5,7 +5,6 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -29,12 +28,6 @@ from tests.service.long_stream import as_json
 POISON = 50
 
 
-def made_model(path, seed=1):
-    """Save a model of the words of `texts`."""
-    planted.model(planted.topics(3, 200, seed=seed)).save(path)
-    return path
-
-
 def inferring(model, topics, topic, *more):
     """Start ``streamlda infer`` from a topic to a topic."""
     flags = ["--kafka-bootstrap", topics.bootstrap, "--kafka-topic", topic]
@@ -51,9 +44,9 @@ def results(topics, topic, n_partitions=2):
 class Feed(threading.Thread):
     """Sends documents to partitions in turn, some of them poison, until it is stopped."""
 
-    def __init__(self, topics, topic, n_partitions=2, per_second=400):
+    def __init__(self, topics, topic, n_partitions=2):
         super().__init__()
-        self._topics, self._topic, self._per_second = topics, topic, per_second
+        self._topics, self._topic = topics, topic
         self._stopped = threading.Event()
         self._texts = texts(2000)
         #: Of each partition what was sent: a text, or None for poison.
@@ -62,9 +55,8 @@ class Feed(threading.Thread):
     def run(self):
         while not self._stopped.wait(0.25):
             for number, sent in enumerate(self.sent):
-                first, n = len(sent), self._per_second // 4 // len(self.sent)
-                some = [self._texts[i % 2000] for i in range(first, first + n)]
-                fresh = [None if i % POISON == 0 else t for i, t in enumerate(some, first)]
+                numbers = range(len(sent), len(sent) + 50)
+                fresh = [None if i % POISON == 0 else self._texts[i % 2000] for i in numbers]
                 values = [b"{" if t is None else as_json([t])[0] for t in fresh]
                 self._topics.send(self._topic, values, number)
                 sent += fresh
@@ -73,26 +65,19 @@ class Feed(threading.Thread):
         self._stopped.set()
         self.join()
 
-    def documents(self):
-        return {
-            (number, offset): text
-            for number, sent in enumerate(self.sent)
-            for offset, text in enumerate(sent)
-            if text is not None
-        }
+    def places(self):
+        """Return the documents by partition and offset; None is poison."""
+        each = enumerate(self.sent)
+        return {(number, at): text for number, sent in each for at, text in enumerate(sent)}
 
 
-def check_results(found, wanted, models):
+def check_results(found, wanted, digest, model):
     """Each document has one result, and it is that of the model that it names."""
-    places = Counter((row["partition"], row["offset"]) for row in found)
-    assert max(places.values()) == 1
-    assert set(places) == set(wanted)
-    for digest, model in models.items():
-        rows = [row for row in found if row["model"]["digest"] == digest]
-        if rows:
-            theta = model.transform([wanted[row["partition"], row["offset"]] for row in rows])
-            np.testing.assert_array_equal([row["topics"] for row in rows], theta.round(6))
-    assert {row["model"]["digest"] for row in found} <= set(models)
+    places = [(row["partition"], row["offset"]) for row in found]
+    assert sorted(places) == sorted(wanted)
+    theta = model.transform([wanted[place] for place in places])
+    np.testing.assert_array_equal([row["topics"] for row in found], theta.round(6))
+    assert {row["model"]["digest"] for row in found} == {digest}
 
 
 @pytest.fixture
@@ -174,7 +159,8 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
 ):
     for name, n_partitions in ((topic, 2), (f"{topic}-out", 2), (f"{topic}-dead", 1)):
         topics.make(name, n_partitions)
-    model, moments = made_model(tmp_path / "model"), random.Random(n_kills)
+    model, moments = tmp_path / "model", random.Random(n_kills)
+    planted.model(planted.topics(3, 200)).save(model)
     more = ("--set", f"dead_letters.topic={topic}-dead")
     feed = Feed(topics, topic)
     feed.start()
@@ -189,7 +175,7 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
             running.append(inferring(model, topics, topic, *more))
     finally:
         feed.stop()
-        wanted = feed.documents()
+        wanted = {place: text for place, text in feed.places().items() if text is not None}
         try:
             wait_until(lambda: len(results(topics, topic)) >= len(wanted), 120)
             codes = [each.stop() for each in running]
@@ -199,7 +185,6 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     # One that has not begun yet ends as any program.
     for code, each in zip(codes, running, strict=True):
         assert code == 0 or (code == -signal.SIGTERM and not each.raw)
-    check_results(results(topics, topic), wanted, {fingerprint(model): load(model)})
+    check_results(results(topics, topic), wanted, fingerprint(model), load(model))
     letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
-    poison = {(n, i) for n, sent in enumerate(feed.sent) for i, t in enumerate(sent) if t is None}
-    assert {(row["partition"], row["offset"]) for row in letters} == poison
+    assert {(row["partition"], row["offset"]) for row in letters} == feed.places().keys() - wanted

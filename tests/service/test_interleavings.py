@@ -80,8 +80,8 @@ def save_the_position_early(patch):
 
 
 def lose_a_resume(patch):
-    call = Daemon._call
-    patch.setattr(Daemon, "_call", lambda self, name: name == "resume" or call(self, name))
+    ask = Daemon._ask
+    patch.setattr(Daemon, "_ask", lambda self, name, *of: name != "resume" and ask(self, name, *of))
 
 
 def save_before_letters(patch):

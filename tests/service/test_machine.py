@@ -39,21 +39,6 @@ def started(slots_left=1000, batches=0, **rules):
     return machine
 
 
-def test_no_poll_reaches_beyond_the_next_release():
-    machine = started(slots_left=15)
-    assert told(machine, TEN) == [Learn(1), Poll(5)]
-    assert told(machine, Polled(1.0, 5, 1)) == [Pause()]
-    assert told(machine, Learned(2.0)) == [Learn(2)]
-    assert told(machine, Learned(3.0)) == [m.Release()]
-    assert told(machine, Tick(3.5)) == [Poll(0)]
-    done = m.ReleaseDone(4.0, True, 20)
-    assert told(machine, done) == [m.Publish(), m.Checkpoint(2), m.Resume()]
-    assert told(machine, Polled(4.5, 0, 0)) == [Poll(10)]
-    # Nothing is learned before the checkpoint is on the disk.
-    assert told(machine, Polled(5.0, 10, 1)) == [Poll(10)]
-    assert saved(machine, 6.0) == [Learn(3)]
-
-
 def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     machine = started(checkpoint_seconds=60)
     assert told(machine, Tick(100.0)) == []
@@ -85,17 +70,6 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
 )
 def test_a_start_goes_on_where_the_last_run_ended(stop, start, instructions):
     assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
-
-
-@pytest.mark.parametrize(
-    ("event", "code"),
-    [(m.SignalReceived(2.0, 15), 143), (m.SignalReceived(2.0, 2), 130), (Tick(11.0), 75)],
-)
-def test_a_second_signal_and_the_grace_end_what_does_not_answer(event, code):
-    machine = started(grace_seconds=9, batches=1)
-    told(machine, m.SignalReceived(2.0))
-    assert told(machine, Tick(10.9)) == []
-    assert told(machine, event) == [m.Exit(code)]
 
 
 @pytest.mark.parametrize("answer", [m.BudgetExhausted(3.0), m.ReleaseDone(3.0, False, None)])

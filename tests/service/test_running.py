@@ -31,9 +31,9 @@ def run_here(*command, **variables):
 
 def test_wrong_settings_are_all_named_and_so_is_a_missing_file(tmp_path):
     config = tmp_path / "streamlda.toml"
-    assert "the settings file must be readable" in str(run_here("--config", config).exception)
+    assert "the settings file must be readable" in run_here("--config", config).output
     config.write_text('[topics]\ncuont = 5\n[vocabulary]\nhash_bits = 99\n[other]\nkey = "value"\n')
-    message = str(run_here("--config", config, STREAMLDA_HTTP_PROT="80").exception)
+    message = run_here("--config", config, STREAMLDA_HTTP_PROT="80").output
     assert "problems=4" in message
     for part in (
         "topics.cuont is no known setting; did you mean topics.count?",
@@ -56,7 +56,7 @@ def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, sou
     assert re.search(r"MiB  in all(, of [\d,]+ MiB allowed)?$", total)
     sizes = [float(line.split()[0].replace(",", "")) for line in [*parts, total]]
     assert sizes[-1] == pytest.approx(sum(sizes[:-1]), abs=len(parts))
-    message = str(checked(memory__limit="100 MiB").exception)
+    message = checked(memory__limit="100 MiB").output
     assert "memory.limit=100 MiB planned=" in message
     assert "\n- interpreter, libraries and kernels: " in message
     assert not folder.exists()

@@ -3,15 +3,14 @@
 import os
 import random
 import signal
-import subprocess
 import time
 
 import pytest
 
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import ROOT, Daemon, arguments, environment, texts
-from tests.service.long_stream import answer_of, as_json, not_ready
+from tests.service.daemon_process import Daemon, texts
+from tests.service.long_stream import answer_of, not_ready
 from tests.service.sharing import Shared, Truth, none_ended
 
 
@@ -116,23 +115,3 @@ def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, to
             wait_until(lambda: shared.records() == truth.records, 60)
             assert fast.stop() == 0
     assert shared.learned() == truth.learned()
-
-
-@pytest.mark.long
-def test_other_settings_another_topic_or_one_state_of_several_are_78(shared, topics, topic):
-    for name in (topic, f"{topic}-other"):
-        topics.fill(name, as_json(texts(2500)))
-    mine = {"kafka.partitions": "0/1"}
-    with Daemon(shared.settings("first") | mine) as first:
-        wait_until(lambda: shared.records() == 2500, 60)
-        assert first.stop() == 0
-    for other, said in (
-        ({"topics.count": 4}, "n_components=4 (saved: 3)"),
-        ({"kafka.topic": f"{topic}-other"}, "a folder of partitions must be of one topic"),
-        ({"kafka.partitions": "all"}, "set kafka.partitions to group or a share i/n"),
-    ):
-        command = arguments(shared.settings("other") | mine | other)
-        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-        assert done.returncode == 78, done.stderr
-        assert said in done.stderr
-    assert shared.records() == 2500

@@ -1,14 +1,11 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
-import json
-import time
-from contextlib import ExitStack
 from queue import SimpleQueue
+from threading import Event
 
 import pytest
 
 from streamlda.errors import BudgetExceededError, SourceError
-from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.service.messages import (
     BudgetExhausted,
     CheckpointDone,
@@ -22,7 +19,7 @@ from streamlda.service.worker import Worker
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import WHOLE, Behind, RecordBatch
-from tests.run.opened import ROWS, TEXTS, new_pipeline, run_settings
+from tests.run.opened import ROWS, new_pipeline
 
 
 def batch(start, stop):
@@ -31,8 +28,8 @@ def batch(start, stop):
 
 
 class Bench:
-    def __init__(self, folder, kind, store=Store, sink=None, pipeline=None):
-        self.pipeline = pipeline or new_pipeline(kind, folder / "run")
+    def __init__(self, folder, kind, store=Store, sink=None):
+        self.pipeline = new_pipeline(kind, folder / "run")
         self.store = store.open(folder / "c", output=folder / "s")
         self.store.sink = sink
         self.status = Status(private=False, stream="s")
@@ -82,25 +79,6 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert told["checkpoint"]["size_bytes"] > 0
 
 
-def test_a_private_window_is_as_far_from_its_snapshot_as_all_of_its_stages(bench, tmp_path):
-    budget = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "snapshots.every": 500}
-    budget |= {"vocabulary.hash_bits": 5, "privacy.ledger": str(tmp_path / "ledger")}
-    settings = run_settings("private", tmp_path / "run", budget)
-    lines = [json.dumps({"text": text}) for text in TEXTS]
-    (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
-    with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as store:
-        ledger = open_ledger(settings, opened, store, print)
-        pipeline = open_pipeline(settings, ledger=ledger).pipeline
-        found, worker = bench("private", pipeline=pipeline)
-        stage = pipeline.due
-        assert 1 < stage < 500
-        worker.learn([RecordBatch(["a few words of it"] * (stage - 1))])
-        found.next(Learned)
-        told = found.status.status()
-        left = 500 - (stage - 1)
-        assert (pipeline.due, told["places"], told["places_left"]) == (1, stage - 1, left)
-
-
 def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
     found, worker = bench("learned")
     worker.learn([batch(0, 100)])
@@ -111,16 +89,22 @@ def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
 
 
 def test_learning_goes_on_while_a_checkpoint_is_written(bench):
+    begun, goes_on = Event(), Event()
+
     class Slow(Store):
         def write(self, captured):
-            time.sleep(1.0)
+            begun.set()
+            assert goes_on.wait(60)
             return super().write(captured)
 
     found, worker = bench("hashed", store=Slow)
     worker.learn([batch(0, 100)])
     worker.checkpoint()
     worker.learn([batch(100, 150)])
-    found.next(Learned, CheckpointTaken, Learned, CheckpointDone)
+    found.next(Learned, CheckpointTaken, Learned)
+    assert begun.wait(60)
+    goes_on.set()
+    found.next(CheckpointDone)
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()
     assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)

@@ -63,11 +63,11 @@ def make_app(
     `operator_token`. Clients send a token as ``Authorization: Bearer TOKEN``; that of the operator
     opens all. `host` is the address that the server is bound to.
     """
-    require(token != "", "a token must have a character", token=token, remedy="set another one")
+    known = [each for each in (token, operator_token) if each is not None]
     require(
-        operator_token is None or operator_token not in ("", token),
-        "the operator's token must have a character, and differ from that of viewers",
-        operator_token="the same" if operator_token else "",
+        all(known) and len({*known}) == len(known),
+        "a token must have a character, and that of operators must differ from that of viewers",
+        tokens=len(known),
         remedy="set another one, or None for none",
     )
     api = _Api(status, snapshots, private)
@@ -203,11 +203,11 @@ async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code, remedy = error.status_code, "see Routes of the daemon in the documentation"
     rule, found = "a path must be one of the daemon's", "path=another"
-    if code == 405:
+    if error.status_code == 405:
         rule, found = "a route must be asked by its method", "method=another"
-    return Refused(code, rule, found, remedy, error.headers or NONE).response
+    remedy = "see Routes of the daemon in the documentation"
+    return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
 
 
 async def _body(request: Request) -> bytes:

@@ -18,15 +18,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamlda.service.http.connections import BUSY
-
 logger = logging.getLogger(__name__)
 
 #: Asked by what would stop the daemon: they need no token.
 PROBES = ("/livez", "/readyz")
 
-#: Member of a scope: whether the client has a token, where one is needed.
-KNOWN = "streamlda.known"
+#: Members of a scope: whether the client has a token, where one is needed, and whether there is
+#: room for probes alone.
+KNOWN, BUSY = "streamlda.known", "streamlda.busy"
 
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
