@@ -190,7 +190,6 @@ class Left(NamedTuple):
     """What a run left, but for times: comparable."""
 
     state: str
-    rows: str
     position: str
     about: str
     snapshots: dict[int, str]
@@ -201,12 +200,9 @@ def left_by(folder):
     with Store.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest.skipped == ()
-    names = [
-        folder / "checkpoints" / f"{kind}-{newest.generation:06d}" for kind in ("state", "rows")
-    ]
-    state, rows = (_digest(path.read_bytes()) if path.exists() else "" for path in names)
+    state = (folder / "checkpoints" / f"state-{newest.generation:06d}").read_bytes()
     about, position = to_json(newest.about), to_json(newest.position)
-    return Left(state, rows, position, about, snapshots_in(folder))
+    return Left(_digest(state), position, about, snapshots_in(folder))
 
 
 def snapshots_in(folder):
