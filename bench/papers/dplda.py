@@ -225,7 +225,7 @@ def cases_3(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
         **{"alpha_0": ALPHA_3, "delta": DELTA_3},
         "held_out": FAST_HELD_OUT_3 if quick else HELD_OUT_3,
         **{"documents": FAST_DOCUMENTS_3 if quick else DOCUMENTS_3},
-        **{"epsilons": EPSILONS_3[1::2] if quick else EPSILONS_3},
+        **{"epsilons": EPSILONS_3[:2] if quick else EPSILONS_3},
     }
     return [
         case("dplda_figure_3", {"n_components": k, **common, "contender": name})
