@@ -210,7 +210,7 @@ def to_json(value: Any) -> str:
 def _encode(
     kind: str, version: int, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
 ) -> list[Buffer]:
-    """Return the header, and the bytes of each array where they lie."""
+    """Return the header as the library would write it, and the bytes of each array in its order."""
     stored = {}
     for name, array in arrays.items():
         is_plain = array.dtype.name in DTYPES and name != "__metadata__"
@@ -218,15 +218,6 @@ def _encode(
         # Bytes are written as they lie, and read as little-endian and row-major.
         stored[name] = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     text = _seal({"format": kind, "format_version": version, "metadata": dict(metadata)}, stored)
-    try:
-        header, ordered = _header(stored, text)
-    except ValueError as error:
-        raise _FAULTS.make("header", why=type(error).__name__, metadata=len(text)) from error
-    return [header, *(array.reshape(-1).view(np.uint8).data for array in ordered)]
-
-
-def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[NDArray[Any]]]:
-    """Return the header as the library would write it, and the arrays in their order after it."""
     # Wide items first, so that each array is aligned; the library breaks ties of dtypes likewise.
     order = sorted(stored, key=lambda name: (-DTYPES.index(stored[name].dtype.name), name))
     header: dict[str, Any] = {"__metadata__": {"streamlda": text}}
@@ -236,11 +227,14 @@ def _header(stored: Mapping[str, NDArray[Any]], text: str) -> tuple[bytes, list[
         described = {"dtype": CODES[array.dtype.name], "shape": list(array.shape)}
         header[name] = {**described, "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
-    written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    written += b" " * (-len(written) % 8)
-    content = len(written).to_bytes(8, "little") + written
-    _header_length(content)
-    return content, [stored[name] for name in order]
+    try:
+        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        written += b" " * (-len(written) % 8)
+        content = len(written).to_bytes(8, "little") + written
+        _header_length(content)
+    except ValueError as error:
+        raise _FAULTS.make("header", why=type(error).__name__, metadata=len(text)) from error
+    return [content, *(stored[name].reshape(-1).view(np.uint8).data for name in order)]
 
 
 def _decode(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

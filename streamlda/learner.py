@@ -59,7 +59,7 @@ class Learner(ABC):
 
     @property
     def progress(self) -> LearnerProgress:
-        """How far the learner is."""
+        """Progress of the learner."""
         return LearnerProgress()
 
     @property

@@ -61,9 +61,6 @@ class Checkpoint:
     rows: DocumentBatch | None = field(repr=False)
     #: The arrays of `Pipeline.beside`.
     beside: Arrays = field(repr=False)
-    #: Ledger and its epoch when the checkpoint was made; None if the run is not private.
-    ledger_id: str | None
-    epoch: int | None
     #: Problems of newer generations; empty for the newest. To be logged as errors.
     skipped: tuple[str, ...]
     #: Releases begun since then, for which the caller must make up: 0, or 1 if that was allowed.
@@ -204,8 +201,6 @@ def _read_generation(
         about=body["about"],
         rows=DocumentBatch(**rows, n_features=width, integral=False) if rows else None,
         beside=named(arrays, BESIDE),
-        ledger_id=body["ledger_id"],
-        epoch=body["epoch"],
         skipped=skipped,
         releases_behind=behind,
         _path=path,

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlda.checks import failure
+from streamlda.checks import require
 from streamlda.errors import ModelFileError, VocabularyError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.storage.snapshots import Snapshots, fingerprint
@@ -47,12 +47,19 @@ class NewestModel:
         Raises `OSError` or `ModelFileError` if there is none that can be read, `VocabularyError` if
         it reads no text, or has other words than the one before.
         """
-        seen = None
+        seen: object = None
         try:
-            seen = self._look()
+            number = None if self._snapshots is None else self._snapshots.latest()
+            path = self._path
+            if self._snapshots is not None:
+                if number is None:
+                    return self._newest
+                path = self._snapshots.path(number)
+            status = path.stat()
+            seen = number, status.st_ino, status.st_mtime_ns, status.st_size
             if seen == self._seen:
                 return self._newest
-            found = self._read()
+            found = _read(path, number)
         except (OSError, ModelFileError) as error:
             if self._newest is None:
                 raise
@@ -63,34 +70,24 @@ class NewestModel:
         before = self._newest
         grown = "vocabulary_changes" in found.model.settings
         same = before is None or before.words.fingerprint == found.words.fingerprint
-        if not same and not grown:
-            raise failure(
-                "a newer model must have the words of the one before",
-                path=str(self._path),
-                number=found.number,
-                remedy="begin with the new model: start again",
-                error=VocabularyError,
-            )
+        require(
+            same or grown,
+            "a newer model must have the words of the one before",
+            path=str(self._path),
+            number=found.number,
+            remedy="begin with the new model: start again",
+            error=VocabularyError,
+        )
         self._seen, self._newest = seen, found
         return found
 
-    def _look(self) -> object:
-        """Return a value that changes with the newest model."""
-        if self._snapshots is not None:
-            return self._snapshots.latest()
-        found = self._path.stat()
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
-    def _read(self) -> NamedModel:
-        number = None if self._snapshots is None else self._snapshots.latest()
-        path = self._path
-        if self._snapshots is not None and number is not None:
-            path = self._snapshots.path(number)
-        model, digest = load(path), ""
-        # A file may be replaced while it is read.
-        while (found := fingerprint(path)) != digest:
-            model, digest = load(path), found
-        return NamedModel(model, get_words(model), number, digest)
+def _read(path: Path, number: int | None) -> NamedModel:
+    model, digest = load(path), ""
+    # A file may be replaced while it is read.
+    while (found := fingerprint(path)) != digest:
+        model, digest = load(path), found
+    return NamedModel(model, get_words(model), number, digest)
 
 
 def get_words(model: TopicModel) -> Vocabulary:

@@ -42,12 +42,12 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether it was not freed."""
+        """True until it is freed."""
         return self._descriptor is not None
 
     @property
     def in_place(self) -> bool:
-        """Whether the file of that name still is the one that is locked."""
+        """True while the file of that name is the one that is locked."""
         assert self._descriptor is not None
         here = os.fstat(self._descriptor)
         try:

@@ -38,7 +38,6 @@ def documents():
 BEGINNING = Engine(SETTINGS)
 BEGINNING.add(PlantedLDA(3, D, seed=4, topic_concentration=0.1).documents(1000))
 SHARED = BEGINNING.better_projection()
-SHARED_32 = np.random.default_rng(0).normal(size=(32, 8))
 
 
 def learned(documents, start=0, stop=ROWS, shared=SHARED, settings=SETTINGS):

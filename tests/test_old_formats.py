@@ -25,7 +25,7 @@ from streamlda.storage.merge import load_projection, merge_checkpoints
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "formats-0.1.tar.gz"
+ARCHIVE = Path(__file__).parent / "data" / "formats-0.1.tar.gz"
 #: As far as the arithmetic of two processors may differ.
 CLOSE = {"rtol": 1e-7, "atol": 1e-10}
 TERMS = LedgerTerms(epsilon=4.0, delta=1e-5)
