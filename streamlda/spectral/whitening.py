@@ -3,8 +3,7 @@
 Topics are consistent for every W through which the topics stay independent; a good W lowers the
 variance. The first one is random. The next ones span the leading eigenvectors of the second
 moment M2 after words are scaled by ``(M1 + 1/d)^(-1/2)``: the sampling noise of a word grows with
-its frequency, so in the scaled space noise is about the same in every direction. On 200,000
-scientific abstracts this scaling alone lowered held-out perplexity by 6 % (k=20) and 7 % (k=50).
+its frequency, so in the scaled space noise is about the same in every direction.
 """
 
 from __future__ import annotations
