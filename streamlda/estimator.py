@@ -28,7 +28,7 @@ from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.noise import Noise, SecureNoise
-from streamlda.private.matrix import MatrixFit
+from streamlda.private.matrix import MatrixFit, blank_invalid_rows
 from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
@@ -548,7 +548,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         finish: bool,
     ) -> Self:
         """Learn rows; columns come with the first ones."""
-        batch = DocumentBatch.from_matrix(X)
+        batch = DocumentBatch.from_matrix(blank_invalid_rows(X))
         ends = finish and settings.snapshots.every is None
         learner = vars(self).get("_learner")
         if columns is not None:

@@ -1,6 +1,7 @@
 """Keys of noise that every run draws again, for tests in which noise decides what is seen."""
 
 import random
+import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -21,3 +22,11 @@ def same_keys():
 def same_noise():
     with same_keys():
         yield
+
+
+@pytest.fixture(autouse=True)
+def fresh_account():
+    """Forget the private fits of other tests, which took rows of the same fixtures."""
+    module = sys.modules.get("streamlda.private.process_account")
+    if module is not None:
+        module.ACCOUNT = module.ProcessAccount()

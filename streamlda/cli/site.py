@@ -436,15 +436,14 @@ def _save_round(this: Round, key: str | None, path: str) -> str:
 def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     ledger = at_work.ledger
-    if at_work.stream in ledger.known.unmarked:
-        # The name is all that the ledger knows of what was summed.
-        return None
     is_document = make_document_test(at_work.config.vocabulary)
     census = take_census(settings, ledger.key, ledger.known, is_document)
     at_work.provenance = make_provenance(settings, ledger, census)
     if census is None:
         return None
-    ledger.known.compared.add(at_work.config.digest)
+    last = ledger.last_intent
+    if last is None or last.cohort.run != at_work.config.digest:
+        census.check_new(ledger)
     wanted = at_work.count_slots_to_come(this)
     found = {"site": at_work.name, "slots": census.slots, "expected": wanted}
     _FAULTS.check(census.slots >= wanted, "few slots", **found, released=census.spent)

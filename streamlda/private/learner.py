@@ -12,7 +12,11 @@ from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.accounting import cost
 from streamlda.privacy.ledger import Intent
+from streamlda.privacy.ledger.state import describe_spent
+from streamlda.privacy.ledger.terms import NOTHING, Loss
+from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
@@ -35,6 +39,8 @@ class PrivateLearner(Learner):
     """
 
     counts_slots = True
+    #: What other fits of the process have spent on rows of this one, where there is no ledger.
+    spent_before = NOTHING
 
     def __init__(
         self,
@@ -57,6 +63,24 @@ class PrivateLearner(Learner):
         self.lost: list[str] = []
         self._missed, self._shows_nothing = "", False
         self._stages = 0
+
+    @property
+    def price_of_unit(self) -> Loss:
+        """The most that this fit spends on one unit."""
+        terms = ledger_terms(self.settings)
+        price = terms.price(cost(self.settings.event))
+        return price if terms.parallel else Loss(terms.cap(price.rate), price.rate)
+
+    @property
+    def epsilon(self) -> float:
+        """What is promised to a unit: that of the settings, or more where fits add up."""
+        before = self.spent_before
+        if before == NOTHING:
+            return self.settings.epsilon
+        mu_squared = before.mu_squared + self.price_of_unit.mu_squared
+        aside = before.set_aside + self.price_of_unit.set_aside
+        total = Loss(mu_squared, aside / mu_squared)
+        return describe_spent([total], ledger_terms(self.settings))["epsilon"]
 
     @property
     def documents_seen(self) -> int:
@@ -242,6 +266,7 @@ class PrivateLearner(Learner):
         said = statement_of(
             snapshot,
             self.settings,
+            epsilon=self.epsilon,
             delta=self.delta,
             columns=self.vocabulary,
             secure=self.releaser.noise.secure,

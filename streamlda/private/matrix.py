@@ -12,11 +12,13 @@ import secrets
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from itertools import pairwise
+from math import isnan
 from typing import Any
 
+import numpy as np
+
 from streamlda.checks import failure, require
-from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.documents import MAX_TOKENS, MIN_TOKENS, DocumentBatch
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -25,10 +27,11 @@ from streamlda.errors import (
 )
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger import Cohort, DocumentRange, FingerprintKey, Ledger, Provenance
-from streamlda.privacy.ledger.fingerprints import value_of
-from streamlda.privacy.ledger.sketches import REPEATED, Sample, Sketch
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
+from streamlda.privacy.ledger.documents import values_of_fingerprints
+from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.privacy.noise import Noise
+from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.published import few_topics
@@ -40,8 +43,36 @@ from streamlda.text.vocabulary import Vocabulary
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
 
+#: End of a refusal of rows.
+UNSPENT_ROWS = "pass rows that no earlier call had: each may be in one release; nothing was spent"
+
 #: Where rows stand, whatever their stream is called.
 ROWS = "rows"
+
+
+def blank_invalid_rows(X: Any) -> Any:
+    """Return a matrix in which rows that cannot be documents are blank, and `X` if none is.
+
+    Such a row has an entry that is no whole number of tokens, or more tokens than a document can
+    have. A refusal would show what one row holds.
+    """
+    import scipy.sparse
+
+    if not (scipy.sparse.issparse(X) or np.asarray(X).dtype.kind in "biuf") or np.ndim(X) != 2:
+        return X
+    counts = scipy.sparse.csr_matrix(X, dtype=np.float64, copy=True)
+    counts.sum_duplicates()
+    with np.errstate(invalid="ignore"):
+        wrong = ~((counts.data >= 0) & (counts.data == np.rint(counts.data)))
+        wrong |= counts.data > MAX_TOKENS
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    invalid = np.bincount(rows[wrong], minlength=counts.shape[0]) > 0
+    counts.data[wrong] = 0
+    invalid |= np.bincount(rows, counts.data, minlength=counts.shape[0]) > MAX_TOKENS
+    if not invalid.any():
+        return X
+    counts.data[invalid[rows]] = 0
+    return counts
 
 
 class RowLearner(PrivateLearner):
@@ -72,7 +103,8 @@ class RowLearner(PrivateLearner):
             self.has_document,
             f"a private fit needs documents of {MIN_TOKENS} words or more, and no row is one",
             slots=self.engine.slots,
-            remedy="check the matrix; nothing was spent",
+            remedy="pass whole counts of words, CountVectorizer output and not TF-IDF; nothing was "
+            "spent",
             error=InsufficientDataError,
         )
         return super().release(vocabulary, settings)
@@ -100,6 +132,10 @@ class MatrixFit:
         self.failed_at: int | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
         self._learner: RowLearner | None = None
+        #: Warnings of the running call.
+        self._warnings: list[str] = []
+        #: Names this fit in the account of the process.
+        self._name = secrets.token_hex(8)
 
     def add(self, batch: DocumentBatch, users: Users | None, *, finish: bool = False) -> None:
         """Read rows, unless the ledger does not allow it; with `finish`, they are the last ones.
@@ -169,7 +205,8 @@ class MatrixFit:
             self.models = made or self.models
         if finish:
             learner.snapshot()
-        messages = [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
+        messages, self._warnings = self._warnings, []
+        messages += [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
         for model in made:
             messages += few_topics(model.n_components, self.settings.n_components)
         for message in messages:
@@ -209,12 +246,15 @@ class MatrixFit:
                     vocabulary=VOCABULARY,
                     public=self._public,
                 )
+            if self._noise.secure:
+                self._charge(learner, batch)
         else:
+            ledger.warn = self._warnings.append
             documents = fingerprints_of(batch, ledger.key)
-            running = learner and learner.releaser.provenance
-            sketch = Sketch.of(map(value_of, filter(None, documents)))
-            check_rows(ledger, sketch, self._stream, running.sketch if running else Sketch())
             if learner is None:
+                ledger.documents.check_new(
+                    values_of_fingerprints(documents), ledger=str(ledger.path), remedy=UNSPENT_ROWS
+                )
                 # Known before a row is read: these slots were in a release.
                 released = ledger.known.reach.get(self._stream, 0)
                 require(
@@ -247,6 +287,19 @@ class MatrixFit:
         self._learner = learner
         return learner
 
+    def _charge(self, learner: RowLearner, batch: DocumentBatch) -> None:
+        """Count rows that other fits of this process had, where no ledger does."""
+        price = learner.price_of_unit
+        before = process_account.ACCOUNT.charge(self._name, batch, price)
+        if before.mu_squared > learner.spent_before.mu_squared:
+            learner.spent_before = before
+            self._warnings.append(
+                "rows were in earlier private fits of this process, and what all fits release of "
+                f"them adds up: epsilon={learner.epsilon:.4g}, where each fit has "
+                f"epsilon={self.settings.epsilon:g}; pass other rows, or a ledger, which refuses "
+                "these before they are paid for"
+            )
+
     def _checked(self, users: Users | None, rows: int) -> Users | None:
         unit, given = self.settings.privacy_unit, users is not None
         rule = "users must be given where they are the privacy unit, and only there"
@@ -254,36 +307,10 @@ class MatrixFit:
         require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
         if users is None:
             return None
-        users = list(users)
+        # A column of a table has NaN where there is no user.
+        users = [None if isinstance(user, float) and isnan(user) else user for user in users]
         if len(users) != rows:
             rule, remedy = "users must name the user of each row", "pass None for rows of nobody"
             values = {"n_users": len(users), "n_samples": rows}
             raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
         return users
-
-
-def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
-    """Return what the ledger of a key knows rows by. Time some 3 us a row."""
-    ends = batch.row_pointers.tolist()
-    return [
-        key.of_counts(batch.word_ids[begin:end], batch.counts[begin:end])
-        for begin, end in pairwise(ends)
-    ]
-
-
-def check_rows(ledger: Ledger, rows: Sketch, stream: str, running: Sketch) -> None:
-    """Refuse rows that were in a release, under whatever name, or are in the `running` one."""
-    sample, begun = Sample.of(rows), Sample.of(running)
-    found = ledger.known.repeats(sample, lambda whose: stream in whose.origins, judge_own=True)
-    if found is None and sample.is_diverse and begun.is_diverse:
-        again = sample.repeats(begun)
-        found = again if again.too_many else None
-    require(
-        found is None,
-        REPEATED,
-        **(found._asdict() if found else {}),
-        ledger=str(ledger.path),
-        remedy="pass rows that no earlier call had: each may be in one release; nothing was spent "
-        "on these",
-        error=LedgerError,
-    )

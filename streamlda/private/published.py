@@ -60,6 +60,7 @@ def statement_of(
     snapshot: PrivateSnapshot,
     settings: PrivateSettings,
     *,
+    epsilon: float,
     delta: float,
     columns: str,
     secure: bool,
@@ -68,7 +69,8 @@ def statement_of(
 ) -> dict[str, Any]:
     """Return the privacy statement of a snapshot.
 
-    `delta` is that with a choice of words, `columns` where they come from.
+    `epsilon` is that of all fits of the documents, `delta` that with a choice of words, `columns`
+    where they come from.
     """
     if not secure:
         return seeded()
@@ -76,7 +78,7 @@ def statement_of(
     if snapshot.topics.of_public:
         bounds = {"shares": bounds["shares"]}
     return private_statement(
-        epsilon=settings.epsilon,
+        epsilon=epsilon,
         delta=delta,
         stages=snapshot.stages,
         missing=snapshot.missing,

@@ -76,6 +76,7 @@ def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, An
     said = statement_of(
         snapshot,
         settings,
+        epsilon=settings.epsilon,
         delta=begun["delta"],
         columns=begun["columns"],
         secure=all(file.metadata["secure"] for file in files),

@@ -270,6 +270,7 @@ class PrivateRun:
         should_stop: Callable[[], bool],
     ) -> None:
         self._store, self._ledger, self._saved = store, ledger, saved
+        ledger.warn = warn
         record, self._made = find_run(store, ledger, saved=saved is not None)
         fresh = saved is None and not self._made
         self.terms = PrivateTerms.of(settings)
@@ -287,12 +288,11 @@ class PrivateRun:
             by_now=None if fresh else ledger.known,
             should_stop=should_stop,
         )
-        if self.census is not None:
-            if fresh:
-                check_slots(settings, self.terms, self.census, warn)
-                if self.census.spent:
-                    warn(f"records={self.census.spent} were in earlier releases, and are left out")
-            ledger.known.compared.add(record.name)
+        if fresh and self.census is not None:
+            self.census.check_new(ledger)
+            check_slots(settings, self.terms, self.census, warn)
+            if self.census.spent:
+                warn(f"records={self.census.spent} were in earlier releases, and are left out")
         if fresh and own is not None:
             _remove_others(own)
         manage = ReleaseManager if fresh else ResumedReleaseManager

@@ -29,12 +29,12 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import FingerprintKey, Provenance
-from streamlda.privacy.ledger.fingerprints import value_of
-from streamlda.privacy.ledger.sketches import Sketch
+from streamlda.privacy.ledger.documents import Values, values_of_fingerprints
+from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.private.budget import STATEMENTS, check_first_price
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.matrix import VOCABULARY, check_rows, fingerprints_of
+from streamlda.private.matrix import UNSPENT_ROWS, VOCABULARY
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import spent
@@ -53,14 +53,14 @@ class Aggregates:
     """Raw sums of some groups of a stage, which is known by its `stage_id`, in steps of the grid.
 
     `slots` are the runs of slots of the stream that are in it, each from and to (not included), and
-    `documents` a sample of the rows that they hold, where a ledger is to know them.
+    `documents` the values of the rows that they hold, where a ledger is to know them.
     """
 
     stage_id: str
     sums: Mapping[str, NDArray[np.int64]] = field(repr=False)
     slots: tuple[tuple[int, int], ...]
     counts: RecordCounts
-    documents: Sketch = field(default_factory=Sketch, repr=False)
+    documents: Values = field(repr=False)
 
 
 def merged(one: Aggregates, *others: Aggregates) -> Aggregates:
@@ -81,9 +81,7 @@ def merged(one: Aggregates, *others: Aggregates) -> Aggregates:
     for part in others:
         for name, counts in sums.items():
             counts += part.sums[name]
-    documents = Sketch()
-    for part in parts:
-        documents.join(part.documents)
+    documents = np.concatenate([part.documents for part in parts])
     counted = added(part.counts for part in parts)
     return Aggregates(one.stage_id, sums, tuple(slots), counted, documents)
 
@@ -146,7 +144,7 @@ class PrivateStage:
         engine = None if self._state is None else PrivateEngine.from_state(*self._state)
         if engine is not None:
             engine.skip(begin - engine.slots)
-        documents, at = Sketch(), begin
+        documents, at = list[bytes](), begin
         for batch in batches:
             at += batch.n_documents
             if at > end:
@@ -154,8 +152,7 @@ class PrivateStage:
             if engine is not None:
                 engine.add(batch)
             if self.key is not None:
-                for document in filter(None, fingerprints_of(batch, self.key)):
-                    documents.add(value_of(document))
+                documents += fingerprints_of(batch, self.key)
         require(
             at == end,
             "there must be a row for each slot",
@@ -166,7 +163,8 @@ class PrivateStage:
             error=InvalidDocumentsError,
         )
         sums = {} if engine is None or engine.stage is None else engine.stage.state()
-        return Aggregates(self.stage_id, sums, (slots,), counts, documents)
+        values = values_of_fingerprints(documents)
+        return Aggregates(self.stage_id, sums, (slots,), counts, values)
 
 
 def stage_of(
@@ -207,7 +205,7 @@ def take_sums(learner: PrivateLearner, stage: PrivateStage, found: Aggregates) -
     for block, sums in found.sums.items():
         running.aggregates[block] += sums
     if provenance is not None:
-        provenance.sketch.join(found.documents)
+        provenance.add_values(found.documents)
 
 
 def check_slots(slots: int, settings: PrivateSettings) -> None:
@@ -326,18 +324,20 @@ class PrivateFit:
         """Return the topics of the last snapshot; `InsufficientDataError` before the first."""
         return self._learner.snapshot(self._vocabulary)
 
-    def _know(self, documents: Sketch) -> None:
+    def _know(self, documents: Values) -> None:
         """Let the ledger judge the rows before any of them is summed."""
         releaser = self._learner.releaser
         assert releaser.ledger is not None
         assert self._key is not None
         require(
-            documents.documents > 0,
+            len(documents),
             "a private fit needs documents, and no row has a known word",
             remedy="check rows and words; nothing was spent",
             error=InsufficientDataError,
         )
-        check_rows(releaser.ledger, documents, releaser.stream, Sketch())
+        releaser.ledger.documents.check_new(
+            documents, ledger=str(releaser.ledger.path), remedy=UNSPENT_ROWS
+        )
         known = releaser.ledger.known
         releaser.provenance = Provenance(self._key, known, releaser.stream, by_slots=True)
 

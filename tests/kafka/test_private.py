@@ -6,8 +6,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import Cohort, DocumentRange, read_report
+from streamlda.privacy.ledger import read_report
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
@@ -187,23 +186,6 @@ def test_without_checkpoints_a_run_skips_the_records_of_its_release_alone(
     assert len(ranges(tmp_path)) == 1
 
 
-def test_partitions_copied_to_another_topic_are_known_by_what_they_say(
-    topics, topic, open_run, tmp_path
-):
-    rows = [as_bytes(texts(400, seed=n + 1)) for n in range(2)]
-    topics.fill(topic, *rows)
-    topics.fill(f"{topic}-copy", *(as_bytes(texts(400, seed=n + 5)) for n in range(2)), rows[1])
-    with open_run(**MANY) as (run, source, _):
-        release(run, source)
-    copied = {"kafka.topic": f"{topic}-copy", "kafka.partitions": "1,2"}
-    with (
-        open_run("new", **MANY | copied) as (run, source, _),
-        pytest.raises(LedgerError, match=f"another name, got source='{topic}-copy/2'"),
-    ):
-        release(run, source)
-    assert len(ranges(tmp_path)) == 1
-
-
 def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
     """One user is everywhere, with a word of its own in each partition."""
     rows = [[json.dumps({"text": f"w{n} w{n} w{n}", "user": "u"}).encode()] * 400 for n in range(3)]
@@ -236,25 +218,19 @@ def test_another_topic_of_the_same_name_has_other_documents(
     assert name != released.name
 
 
-def test_documents_copied_to_another_topic_are_known_by_what_they_say(
-    topics, topic, open_run, tmp_path
-):
-    """The offsets are those of another log; nothing is paid for them."""
+def test_documents_copied_to_another_topic_are_charged_for_each(topics, topic, open_run, tmp_path):
+    """The offsets are those of another log, and nothing that others see hangs on what they say."""
     rows = as_bytes(texts(WINDOW))
     for name in (topic, f"{topic}-copy"):
         topics.fill(name, rows)
-    with open_run(snapshots__every=10 * WINDOW) as (run, source, _):
-        release(run, source)
-    with (
-        open_run("new", kafka__topic=f"{topic}-copy", snapshots__every=10 * WINDOW) as (
-            run,
-            source,
-            _,
-        ),
-        pytest.raises(LedgerError, match="under this or another name"),
-    ):
-        release(run, source)
-    assert len(ranges(tmp_path)) == 1
+    for folder, name in (("run", topic), ("new", f"{topic}-copy")):
+        with open_run(folder, kafka__topic=name, snapshots__every=10 * WINDOW) as (run, source, _):
+            release(run, source)
+    report = read_report(tmp_path / "ledger")
+    ((first, *_),), ((second, *_),) = (each["documents"] for each in report["snapshots"])
+    assert first != second
+    assert report["documents"]["repeated"] == report["documents"]["records"]
+    assert report["documents"]["most"] == 2
 
 
 def test_a_run_that_is_behind_one_release_goes_on_behind_it(topics, topic, open_run, tmp_path):
@@ -277,16 +253,3 @@ def test_aborted_records_take_their_offsets(topics, topic, open_run, tmp_path):
         release(run, source)
     ((_, first, last),) = ranges(tmp_path)[0]
     assert (first, last) == (0, run.pipeline.records)
-
-
-def test_offsets_of_a_release_without_fingerprints_are_not_known(topics, topic, open_run):
-    topics.fill(topic, as_bytes(texts(WINDOW)))
-    with open_run() as (run, _, _):
-        before = (DocumentRange(f"kafka:{topic}/0", 0, 9),)
-        run.ledger.begin(Cohort("before", before, 0), GaussianRelease(20.0))
-        run.ledger.recover()
-    with (
-        pytest.raises(LedgerError, match="kept nothing that its documents are known by"),
-        open_run("new"),
-    ):
-        pass

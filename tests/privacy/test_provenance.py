@@ -1,10 +1,13 @@
-"""What documents are known by: fingerprints, sketches, and the accumulator of a release."""
+"""Fingerprints of documents, their file beside a ledger, and the accumulator of a release."""
 
 import json
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,27 +18,25 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.ledger import (
     Cohort,
     Container,
-    DocumentRange,
     FingerprintKey,
-    Fingerprints,
-    KnownDocuments,
+    KnownRecords,
     Provenance,
 )
-from streamlda.privacy.ledger.fingerprints import text_of, value_of
+from streamlda.privacy.ledger.documents import ReleasedDocuments, values_of_fingerprints
+from streamlda.privacy.ledger.fingerprints import Mark, text_of, value_of, values_of
 from streamlda.privacy.ledger.provenance import MOST_PARTS
-from streamlda.privacy.ledger.sketches import SKETCH, Sample, Sketch
 
 KEY = FingerprintKey(bytes(range(32)))
 OTHER = FingerprintKey(bytes(32))
 
 
 def provenance(known=None, **more):
-    return Provenance(KEY, known or KnownDocuments(), "source", **more)
+    return Provenance(KEY, known or KnownRecords(), "source", container_of=Container, **more)
 
 
 def known_by(*cohorts):
     """Return what a ledger knows of releases, as it stores them."""
-    known = KnownDocuments()
+    known = KnownRecords()
     known.key = KEY
     for cohort in cohorts:
         known.add(Cohort.from_json(json.loads(json.dumps(cohort.to_json()))))
@@ -65,13 +66,12 @@ def fed(files, cuts=(), restored=False, released=()):
 
 
 def opened(cohorts, files):
-    """Return documents and fingerprints of cohorts, and what sketches hold of the records."""
-    values = {value_of(KEY.of_text(text)) for text in records(files)[1]}
-    marks = [c.fingerprints for c in cohorts]
-    drawn = [values.intersection(KEY.opened(each.sketch).values) for each in marks]
-    assert all(drawn)
-    marks = [replace(f, sketch=(), files=KEY.opened_files(f.files)) for f in marks]
-    return [(c.documents, *each) for c, *each in zip(cohorts, marks, drawn, strict=True)]
+    """Return ranges and fingerprints of cohorts, which have the value of each record."""
+    found = [cohort.fingerprints for cohort in cohorts]
+    every = np.concatenate([values_of(each.documents) for each in found])
+    np.testing.assert_array_equal(every, values_of_fingerprints(KEY.of_texts(records(files)[1])))
+    marks = [replace(each, files=KEY.opened_files(each.files)) for each in found]
+    return list(zip([cohort.documents for cohort in cohorts], marks, strict=True))
 
 
 @settings(max_examples=40)
@@ -103,7 +103,7 @@ def of_logs(sizes, block, cuts=(), restored=False, released=()):
     ]
     texts = [f"{name} {n}" for name, n in at]
     names = {f"t/{number}": f"kafka:c/t/{number}" for number in range(len(sizes))}
-    found, cohorts = provenance(), []
+    found, cohorts = Provenance(KEY, KnownRecords(), "source"), []
     found.names = names
     for begin, end in pairwise(sorted({0, len(at), *cuts, *released})):
         found.add_texts(at[begin:end], texts[begin:end])
@@ -112,7 +112,7 @@ def of_logs(sizes, block, cuts=(), restored=False, released=()):
             found.clear()
         if restored:
             state = json.loads(json.dumps(found.to_json()))
-            found = provenance()
+            found = Provenance(KEY, KnownRecords(), "source")
             found.names = names
             found.restore(state)
     return [*cohorts, found.cohort(0, len(at), 0)]
@@ -144,43 +144,21 @@ def test_of_logs_that_are_read_by_turns_a_release_has_one_range_each(sizes, bloc
             assert part.start == behind[number]
             behind[number] = part.stop
     assert list(behind.values()) == sizes
-    if not released:
-        (by_turns,), (one_by_one,) = wanted, of_logs(sizes, 60)
-        assert set(by_turns.fingerprints.marks) == set(one_by_one.fingerprints.marks)
 
 
 @pytest.mark.parametrize("files", [[100], [20, 40], [3] * 200])
-def test_what_was_released_is_met_again(files):
+def test_a_file_is_met_again_where_its_release_ended(files):
     known = known_by(*fed(files, released={sum(files) // 2}))
     for name in range(len(files)):
         link = b""
         for n in range(1, files[name] + 1):
             link = KEY.link(link, KEY.of_text(f"f{name} {n}"))
-        assert known.find(value_of(link)) is not None
-        assert known.find(value_of(KEY.link(link, b""))) is None
-
-
-def test_a_container_is_met_where_its_records_double():
-    (cohort,) = fed([100])
-    known = known_by(cohort)
-    assert [mark.records for mark in cohort.fingerprints.marks] == [16, 32, 64, 100]
-    at, texts = records([100])
-    for n, refused in ((15, False), (16, True), (70, True)):
-        again = provenance(known)
-        again.add_texts([("other", record) for _, record in at[:n]], texts[:n])
-        if refused:
-            with pytest.raises(LedgerError, match=r"first_records=(16|64) origin='f0'"):
-                again.cohort(0, n, 0)
-        else:
-            assert again.cohort(0, n, 0)
-    # From its middle on it is no beginning, and behind what is spent it is another one.
-    again = provenance(known, container_of=lambda name: Container("f0", 16, b"x"))
-    again.add_texts([("other", record) for _, record in at[16:]], texts[16:])
-    assert [tuple(vars_of(part)) for part in again.cohort(0, 84, 0).documents] == [("f0", 16, 100)]
-
-
-def vars_of(part):
-    return part.stream, part.start, part.stop
+        assert known.value_of_file(f"f{name}") == value_of(link) or known.is_beginning(
+            Mark(f"f{name}", files[name], value_of(link))
+        )
+        other = value_of(KEY.link(link, b""))
+        assert known.value_of_file(f"f{name}") != other
+        assert not known.is_beginning(Mark(f"f{name}", files[name], other))
 
 
 def test_equal_files_do_not_show_without_the_key():
@@ -239,74 +217,42 @@ def test_rows_are_known_by_columns_and_counts():
     assert KEY.of_counts(columns[:0], counts[:0]) == b""
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=300))
-def test_a_sketch_is_of_the_smallest(values):
-    assert Sketch.of(values + values[:50]).values == tuple(sorted(set(values))[:SKETCH])
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(2**64 - 40, 2**64 - 1), min_size=1), max_size=5), st.data())
+def test_documents_are_counted_exactly_and_what_is_not_on_record_is_overwritten(releases, data):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "L.documents"
+        kept = data.draw(st.integers(0, len(releases)))
+        for begun in (0, kept):
+            found = ReleasedDocuments(path, begun)
+            for number, values in enumerate(releases[begun:], begun + 1):
+                found.add(number, np.array(values, np.uint64))
+        assert path.stat().st_mode & 0o777 == 0o600 if releases else not path.exists()
+        found = ReleasedDocuments(path, len(releases))
+        every = [value for values in releases for value in values]
+        asked = [*range(2**64 - 40, 2**64)]
+        wanted = sum(value in every for value in asked)
+        assert found.count_repeats(np.array(asked, np.uint64)) == (wanted, 40)
+        repeated = sum(every.count(value) > 1 for value in every)
+        assert found.count_records() == (repeated, len(every))
+        prices = {number: 0.5 + number for number in range(1, len(releases) + 1)}
+        costs = [
+            sum(prices[i] * each.count(value) ** 2 for i, each in enumerate(releases, 1))
+            for value in every
+        ]
+        most = found.find_most_charged(prices, power=2)
+        assert sum(prices[i] * n**2 for i, n in most.items()) == max(costs, default=0)
+        path.write_bytes(path.read_bytes()[:-3] if releases else b"123")
+        assert ReleasedDocuments(path, 9).count_records().documents <= len(every)
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), max_size=300))
-def test_a_sealed_sketch_opens(values):
-    sketch = Sketch.of(values)
-    opened = KEY.opened(KEY.sealed(sketch))
-    assert (opened.values, opened.documents) == (sketch.values, len(values))
-    assert KEY.sealed(sketch) != KEY.sealed(sketch)
-
-
-@pytest.mark.parametrize("documents", [64, 500, 700, 1300, 20_000])
-def test_whether_documents_are_all_different_is_no_estimate(documents):
-    """How many differ is one, off by a tenth in one set of fifty; a refusal must not hang on it."""
-    for seed in range(100):
-        rng = np.random.default_rng(seed)
-        values = rng.integers(2**64, size=documents, dtype=np.uint64).tolist()
-        halves = [Sketch.of(values[::2]), Sketch.of(values[1::2])]
-        joined = Sketch()
-        for half in halves:
-            joined.join(KEY.opened(KEY.sealed(half)))
-        first, second = map(Sample.of, halves)
-        for sample in (Sample.of(Sketch.of(values)), Sample.of(joined), first.with_(second)):
-            assert sample.is_diverse
-        # Of a third of them that come again, those drawn tell: .25 of 512, s.d. .02.
-        again = Sketch.of(values + values[: documents // 3])
-        for sketch in (again, KEY.opened(KEY.sealed(again))):
-            assert not Sample.of(sketch).is_diverse
-
-
-def refused(old, new, releases=1):
-    """Return whether documents are refused behind releases of others, each of a part of these."""
-    known = KnownDocuments()
-    known.key = KEY
-    for number, some in enumerate(np.array_split(old, releases)):
-        of = DocumentRange("s", number, number + 1)
-        sketch = KEY.sealed(Sketch.of(some.tolist()))
-        known.add(Cohort("", (of,), 0, run="before", fingerprints=Fingerprints("", sketch=sketch)))
-    sample = Sample.of(Sketch.of(new.tolist()))
-    return known.repeats(sample, lambda whose: False, judge_own=True) is not None
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("old", "new", "shared", "wanted"),
-    [
-        # Of equal sets: odds of a mistake below 1e-9 at .45 (mean .45 of 512, sd .022) and at .22.
-        (20_000, 20_000, 9000, True),
-        (20_000, 20_000, 4400, False),
-        # A part: some 25 are drawn, all of them known; of the others 8 of 25 by chance at 1e-6.
-        (20_000, 1000, 1000, True),
-        (1000, 20_000, 1000, True),
-        (1000, 20_000, 100, False),
-        (20_000, 1000, 50, False),
-        (15, 15, 15, True),
-        (7, 7, 7, False),
-    ],
-)
-def test_the_share_that_is_refused(old, new, shared, wanted):
-    rng = np.random.default_rng(5)
-    for releases in (1, 4):
-        for _ in range(5):
-            before = rng.permutation(rng.integers(2**63, size=old, dtype=np.uint64) * 2)
-            fresh = rng.integers(2**63, size=new - shared, dtype=np.uint64) * 2
-            after = np.concatenate([rng.choice(before, shared, replace=False), fresh])
-            assert refused(before, after, min(releases, old // 7)) == wanted
+@pytest.mark.parametrize(("again", "is_refused"), [(100, True), (99, False), (0, False)])
+def test_a_third_of_documents_that_were_released_is_refused(tmp_path, again, is_refused):
+    found = ReleasedDocuments(tmp_path / "L.documents", 0)
+    values = np.random.default_rng(1).integers(2**64, size=500, dtype=np.uint64)
+    found.add(1, values[:200])
+    with pytest.raises(LedgerError, match="repeated=100") if is_refused else nullcontext():
+        found.check_new(values[200 - again : 500 - again], remedy="take others")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,8 @@ def test_settings_know_them():
 
 def test_the_statement_and_the_file_say_so(tmp_path):
     (snapshot,) = run(config_of(), PLANTED.documents(6000)).snapshots
-    given = {"delta": 1e-4, "columns": "public", "secure": True, "ledger": None, "generation": None}
+    given = {"epsilon": config_of().epsilon, "delta": 1e-4, "columns": "public"}
+    given |= {"secure": True, "ledger": None, "generation": None}
     said = statement_of(snapshot, config_of(), **given)
     assert said["seeds"] == "public"
     assert any(line.split() == ["seeds", "public", "words"] for line in statement_lines(said))

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger import Cohort, Ledger
-from streamlda.privacy.ledger.sketches import SKETCH
 from streamlda.run.fit import fit
 from streamlda.settings.load import load_settings
 
@@ -51,22 +49,3 @@ def test_a_file_of_texts_that_come_again_may_grow(settings):
     texts = rng.choice(few, 1200).tolist()
     fit(settings("texts", texts[:600]))
     assert fit(settings("texts", texts)).counts.records == 600
-
-
-def test_a_ledger_without_its_key_does_not_tell_how_many_documents_or_which_are_alike(
-    settings, tmp_path
-):
-    # Few documents in the first stage, all of them equal: and equal to those of the next.
-    fit(settings("texts", ["apple bread cheese dough"] * 600))
-    with Ledger.open(tmp_path / "ledger") as ledger:
-        rows = ledger._file.rows()
-        cohorts = [Cohort.from_json(row.body) for row in rows if row.kind == "intent"]
-        sketches = [cohort.fingerprints.sketch for cohort in cohorts]
-        opened = [ledger.key.opened(sketch) for sketch in sketches]
-    assert {len(sketch) for sketch in sketches} == {3 + SKETCH}
-    values = [value for sketch in sketches for value in sketch]
-    assert len(set(values)) == len(values) > SKETCH
-    # Numbers of 64 bits: the mean of the high ones is 1/2 but with probability 1e-6.
-    assert abs(np.mean([value >> 63 for value in values]) - 0.5) < 2.5 / np.sqrt(len(values))
-    assert len({sketch.values for sketch in opened}) == len(opened[0].values) == 1
-    assert sum(sketch.documents for sketch in opened) == 600

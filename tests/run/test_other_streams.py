@@ -31,16 +31,19 @@ def fit(tmp_path):
     return common
 
 
-def test_standard_input_is_known_by_content_under_any_name(tmp_path, fit):
-    before = LedgerReader(tmp_path / "L").generation
+def test_standard_input_is_charged_by_document_under_any_name(tmp_path, fit):
+    """It cannot be known before it is paid for: what was in a release is charged, never refused."""
     (tmp_path / "a.jsonl").write_bytes(lines(TEXTS[:WINDOW]))
     again = refused("fit", tmp_path / "a.jsonl", *fit)
     assert "must not be in two releases" in again
-    run("fit", "-", *fit, "source.stream=other", given=lines(TEXTS[:WINDOW]), code=78)
-    assert LedgerReader(tmp_path / "L").generation == before
-    # In another order, the first stage says too little.
-    run("fit", "-", *fit, "source.stream=third", given=lines(TEXTS[:WINDOW][::-1]), code=78)
-    assert LedgerReader(tmp_path / "L").generation <= before + 1
-    run("fit", "-", *fit, "source.stream=other", given=lines(TEXTS[WINDOW:]))
-    origins = [each["documents"] for each in LedgerReader(tmp_path / "L").report()["snapshots"]]
-    assert {origin for ((origin, *_),) in origins} >= {"stdin", "other"}
+    # Ten lines of a day before, of 1,200, and all of them in another order.
+    overlapping = [*TEXTS[WINDOW : 2 * WINDOW - 10], *TEXTS[20:30]]
+    for name, rows in (("other", overlapping), ("third", TEXTS[:WINDOW][::-1])):
+        shown = run("fit", "-", *fit, f"source.stream={name}", given=lines(rows))
+        assert ("charged for each: repeated=" in shown.stderr) == (name == "third")
+        assert "nothing was spent" not in shown.stderr
+    report = LedgerReader(tmp_path / "L").report()
+    assert {origin for each in report["snapshots"] for origin, *_ in each["documents"]} == {
+        *("stdin", "other", "third")
+    }
+    assert report["documents"]["most"] == 3

@@ -4,7 +4,7 @@ from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.budget_table import budget_table, figure, plain
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints
-from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.known import KnownRecords
 from streamlda.privacy.ledger.ledger import Ledger, Recovery
 from streamlda.privacy.ledger.provenance import Container, Provenance
 from streamlda.privacy.ledger.reader import LedgerReader, read_report
@@ -18,7 +18,7 @@ __all__ = [
     "FingerprintKey",
     "Fingerprints",
     "Intent",
-    "KnownDocuments",
+    "KnownRecords",
     "Ledger",
     "LedgerReader",
     "LedgerTerms",

@@ -92,6 +92,7 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     lines += _in_words(budget)
     spender, again, new = _whose(report)
     lines.append(_amount("spent", report["spent"], spender, upward=True))
+    lines += _repeated(report["documents"])
     if set_aside := report["spent"]["set_aside"]:
         shown = figure(set_aside, upward=True)
         why = "for how exactly noise is drawn, and the choice of words"
@@ -124,7 +125,7 @@ def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
     units = f"{report['budget']['privacy_unit']}s"
     if units == "users":
         return ("by a user, all releases together", "", "for any user, old or new documents")
-    spender = f"by the {units} that have spent most"
+    spender = "by the records that have spent most"
     if report["budget"]["mode"] == "window":
         again = f"for those {units}, if released again (replay)"
         return (spender, again, f"for {units} that were in no release")
@@ -139,6 +140,20 @@ def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool
     epsilon = figure(amount["epsilon"], upward=upward)
     mu_squared = figure(amount["mu_squared"], upward=upward)
     return f"{label:11} epsilon {epsilon:9}  mu^2 {mu_squared:9}  {whose}"
+
+
+def _repeated(documents: Mapping[str, Any] | None) -> list[str]:
+    """Return the lines on records of equal texts, as far as the ledger knows them."""
+    if documents is None or not documents["repeated"]:
+        return []
+    known = f"{documents['repeated']:,} of {documents['records']:,} records have the text of others"
+    most = f"{'':11} {known}, one text {documents['most']:,}"
+    if documents["spent"] is None:
+        return [f"{'repeated':11} epsilon without use, if equal texts are one document", most]
+    return [
+        _amount("repeated", documents["spent"], "if equal texts are one document", upward=True),
+        most,
+    ]
 
 
 def _releases(report: Mapping[str, Any]) -> list[str]:

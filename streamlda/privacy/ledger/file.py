@@ -4,8 +4,9 @@ Three files belong together. ``NAME`` is an SQLite database with one table. Each
 BLAKE2b over the row before it and its own content, so an edit, a lost row or rows in another order
 are found. ``NAME.marker`` holds the number and checksum of the last row (or of the one before it,
 after a crash); it shows that a ledger was here, and finds an older copy put back. ``NAME.lock`` is
-locked for as long as a writer has the ledger open. Beside them lies ``NAME.key``, the secret of its
-fingerprints of documents (`streamlda.privacy.ledger.fingerprints`), which may not be shown.
+locked for as long as a writer has the ledger open. Beside them lie ``NAME.key``, the secret of its
+fingerprints of documents (`streamlda.privacy.ledger.fingerprints`), and ``NAME.documents``, which
+may not be shown.
 
 The journal mode is DELETE, not WAL: after each commit the one file holds everything, so it can be
 copied and read from a folder that cannot be written. ``synchronous=EXTRA`` forces the database, the
@@ -93,18 +94,19 @@ START = Head(0, "0" * 64)
 
 #: How the names of what lies beside a ledger go on.
 MARKER, KEY, LOCK, RELEASES = ".marker", ".key", ".lock", ".releases"
+DOCUMENTS = ".documents"
 JOURNAL = "-journal"
+_ENDS = (MARKER, KEY, LOCK, DOCUMENTS, RELEASES, JOURNAL)
 
 
 def beside(ledger: Path) -> list[Path]:
     """Return the paths of all that lies beside a ledger, whether it is there or not."""
-    return [ledger.with_name(ledger.name + end) for end in (MARKER, KEY, LOCK, RELEASES, JOURNAL)]
+    return [ledger.with_name(ledger.name + end) for end in _ENDS]
 
 
 def has_ledger(path: Path) -> bool:
     """Return whether a path is that of a ledger, or of what lies beside one or in its folder."""
-    ends = ("", MARKER, KEY, LOCK, RELEASES, JOURNAL)
-    named = [path.name.removesuffix(end) for end in ends if path.name.endswith(end)]
+    named = [path.name.removesuffix(end) for end in ("", *_ENDS) if path.name.endswith(end)]
     ledgers = [path.with_name(name) for name in named if name]
     if path.parent.name.endswith(RELEASES):
         ledgers.append(path.parent.with_name(path.parent.name.removesuffix(RELEASES)))
@@ -122,6 +124,7 @@ class LedgerFile:
         self.path = Path(os.path.realpath(path))
         self.marker = self.path.with_name(self.path.name + MARKER)
         self.key = self.path.with_name(self.path.name + KEY)
+        self.documents = self.path.with_name(self.path.name + DOCUMENTS)
         self.head = START
         self.ledger_id = ""
         self.step: OnStep = on_step or (lambda name: None)

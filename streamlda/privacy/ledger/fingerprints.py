@@ -1,21 +1,12 @@
-"""What documents are known by in a ledger, whatever the source was called that they came from.
+"""Keyed values by which a ledger knows documents again, whatever their source is called.
 
 All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
 and no text can be tried against them. The key lies beside the ledger (`FingerprintKey`), so a
-ledger may be shown, and its key may not. Marks, sketches and values of files are sealed besides:
-equal documents, and how few there are, would show in them, which are exact functions of documents.
-
-Three kinds, each in bounded space:
-
-*marks* of the records of a file, or of another container: d_n = F(d_(n-1), F(text of record n)), a
-value for the first n records, whatever the file is called or how it is stored. Kept are those of
-the last record of a release, and for n = 16, 32, 64, ..., so that a copy that was cut is met;
-
-*files*: of whole files that one release took by the thousand, the value of the name and d_n of
-each, and no more: 16 bytes;
-
-*sketch*: a sample of the texts themselves that depends neither on order nor on containers
-(`streamlda.privacy.ledger.sketches`).
+ledger may be shown, and its key may not. Values in the ledger are sealed besides, so that equal
+ones do not show: *marks* d_n = F(d_(n-1), F(text of record n)) of the first n records of a file
+where a release ends, and of *files* that one release took by the thousand the value of the name and
+d_n of each. Values of the texts themselves lie in a file of their own
+(`streamlda.privacy.ledger.documents`).
 """
 
 from __future__ import annotations
@@ -38,13 +29,10 @@ from numpy.typing import NDArray
 
 from streamlda.checks import failure
 from streamlda.container import sync_folder
+from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
 from streamlda.kernels.text import ENDS, fold_texts
-from streamlda.privacy.ledger.sketches import SKETCH, Sketch
 from streamlda.utils.unicode_forms import normalized
-
-#: The first mark of a container; further ones where the number of records doubles.
-FIRST_MARK = 16
 
 _KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16
 _WORDS = re.compile(r"[^\W_]+")
@@ -136,20 +124,6 @@ class FingerprintKey:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
         return self._of(b"link", before or bytes(_LINK_BYTES), document)
 
-    def sealed(self, sketch: Sketch) -> tuple[int, ...]:
-        """Return a sketch as a ledger keeps it: `SKETCH` + 3 random numbers without the key.
-
-        The first is drawn for the pad of the others. Further values hide that there are few.
-        """
-        nonce, values = secrets.randbits(64), sketch.values
-        filler = (secrets.randbits(64) for _ in range(SKETCH - len(values)))
-        return (nonce, *self._padded(nonce, [sketch.estimate, len(values), *values, *filler]))
-
-    def opened(self, sealed: Sequence[int]) -> Sketch:
-        """Return a sketch that was sealed."""
-        documents, distinct, *values = self._padded(sealed[0], sealed[1:])
-        return Sketch.estimated(values[:distinct], documents)
-
     def masked(self, mark: Mark) -> Mark:
         """Return a mark as a ledger keeps it, or back: equal beginnings do not show in it."""
         name = self.of_name(mark.origin) + packed(mark.records)
@@ -167,11 +141,6 @@ class FingerprintKey:
     def _stream(self, nonce: bytes, data: bytes) -> bytes:
         pad = shake_256(self._of(b"files", nonce)).digest(len(data))
         return (values_of(data) ^ values_of(pad)).tobytes()
-
-    def _padded(self, nonce: int, values: Sequence[int]) -> tuple[int, ...]:
-        pads = shake_256(self._of(b"seal", packed(nonce))).digest(_VALUE_BYTES * len(values))
-        padded: list[int] = (np.array(values, dtype=_VALUES) ^ values_of(pads)).tolist()
-        return tuple(padded)
 
     def _of(self, *parts: bytes) -> bytes:
         state = self._keyed.copy()
@@ -214,11 +183,6 @@ def text_of(record: str | None, fields: Iterable[str]) -> str | None:
     return texts[0] if len(texts) == 1 else record
 
 
-def is_mark(records: int) -> bool:
-    """Return whether this many records have a mark, wherever a release ends."""
-    return records >= FIRST_MARK and records & (records - 1) == 0
-
-
 def value_of(fingerprint: bytes) -> int:
     """Return the 64 bits of a fingerprint that are kept."""
     return int.from_bytes(fingerprint[:_VALUE_BYTES], "little")
@@ -237,8 +201,8 @@ class Fingerprints:
     """What the documents of one release are known by; see the module.
 
     `key` is its name; `source` how the source was spelled, and `reading` the settings by which
-    records became documents: by others, the same records have other fingerprints. Values of files
-    and the sketch are sealed.
+    records became documents: by others, the same records have other fingerprints. Marks and values
+    of files are sealed. `documents` are the values of the texts, which are kept elsewhere.
     """
 
     key: str
@@ -246,29 +210,24 @@ class Fingerprints:
     reading: str = ""
     marks: tuple[Mark, ...] = ()
     files: bytes = b""
-    sketch: tuple[int, ...] = ()
+    documents: bytes = b""
 
     def to_json(self) -> dict[str, Any]:
-        """Return them as plain JSON values."""
-        sketch = np.array(self.sketch, dtype=_VALUES).tobytes()
+        """Return all but the documents as plain JSON values."""
         return {
             "key": self.key,
             "source": self.source,
             "reading": self.reading,
             "marks": [[origin, records, f"{value:016x}"] for origin, records, value in self.marks],
             "files": base64.b64encode(self.files).decode("ascii"),
-            "sketch": base64.b64encode(sketch).decode("ascii"),
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the fingerprints that `to_json` described."""
         marks = tuple(Mark(origin, n, int(value, 16)) for origin, n, value in values["marks"])
-        sketch = values_of(base64.b64decode(values["sketch"])).tolist()
-        return cls(
-            *(values["key"], values["source"], values["reading"], marks),
-            *(base64.b64decode(values["files"]), tuple(sketch)),
-        )
+        files = base64.b64decode(values["files"])
+        return cls(values["key"], values["source"], values["reading"], marks, files)
 
 
 def values_of(packed: bytes) -> NDArray[np.uint64]:
@@ -279,3 +238,12 @@ def values_of(packed: bytes) -> NDArray[np.uint64]:
 def packed(value: int) -> bytes:
     """Return one value as it lies among others."""
     return value.to_bytes(_VALUE_BYTES, "little")
+
+
+def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
+    """Return the fingerprints of rows of counts. Time some 3 us a row."""
+    ends = batch.row_pointers.tolist()
+    return [
+        key.of_counts(batch.word_ids[begin:end], batch.counts[begin:end])
+        for begin, end in pairwise(ends)
+    ]

@@ -10,20 +10,22 @@ After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks 
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
 refuses unless the caller asks for it with ``replay=True`` and pays again.
 
-The ledger holds record slots of documents, never their words, and fingerprints that say nothing
-without its key. Under the zero-out relation their number is private all the same, so the files
-are readable by their owner only.
+The ledger holds record slots of documents, never their words, and fingerprints of files that say
+nothing without its key. Under the zero-out relation their number is private all the same, so the
+files are readable by their owner only.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
+
+import numpy as np
 
 from streamlda.checks import require
 from streamlda.container import sync_folder
@@ -31,9 +33,10 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.accounting import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
+from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
-from streamlda.privacy.ledger.fingerprints import FingerprintKey
+from streamlda.privacy.ledger.fingerprints import FingerprintKey, values_of
 from streamlda.privacy.ledger.reader import LedgerReader
 from streamlda.privacy.ledger.state import Intent
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_up
@@ -61,6 +64,10 @@ class Ledger(LedgerReader):
         _file.mark()
         #: What fingerprints of documents are made with.
         self.key = self.known.key = self._opened_key()
+        #: The documents of its releases, for advice to their owner, who gets it by `warn`, once.
+        self.documents = ReleasedDocuments(_file.documents, self.generation)
+        self.warn: Callable[[str], None] = lambda message: None
+        self._has_warned = False
 
     @classmethod
     def open(
@@ -160,8 +167,28 @@ class Ledger(LedgerReader):
                 replay=bool(replay),
                 at=_now(),
             )
+            self._keep_documents(intent)
             self._append("intent", cohort.cohort_id, intent.to_json())
             return intent
+
+    def _keep_documents(self, intent: Intent) -> None:
+        """Keep the documents of a release that is about to be on record; warn of repeats."""
+        found = intent.cohort.fingerprints
+        if found is None or not found.documents:
+            return
+        values = values_of(found.documents)
+        known, own = self.documents.count_repeats(values), len(values) - len(np.unique(values))
+        repeated = known.repeated + own
+        with reported(self._file.documents, "the documents of a ledger must be kept"):
+            self.documents.add(intent.number, values)
+        if WARNED_OF * repeated >= len(values) and not self._has_warned:
+            self._has_warned = True
+            self.warn(
+                "documents are in a release again, or twice, and are charged for each: "
+                f"repeated={repeated} documents={len(values)} release={intent.number}; "
+                f"streamlda budget {self.path.name} shows what they have spent; equal texts of "
+                "several people need nothing"
+            )
 
     def publish(
         self, intent: Intent, temp_path: str | os.PathLike[str], final_path: str | os.PathLike[str]

@@ -17,8 +17,7 @@ from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, NAME_LEDGER, LedgerFile, reported
-from streamlda.privacy.ledger.known import KnownDocuments
-from streamlda.privacy.ledger.sketches import REPEATED
+from streamlda.privacy.ledger.known import KnownRecords
 from streamlda.privacy.ledger.state import (
     Intent,
     LedgerState,
@@ -60,7 +59,7 @@ def read_report(
             file.load(builder.add)
         finally:
             file.unlock()
-    return builder.finish()
+    return builder.finish(file.documents)
 
 
 def _is_half_written(cause: BaseException | None) -> bool:
@@ -145,15 +144,15 @@ class LedgerReader:
         return round_down(self._state.left(again=False))
 
     @property
-    def known(self) -> KnownDocuments:
-        """What the documents of its releases are known by: grows with each release."""
+    def known(self) -> KnownRecords:
+        """The records of its releases by names and numbers: grows with each release."""
         return self._state.known
 
-    def known_at(self, generation: int) -> KnownDocuments:
-        """Return what the documents of the first releases are known by. Time O(rows) for some."""
+    def known_at(self, generation: int) -> KnownRecords:
+        """Return the records of the first releases. Time O(rows) for some."""
         if generation == self.generation:
             return self.known
-        known = KnownDocuments()
+        known = KnownRecords()
         known.key = self.known.key
         for row in self._file.rows():
             if row.kind == "intent" and row.body["intent"] <= generation:
@@ -309,7 +308,7 @@ class LedgerReader:
         builder = ReportBuilder(0, sys.maxsize)
         for row in self._file.rows():
             builder.add(row)
-        return builder.finish()
+        return builder.finish(self._file.documents)
 
     def to_event(self) -> Event:
         """Return all releases as one event, for another accountant.
@@ -328,13 +327,6 @@ class LedgerReader:
             "a cohort must keep its documents: a name that named others is taken",
             cohort_id=cohort.cohort_id,
             remedy="choose a new name",
-        )
-        found = None if replay else self.known.repeats_of(cohort)
-        self._require(
-            found is None,
-            REPEATED,
-            **(found._asdict() if found else {}),
-            remedy="take documents that were in none; nothing was spent on these",
         )
         if not self._state.losses.touches(cohort):
             return

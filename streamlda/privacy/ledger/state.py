@@ -15,18 +15,20 @@ Kinds of rows, in the order in which a release adds them:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from streamlda.checks import failure
 from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.privacy.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
 from streamlda.privacy.events import Composed, Event, Parallel, from_json, to_json
+from streamlda.privacy.ledger.documents import ReleasedDocuments
 from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
-from streamlda.privacy.ledger.known import KnownDocuments
+from streamlda.privacy.ledger.known import KnownRecords
 from streamlda.privacy.ledger.terms import (
     Cohort,
     LedgerTerms,
@@ -37,6 +39,9 @@ from streamlda.privacy.ledger.terms import (
     sqrt_down,
     sqrt_up,
 )
+
+#: Beyond this mu no epsilon is worked out.
+_MOST_MU = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,8 @@ class LedgerState:
 
     def __init__(self) -> None:
         self.losses = Losses(parallel=True)
-        #: What the documents of all releases are known by.
-        self.known = KnownDocuments()
+        #: Records of all releases, by names and numbers.
+        self.known = KnownRecords()
         self.generation = self.rows = 0  # Number of intents, and of rows.
         #: The newest intent; and while it is neither committed nor lost.
         self.last: Intent | None = None
@@ -196,6 +201,36 @@ def _epsilon_below(mu: float, delta: float) -> float:
     return epsilon_of(mu, more) * (1 - 2e-14) if more < 1 else 0.0
 
 
+def describe_documents(
+    documents: ReleasedDocuments, prices: Mapping[int, Loss], terms: LedgerTerms
+) -> dict[str, Any] | None:
+    """Return what is spent on the text that cost most, if its records are one document.
+
+    r records of a text in one release cost r mu. Rounds of prefix sums have correlated noise, so mu
+    adds up over them, and mu^2 over other releases. `spent` is None beyond any epsilon of use. None
+    where a user is the unit, for whom all releases add up, or no release has kept texts.
+    """
+    if documents.is_empty or not terms.parallel:
+        return None
+    mu = {number: sqrt_up(loss.mu_squared) for number, loss in prices.items()}
+    if terms.mode == "prefix":
+        times = documents.find_most_charged(mu, power=1)
+        total = Fraction(sum(Fraction(mu[number]) * n for number, n in times.items())) ** 2
+    else:
+        costs = {number: value**2 for number, value in mu.items()}
+        times = documents.find_most_charged(costs, power=2)
+        total = sum((prices[number].mu_squared * n * n for number, n in times.items()), Fraction(0))
+    set_aside = sum((prices[number].set_aside * n for number, n in times.items()), Fraction(0))
+    loss = Loss(total, set_aside / total if total else Fraction(0))
+    repeats = documents.count_records()
+    return {
+        "records": repeats.documents,
+        "repeated": repeats.repeated,
+        "most": sum(times.values()),
+        "spent": _described(loss, terms) if total <= _MOST_MU**2 else None,
+    }
+
+
 class ReportBuilder:
     """Gathers what `LedgerReader.report` says, row by row.
 
@@ -205,6 +240,7 @@ class ReportBuilder:
 
     def __init__(self, first: int, last: int) -> None:
         self._state = LedgerState()
+        self._prices: dict[int, Loss] = {}
         self._first = first
         self._oldest: list[dict[str, Any]] = []
         self._newest: deque[dict[str, Any]] = deque(maxlen=last)
@@ -225,6 +261,8 @@ class ReportBuilder:
                 "digest": None,
                 "reason": None,
             }
+            price = Loss.of(row.body["mu_squared"], row.body["set_aside"])
+            self._prices[row.body["intent"]] = price
             kept = self._oldest if len(self._oldest) < self._first else self._newest
             kept.append(self._current)
         elif row.kind == "written":
@@ -236,8 +274,8 @@ class ReportBuilder:
             if row.kind == "lost":
                 self._lost.append(row.body["intent"])
 
-    def finish(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
+    def finish(self, path: Path) -> dict[str, Any]:
+        """Return the report as plain JSON values, with the documents that are kept in `path`."""
         state = self._state
         terms = state.terms
         return {
@@ -249,6 +287,9 @@ class ReportBuilder:
                 "mu_squared": round_down(terms.mu_squared()),
             },
             "spent": describe_spent(state.losses.spent, terms),
+            "documents": describe_documents(
+                ReleasedDocuments(path, state.generation), self._prices, terms
+            ),
             "left": describe_left(state.left(again=True), terms),
             "left_for_new_documents": describe_left(state.left(again=False), terms),
             "releases_left": state.releases_left,
