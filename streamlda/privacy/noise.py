@@ -13,7 +13,6 @@ Not covered: timing. How long a draw takes depends on the values that were rejec
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -38,17 +37,6 @@ _ATTEMPTS = 2**17
 
 #: More digits than doubles and words together hold.
 _DIGITS = Context(prec=60)
-
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
 
 
 class Noise:
@@ -134,31 +122,25 @@ class Noise:
 class SecureNoise(Noise):
     """Noise for private releases: ChaCha20, keyed by the operating system.
 
-    The key has 256 bits from `secrets`; every object has its own, and takes a new one for every
-    draw and in a child process, so that neither parent and child nor copies of a machine that was
-    halted between draws draw the same noise. There is no way to set, read or store it.
+    The key has 256 bits from `secrets`, and every draw takes a new one, so that neither parent and
+    child nor copies of a machine that was halted between draws draw the same noise. There is no way
+    to set, read or store it.
     """
 
-    __slots__ = ("__owner",)
+    __slots__ = ()
 
     secure: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(_bits(secrets.randbits(256)))
-        self.__owner = _process()
 
     def discrete_gaussian(
         self, sigma: float, shape: int | tuple[int, ...] = ()
     ) -> NDArray[np.int64]:
         """Draw as `Noise.discrete_gaussian` does, under a new key."""
+        # A new generator has a new lock: the old one may have been held when a fork came.
         SecureNoise.__init__(self)
         return super().discrete_gaussian(sigma, shape)
-
-    def _words(self, n: int) -> NDArray[np.int64]:
-        if self.__owner != _process():
-            # A new generator has a new lock: the old one may have been held when the fork came.
-            SecureNoise.__init__(self)
-        return super()._words(n)
 
 
 class SeededNoise(Noise):
@@ -177,11 +159,6 @@ def _bits(key: int) -> ChaCha:
     from randomgen import ChaCha
 
     return ChaCha(key=key, rounds=20)
-
-
-def _process() -> tuple[int, int]:
-    # The count tells a grandchild that was given the number of a dead ancestor.
-    return os.getpid(), _forks
 
 
 def _samples(

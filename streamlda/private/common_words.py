@@ -8,8 +8,7 @@ quantile of norms before it: bounds are so low that all documents but very long 
 them, and count alike.
 
 A last short stage lets documents say whether they prefer the topics to the word frequencies alone
-(`streamlda.private.comparison`); if not, these are published as the only topic. Perplexity is then
-1.26 and 1.25 for 10,000 abstracts at epsilon 1 and 20,000 at 0.5, with the topics 1.42 and 1.38.
+(`streamlda.private.comparison`); if not, these are published as the only topic.
 
 What is common
 --------------
@@ -25,27 +24,6 @@ Privacy: unit, relation and sensitivity of both stages are those of `FirstStatis
 document too, and which words are left out follows from the release before: each document adds what
 depends on it and public numbers alone, of norm at most C, attained by one common word alone. All
 else is post-processing.
-
-Measured
---------
-Abstracts, 8,000 words, K = 20, delta 1e-6, means of four draws (five runs of 195,000), beside the
-moments through a random projection (two seeds): perplexity over that of the word frequencies, NPMI
-and number of topics::
-
-    documents  epsilon     moments               common words
-    50,000     1           1.08   0.09    3      0.892  0.13   10
-    50,000     3           0.85   0.11   10      0.732  0.14   16
-    20,000     1           1.36   0.04    1      1.08   0.07    9
-    20,000     3           1.05   0.10    3      0.886  0.14    9
-    195,000    1           0.79   0.14    8      0.694  0.14   20
-    195,000    3           0.66   0.15   20      0.608  0.15   20
-
-At 1.08, the released word frequencies alone have 1.14: with all documents and the whole budget they
-would have 1.06. Planted topics (d = 5,000, K = 20, 100,000 documents, epsilon 1) have an error of
-0.39 in place of 0.74 (0.56 with sums as they are, `streamlda.private.unmixing`); from the true
-topics a round would have 0.28. Common words by the least
-frequency, 0.025, 0.035 and 0.05 (abstracts, epsilon 1): 0.867 with 4 topics, 0.887 with 8, 0.889
-with 12.
 """
 
 from __future__ import annotations
@@ -86,31 +64,21 @@ LEAST, WORDS_FOR_TOPIC = 0.04, 5
 #: Least eigenvalue that is kept, over the spectral norm of the noise alone.
 ABOVE = 1.15
 
-#: Most topics, over those that a round tells apart: with 1, 2 and 3 perplexity on 20,000 abstracts
-#: at epsilon 1 is 1.12, 1.14 and 1.17 (by moments 1.35), the error of 20 planted topics in 20,000
-#: documents of 3,000 words at epsilon 3 1.42, 0.90 and 0.65 (0.83).
+#: Most topics, over those that a round tells apart.
 MORE_TOPICS = 3
 
-#: Sum of the Dirichlet parameters where it is not given: at epsilon 1 and 3 perplexities over those
-#: of the word frequencies are 0.885 and 0.740 with 0.2, 0.889 and 0.742 with 0.3, 0.897 and 0.749
-#: with 0.5, 0.92 and 0.77 with 1. With 0.12 they are 0.001 to 0.002 less.
+#: Sum of the Dirichlet parameters where it is not given.
 ALPHA_0 = 0.12
 
 #: Least frequency of a word, over that of the mean word.
 LEAST_FREQUENCY = 1e-9
 
 #: The same for what pairs of independent words take off before H is sought, a / (a + 1) of them:
-#: columns of H are topics then, not mixtures of these. With a / (a + 1) of 0, 0.2, 0.35 and 0.5
-#: planted topics (alpha_0 1, 3,000 words, K = 5, 20,000 documents, epsilon 3) have errors of 0.31,
-#: 0.27, 0.24 and 0.21; perplexities on 50,000 abstracts at epsilon 1 are 0.898, 0.896, 0.894 and
-#: 0.894, at epsilon 3 0.733, 0.738, 0.738, 0.745.
+#: columns of H are topics then, not mixtures of these.
 CENTRING_ALPHA_0 = 0.5
 
 #: Noise of words (`PrivateSettings.word_noise`) above which a given alpha_0 counts as at most the
-#: two above: such a window shows broad topics, of which a document has one. Five runs of abstracts,
-#: alpha_0 1, epsilon 1, with it as given and so: 20,000 documents (noise 1.7) 1.100 and 1.081, NPMI
-#: 0.057 and 0.073; 35,000 (0.97) 0.977 and 0.944, 0.112 and 0.118. Planted topics (3,000 words,
-#: alpha_0 1, K = 5, 20,000 documents, epsilon 0.3, noise 1.9) have errors of 1.34 and 1.28.
+#: two above: such a window shows broad topics, of which a document has one.
 LOUD = 0.9
 
 #: Fits of H, and steps of each.

@@ -35,23 +35,6 @@ parts. Topics with the most of it are divided first.
 Privacy: unit, relation and sensitivity are those of a round; |clip| <= 1, with equality where
 words are e times as probable, or e times less. Public are the public model and what follows from
 earlier releases; what a document adds depends on it alone, and is 0 if it is not a number.
-
-Measured
---------
-50,000 abstracts, 8,000 words, K = 20, delta 1e-6, perplexity over that of the word frequencies and
-NPMI; the topics of 5,000 other abstracts, by 100 sweeps, have 0.605 and 0.172 themselves::
-
-    epsilon                             1               3
-    no public model                     1.05   0.10     0.83   0.10
-    cells drawn to word frequencies     0.649  0.177    0.594  0.175
-    cells drawn to public topics        0.591  0.175    0.581  0.174
-
-Rounds of 16,000 documents, of 0.602 and 0.586, or of 25,000, of 0.595 and 0.582, are not better
-than one, nor are groups of cells by public tokens in place of words by frequency (0.596), a prior
-of the sum of a word before that of its cells (0.592), or longer steps. On 193,000 abstracts further
-rounds give 0.561 in place of 0.564 at epsilon 10, and nothing below. Where the public model lacks
-the computer science (a quarter of the abstracts), its 16 topics give 0.655 and 0.638, with four
-further ones 0.650 and 0.632; halves of topics and a second round 0.660 and 0.638.
 """
 
 from __future__ import annotations
@@ -93,14 +76,10 @@ PUBLIC_ARRAYS = "public/"
 #: that its noise stands for: 0.1 leaves the noise a sixth of what they say together.
 FITS_WEIGHT = 0.1
 
-#: Fraction of its background in a public topic: a word that it lacks can be learned. On abstracts
-#: 0.005 to 0.02 are alike, 0.1 costs 1 % of perplexity.
+#: Fraction of its background in a public topic: a word that it lacks can be learned.
 MIXED = 0.01
 
-#: Logarithms of lifts are this far from 0 until sums say otherwise. Perplexity on abstracts, over
-#: that of their word frequencies, of 50,000, 10,000 and 2,000 documents at epsilon 1, and of 2,000
-#: at 0.3, by a public model that has 0.605: 0.591, 0.605, 0.609, 0.609; with 1.0 0.590, 0.611,
-#: 0.645, 0.655; with no limit 0.590, 0.623, 0.756, 0.890.
+#: Logarithms of lifts are this far from 0 until sums say otherwise.
 SPREAD = 0.3
 
 #: Least fraction of the columns that a public model must have a word for.

@@ -10,20 +10,6 @@ post-processing.
 What a round released is added to that of earlier rounds, which fade by `FADING`, and denoised
 (`streamlda.private.denoising`).
 
-Measured
---------
-195,000 abstracts, 8,000 words, K = 20, delta 1e-6, medians of five runs without rounds and of ten
-with them: NPMI of ten words, and perplexity over that of the word frequencies::
-
-    epsilon          without rounds      with 3 rounds
-    1                0.111  0.802        0.154  0.791
-    3                0.121  0.739        0.151  0.664
-
-Without the background as a topic, all topics begin with the same common words: NPMI 0.08 and 0.12.
-More rounds, or longer ones, cost the moments documents, whose topics then are fewer. At epsilon 3,
-one norm for all documents took the ratio from 0.68 to 0.66 against f = 1 / ||c||, word weights
-from 0.674 to 0.661; 5 inner iterations in place of 8 lose 0.02 to 0.04 of it.
-
 It is for text. Where documents follow the model to the letter, without common words, a background
 of its own takes from topics, the more so the flatter they are and the larger alpha_0 is: planted
 topics (1,500 words, K = 10, epsilon 3) have errors of 0.10 by moments and 0.07 by rounds at alpha_0
@@ -64,26 +50,18 @@ from streamlda.utils.arrays import named, with_prefix
 Array = NDArray[np.float64]
 
 #: Fraction of the background in the topics of the first round, at most, and over what noise has
-#: hidden of them; it falls to 0 in the last. With 0.5 for all, planted topics of which 2 and 5 %
-#: are hidden get errors of 0.21 and 0.91 in place of 0.07 and 0.49; without any, perplexity on
-#: abstracts is 2 % larger at epsilon 3, and 4 % in one of two runs at epsilon 1.
+#: hidden of them; it falls to 0 in the last.
 FLATNESS, FLATNESS_HIDDEN = 0.5, 2.0
 
 #: What the sums of a round count for in the next.
 FADING = 0.6
 
 #: With common words: weight of the background as `BACKGROUND_PRIOR`, and mean distance of
-#: logarithms of lifts from 0 until sums say otherwise. Perplexity on abstracts at epsilon 1 and 3
-#: with 2.0, 2.5 and 3.5: 0.889, 0.894, 0.904 and 0.732, 0.737, 0.742; NPMI grows by 0.004. With a
-#: distance of 1: 0.898 and 0.749 where it is 0.898 and 0.747 with 0.7.
+#: logarithms of lifts from 0 until sums say otherwise.
 COMMON_BACKGROUND_PRIOR, COMMON_SPREAD = 1.5, 0.7
 
 #: Weight of the block of all words, over the noise in the frequency of a mean word, d z / N, and at
-#: most. Perplexity on abstracts over that of the word frequencies, three seeds, without it and with
-#: weights of 0.1, 0.25, 0.5 and 1: 50,000 documents, epsilon 1, noise 0.68: 0.891, 0.900, 0.893,
-#: 0.890, 0.90; epsilon 3, noise 0.26: 0.737, 0.741, 0.743, 0.745, 0.75; 20,000 documents, epsilon
-#: 1, noise 1.7: 1.17, 1.15, 1.14, 1.11, 1.10 (released frequencies alone: 1.19, 1.18, 1.16, 1.15,
-#: 1.14).
+#: most.
 WORDS_WEIGHT, MOST_WORDS_WEIGHT = 0.4, 4.0
 
 #: A half of a topic that was split: each word times a Gamma variable of this shape, of mean 1.

@@ -8,10 +8,7 @@ left fewer topics than there are seeds, one is divided among several.
 Privacy: post-processing. Seeds are public settings and topics are made of released sums: no
 document is read here, and releases, noise and price are those without seeds.
 
-Rounds of refinement do not begin with seeds. Where they did, with a tenth of a topic on its words,
-four seeded topics of 20 on 90,000 abstracts at epsilon 3 (8,000 words, three runs) had an NPMI of
-.32, .02, -.04 and .04 in place of .25, .09, .22 and .09: common words are all that topics have
-before the first round, and what matched by them was often about something else.
+Rounds of refinement do not begin with seeds.
 """
 
 from __future__ import annotations
@@ -26,9 +23,6 @@ from streamlda.refinement.prior import Prior
 from streamlda.spectral.seeds import SeedTopic, order_of
 
 #: A topic is about its seed words where it has this many times as much of them as all documents.
-#: Abstracts as above: 31, 8 to 11, 3.3 to 3.6 and 2.0 to 2.1 times at epsilon 3 (two runs). At
-#: epsilon 1, of 30,000 and 50,000, one of four topics had 3.4 to 6 times, and the others, about
-#: something else, 1.2 to 2.0 (four runs).
 LEAST_LIFT = 2.0
 
 

@@ -26,8 +26,7 @@ from streamlda.spectral.seeds import SeedTopic, checked_seeds
 DENSE_FEATURES = 1024
 
 #: Columns of the random projection for larger vocabularies: K + oversampling, or this many times K.
-#: A narrow sketch wastes what the noise leaves (planted topics, d = 1000, epsilon = 1: error 0.105
-#: with 3 K columns, 0.082 with 12 K, 0.067 without a projection), a wide one costs time.
+#: A narrow sketch wastes what the noise leaves, a wide one costs time.
 COLUMNS_PER_TOPIC = 6
 
 #: Stages of a window, and fractions of its slots where norms need the usual `NORMS_FRACTION`.
@@ -35,10 +34,8 @@ STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}
 
 #: A stage of norms has `NORMS_PER_NOISE` documents for each that the noise in a bin stands for, so
 #: that the quantile is found, at most `MOST_NORMS` of a window; and no less than `NORMS_FRACTION`
-#: of it, or `ENOUGH_NORMS` documents where that is less. Planted topics (50 words, K = 5, epsilon
-#: 0.1 to 0.6, 3,000 and 10,000 documents), mean error with 6, 10, 15 and 25 documents: 1.02, 0.64,
-#: 0.29 and 0.30. What is not found is replaced by the largest norm there can be, and the noise is
-#: several times too large.
+#: of it, or `ENOUGH_NORMS` documents where that is less. What is not found is
+#: replaced by the largest norm there can be.
 NORMS_PER_NOISE, NORMS_FRACTION, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
 
 #: How topics are found in the last part of a window.
@@ -46,10 +43,8 @@ NOISY_POWER, SIMULTANEOUS = "noisy-power", "simultaneous"
 SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 
 #: Fraction of a window's slots for the rounds of a power method, in place of "triples" and from the
-#: pairs; and the default number of iterations. Planted topics (50 and 1,000 words,
-#: 100,000 documents, epsilon 1 and 10): errors of "simultaneous" are 1.1 to 3 times as large with a
-#: fraction of 0.15, and 1.8 to 5 times with 4 iterations. The many rounds of "noisy-power" need
-#: more slots: with a fraction of 0.3, errors are 1.2 to 2 times as large.
+#: pairs; and the default number of iterations. The many rounds of
+#: "noisy-power" need more slots.
 ROUNDS_FRACTION = {NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
 ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 
@@ -80,15 +75,11 @@ MOMENTS, COMMON = "moments", "common words"
 STARTS = (MOMENTS, COMMON)
 
 #: Stages of a start with common words, and fractions of the slots that are not for rounds; the
-#: fraction of the rounds together, and their default number. Perplexity on 50,000 abstracts,
-#: epsilon 1 and 3, with one round, two and three: 0.89, 0.92, 0.96 and 0.73, 0.75, 0.77.
+#: fraction of the rounds together, and their default number.
 COMMON_STAGES = {"common words": 0.17, "common pairs": 0.83}
 COMMON_ROUNDS_FRACTION, COMMON_ROUNDS = 0.54, 1
 
-#: The same up to a noise of a direction of `LITTLE_NOISE`. 190,000 abstracts, one round and four,
-#: perplexity (NPMI): epsilon 10 (noise 2.5e-4) 0.566 (0.156) and 0.559 (0.157), epsilon 3 (7e-4)
-#: 0.593 (0.154) and 0.609 (0.149). Planted topics are better with one
-#: (`streamlda.private.unmixing`).
+#: The same up to a noise of a direction of `LITTLE_NOISE`.
 LITTLE_NOISE, LITTLE_NOISE_ROUNDS_FRACTION, LITTLE_NOISE_ROUNDS = 3e-4, 0.65, 4
 
 #: The last stage then, in which documents compare topics with word frequencies; its fraction.
@@ -98,8 +89,7 @@ CHOICE, CHOICE_FRACTION = "choice", 0.015
 MOST_WORDS = 1500
 
 #: Most noise of a direction, sqrt(d) z / N, up to which rounds follow moments. Above it the
-#: moments need all documents to find topics at all. Abstracts, 8,000 words, NPMI without rounds and
-#: with them: 0.11 and 0.14 at 1.9e-3, 0.09 and 0.12 at 2.8e-3, 0.09 and 0.08 at 3.8e-3.
+#: moments need all documents to find topics at all.
 REFINEMENT_NOISE = 2.5e-3
 
 

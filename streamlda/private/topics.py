@@ -14,10 +14,6 @@ first and pair statistic, and the triple statistic through the projection W that
 3. In that fit every word is drawn towards its frequency in the corpus, as far as the known noise
    hides what the pairs say about it (`LIFT`): so rare words, whose noise is as large as that of
    frequent ones, are mixed with the background, and frequent words are left to the data.
-
-Steps 2 and 3 were chosen by measurement: on 195,000 abstracts (K = 20, epsilon = 1) the ratio of
-the perplexity to the unigram's went from 0.92 to 0.80 and NPMI from 0.07 to 0.11; on planted
-topics (50 words, epsilon = 0.1) the error from 0.073 to 0.06.
 """
 
 from __future__ import annotations
@@ -54,11 +50,6 @@ FLOOR, DENSE_FLOOR = 0.7, 1.0
 
 #: Iterations of coordinate descent in the constrained fit, times alpha_0^2 where that is above 1,
 #: and the most: the larger alpha_0, the more alike are columns of the mixing, and the slower it is.
-#: Error of five planted topics (50 words, epsilon 1, means of 6 to 12 runs), with 3 and so:
-#: alpha_0 = 3 and 10,000 documents 0.225 and 0.181, 10 and 10,000 0.850 and 0.759, 10 and 100,000
-#: 0.174 and 0.136. Abstracts with alpha_0 = 10 (50,000, 1,000 words, K = 20): perplexity 0.904 and
-#: 0.890 of that of the word frequencies. With alpha_0 = 1 more than 3 take planted topics from
-#: 0.148 to 0.138 (epsilon 0.5), but abstracts from 0.823 to 0.833, and NPMI from 0.076 to 0.071.
 FIT_ITERATIONS, MOST_FIT_ITERATIONS = 3, 300
 
 #: Prior variance of a word's lift (its probability in a topic over that in the corpus), over the
@@ -70,9 +61,7 @@ LIFT = 0.5
 LEAST_ALPHA = 0.05
 
 #: Steps of EM from equal shares to those of the mixture that explains M1. Topics that share words
-#: are hard to tell apart by M1: more steps make some of them too rare. Largest factor between these
-#: shares and the token-weighted mean of the proportions of the documents, after 10 and 500 steps
-#: (abstracts, 8,000 and 1,000 words, epsilon 1 and 3): 1.4, 1.2, 1.9, 2.1 and 2.1, 1.6, 3.0, 121.
+#: are hard to tell apart by M1: more steps make some of them too rare.
 MIXTURE_STEPS = 10
 
 #: Eigenvalues below this fraction of the largest are raised to it: whitening divides by them.

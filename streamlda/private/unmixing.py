@@ -16,26 +16,7 @@ The word frequencies are one more topic of these documents: text has tokens that
 They have half of the share that the round gave them, as topics get the other half where they are
 not known.
 
-Measured
---------
-Planted topics (d = 5,000, K = 20, 100,000 documents, alpha_0 1, delta 1e-6), mean L1 error with one
-round and as the sums are, with four rounds, and unmixed::
-
-    epsilon 1       0.564            0.397
-    epsilon 3       0.398   0.286    0.185
-    epsilon 10      0.353   0.168    0.119
-
-Abstracts, 8,000 words, K = 20, perplexity over that of the word frequencies and NPMI, as the sums
-are and unmixed, one corpus (190,000 at epsilon 3: four rounds as they are)::
-
-    50,000, epsilon 1       0.900  0.118    0.891  0.122
-    50,000, epsilon 3       0.748  0.130    0.735  0.128
-    190,000, epsilon 3      0.609  0.149    0.593  0.154
-    190,000, epsilon 10     0.588  0.156    0.566  0.156    four rounds 0.559  0.157
-
-It is for a single round: of several, the first too (0.567), or all (0.568), it makes the last ones
-no better. With `LENGTH` of 30 and 120 errors differ by 0.02, perplexities by 0.003. With half of
-`OF_BACKGROUND`, and three halves: 0.886 and 0.895, NPMI 0.109 and 0.118 (50,000, epsilon 1).
+It is for a single round: of several it makes the last ones no better.
 """
 
 from __future__ import annotations

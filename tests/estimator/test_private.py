@@ -187,7 +187,7 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
         private().partial_fit(X)
     for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
-        with pytest.raises(InsufficientDataError, match="no row is one.* not TF-IDF"):
+        with pytest.raises(InsufficientDataError, match=r"no row is one.* not TF-IDF"):
             call(X.toarray() + 0.5)
 
 

@@ -275,14 +275,10 @@ noise.discrete_gaussian(2.0**40, 5)
 def draw():
     return " ".join(map(str, noise.discrete_gaussian(2.0**40, 20).tolist()))
 
-def in_child(broken, depth):
+def in_child(depth):
     reader, writer = os.pipe()
     if os.fork() == 0:
-        if broken == "number":
-            os.getpid = lambda: 1
-        if broken == "count":
-            module._forks = 0
-        below = [in_child(broken, depth - 1)] if depth else []
+        below = [in_child(depth - 1)] if depth else []
         os.write(writer, " ".join([draw(), *below]).encode())
         os._exit(0)
     os.close(writer)
@@ -290,16 +286,14 @@ def in_child(broken, depth):
     os.wait()
     return text
 
-for broken in ("nothing", "number", "count"):
-    print(in_child(broken, 0), in_child(broken, 1), draw(), in_child(broken, 0))
+print(in_child(0), in_child(1), draw(), in_child(0))
 """
 
 
 def test_forks_and_other_processes_never_draw_the_same():
-    # Two guards, process number and count of forks; each is enough alone.
     command = [sys.executable, "-W", "error", "-c", FORK]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     values = output.split()
-    assert len(values) == 300
+    assert len(values) == 100
     here = SecureNoise().discrete_gaussian(2.0**40, 20).tolist()
-    assert len({*values, *map(str, here)}) == 320
+    assert len({*values, *map(str, here)}) == 120
