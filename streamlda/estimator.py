@@ -134,7 +134,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Bounds on the sums of one document: a private quantile, the largest norms, or public ones.
     ledger, stream : path or None, default None, and str, default "matrix"
         File that remembers what was spent, and the name of the rows there, one for each matrix.
-        Without it *another fit on the same rows spends again unnoticed*.
+        Without it private fits have one account in this process: a fit of rows that another had
+        says the epsilon of both, and warns. *Other processes know nothing of it*.
     public_model : str, path-like, TopicModel, fitted StreamLDA or None, default None
         With `epsilon`: topics of public documents, or of a private fit of other documents, with
         which a window begins if its rows fit them (``diagnostics_["public_model"]``). Columns must

@@ -91,7 +91,7 @@ def test_a_window_no_better_than_word_frequencies_is_warned_of():
     assert f"word_noise={found.word_noise:.3g}" in warning
     assert "privacy.public_model" in warning
     # What it names is just enough.
-    asked = found.word_noise / 1.2
+    asked = found.word_noise / 0.9
     records, words = round(20_000 * asked), round(8000 / asked)
     assert f"a window of {records:,} records, {words:,} words" in warning
     for change in (
