@@ -323,7 +323,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             _check(analyzer is None, "analyzer")
             self._check_goes_on()
-            X = self._validated(X, reset=False)
+            X = self._validated(X, reset=False, fits=True)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
@@ -485,7 +485,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if texts is not None:
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
-        X = new._validated(X, reset=True, min_samples=1 + whole)
+        X = new._validated(X, reset=True, min_samples=1 + whole, fits=True)
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
     def _lasting_parameters(self) -> dict[str, Any]:
@@ -497,7 +497,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             del parameters[name]
         return parameters
 
-    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1) -> Any:
+    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1, fits: bool = False) -> Any:
+        # Of rows of a private fit those that cannot be documents are blanks.
+        checks = not fits or self.epsilon is None
         if hasattr(self, "vocabulary_") and (texts := read_texts(X)) is not None:
             encoded = self.vocabulary_.encode(texts)
             if failed := len(encoded.unreadable):
@@ -516,7 +518,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             ensure_min_samples=min_samples,
             accept_sparse="csr",
             dtype="numeric",
-            ensure_non_negative=True,
+            ensure_all_finite=checks,
+            ensure_non_negative=checks,
         )
 
     def _no_snapshot(self) -> Exception:

@@ -436,6 +436,7 @@ def _save_round(this: Round, key: str | None, path: str) -> str:
 def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     ledger = at_work.ledger
+    ledger.warn = warn
     is_document = make_document_test(at_work.config.vocabulary)
     census = take_census(settings, ledger.key, ledger.known, is_document)
     at_work.provenance = make_provenance(settings, ledger, census)

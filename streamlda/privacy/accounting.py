@@ -33,9 +33,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,42 +172,6 @@ def epsilon_spent(event: Event, delta: float) -> float:
         return everything
     gaussian = epsilon_of(_root_up(spent.gaussian_mu_squared), delta)
     return min(everything, (gaussian + spent.pure_epsilon) * _ULPS_UP)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What the documents of one cohort may cost in all; epsilon in nats.
-
-    A cap on mu^2 is kept even if each release, its noise included, is chosen after seeing those
-    before it; so check `fits` before every release, and record it before noise is drawn.
-    """
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        _check(epsilon=self.epsilon, delta=self.delta)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
-
-    @cached_property
-    def mu(self) -> float:
-        """The mu that the budget allows, rounded down."""
-        return mu_of(self.epsilon, self.delta)
-
-    @property
-    def mu_squared(self) -> float:
-        """The cap on the sum of mu^2, rounded down."""
-        return self.mu * self.mu * _ULPS_DOWN
-
-    def remaining(self, spent: Iterable[Event]) -> float:
-        """Return the mu^2 that is left after these releases of the same documents, from 0."""
-        left = self.mu_squared - _exact(Composed(spent)).mu_squared
-        return max(left * _ULPS_DOWN, 0.0)
-
-    def fits(self, event: Event, spent: Iterable[Event] = ()) -> bool:
-        """Return whether the event may follow those already spent on the same documents."""
-        return _exact(Composed([*spent, event])).mu_squared <= self.mu_squared
 
 
 def _exact(event: Event) -> Cost:

@@ -38,7 +38,6 @@ def test_table_shows_terms_amounts_releases_and_what_to_do(ledger):
     shown = budget(ledger.path).stdout
     for wanted in (
         "epsilon 1, delta 1e-06, per document, zero-out, window",
-        "c0ffee",
         "3: 1 committed, 1 pending, 1 lost",
         "e^epsilon = 2.719 times as likely",
         "with a document as with a blank in its place, but for a probability of delta",

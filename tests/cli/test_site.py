@@ -242,8 +242,8 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
     run(*short)
 
 
-def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp_path):
-    """Refused there, and left out under their own: of another config too, each is in one share."""
+def test_records_that_a_site_shares_again_under_another_path_are_charged_for_each(folder, tmp_path):
+    """In a share of another config, which takes fewer than a third of the file."""
     run(*share_command(folder, tmp_path, "east", begun(folder, tmp_path)))
     make_config(folder, "other", label="other")
     again = tmp_path / "again"
@@ -255,19 +255,16 @@ def test_records_that_a_site_has_shared_are_known_under_another_path(folder, tmp
     copy = again / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
     place = command.index(str(folder / "east.jsonl"))
-    result = run(*command[:place], copy, *command[place + 1 :], code=CONFIGURATION)
-    assert "under another name" in result.stderr
-    run(*command)
+    result = run(*command[:place], copy, *command[place + 1 :])
+    assert "charged for each: repeated=" in result.stderr
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
-    (one, two) = (shot["documents"] for shot in report["snapshots"])
-    ((origin, start, stop),) = one
-    assert start == 0
-    assert two == [[origin, stop, 2 * stop]]
+    assert report["documents"]["repeated"] == report["documents"]["records"]
+    assert report["documents"]["most"] == 2
 
 
 @pytest.mark.long
 def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tmp_path):
-    """By slots under one name, round by round; under another one by what they hold."""
+    """By slots under one name, round by round; under another one each is charged again."""
     records = (folder / "east.jsonl").read_bytes()
 
     def at_east(to, round_file, config="config", *more, code=0):
@@ -293,11 +290,8 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     again = tmp_path / "again"
     again.mkdir()
     other = begun(folder, again, config="another")
-    said = at_east(again, other, "another", "source.stream=other", code=CONFIGURATION)
-    assert "under this or another name" in said
-    copy = share_command(folder, again, "east", other, "another")
-    copy[copy.index("--ledger") + 1] = tmp_path / "east.ledger"
-    assert "two releases" in run(*copy, code=CONFIGURATION).stderr
+    said = at_east(again, other, "another", "source.stream=other")
+    assert "charged for each: repeated=" in said
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
     (one, two) = (shot["documents"] for shot in report["snapshots"])
     assert (one[0][0], two[0][0], one[0][2]) == ("stdin", "stdin", two[0][1])

@@ -95,7 +95,7 @@ def test_documents_of_overlapping_fits_are_charged_exactly(X, tmp_path):
     five = epsilon_of(math.sqrt(5 * report["spent"]["mu_squared"]), 1e-6)
     found = report["documents"]
     assert (found["records"], found["repeated"], found["most"]) == (3000, 600, 5)
-    assert found["spent"]["epsilon"] == pytest.approx(five, rel=1e-6)
+    assert found["spent"]["epsilon"] == pytest.approx(five, rel=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:documents are in a release again")
@@ -119,6 +119,6 @@ def test_fits_of_the_same_rows_without_a_ledger_add_up_in_the_process(X):
     # Each row is in the first fit, in a half for each value, and in the last fit.
     mu = math.sqrt(4 * first.privacy_["stages"][0]["noise_multiplier"] ** -2)
     found = search.best_estimator_.privacy_
-    assert found["epsilon"] == pytest.approx(epsilon_of(mu, 1e-6), rel=1e-6)
+    assert found["epsilon"] == pytest.approx(epsilon_of(mu, 1e-6), rel=1e-4)
     assert found["ledger"] == "in memory"
     check_statement(found)

@@ -31,7 +31,10 @@ from streamlda.private.released import released_model
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 
-pytestmark = pytest.mark.usefixtures("same_noise")
+pytestmark = [
+    pytest.mark.usefixtures("same_noise"),
+    pytest.mark.filterwarnings("ignore:rows were in earlier private fits of this process"),
+]
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-6}
 FEW_TOPICS = "ignore:. of 3 topics stand above the noise:UserWarning"

@@ -14,7 +14,7 @@ from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from tests.crashes import CrashProcess
 
-TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, config_hash="c0ffee")
+TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
 EVENT = GaussianRelease(10.0)
 PRICE = cost(EVENT).mu_squared
 

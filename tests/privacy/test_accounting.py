@@ -16,7 +16,6 @@ from streamlda.privacy.accounting import (
     DELTA_MARGIN,
     MAX_MU,
     MIN_DELTA,
-    Budget,
     cost,
     delta_of,
     epsilon_of,
@@ -140,9 +139,8 @@ def test_cohorts_side_by_side_cost_the_most_expensive():
     drawn = Parallel([Approximate(most, 2**-50, 2**-30), Approximate(less.events[0], 2**-40)])
     assert cost(drawn)[3:] == (2**-40, 2**-30)
     assert cost(Composed([drawn, most]))[3:] == pytest.approx((2**-40, 2**-30), rel=1e-14)
-    for exact in (lambda: Budget(1.0, 1e-6).fits(drawn), lambda: epsilon_spent(drawn, 1e-6)):
-        with pytest.raises(InvalidSettingError, match="must be exact"):
-            exact()
+    with pytest.raises(InvalidSettingError, match="must be exact"):
+        epsilon_spent(drawn, 1e-6)
 
 
 @given(st.floats(1e-9, 30), st.floats(0, 1))
@@ -182,29 +180,11 @@ def test_pure_releases_alone_need_no_delta():
 
 
 @given(st.floats(0.01, 20), st.floats(1, 20), st.integers(1, 60))
-def test_a_budget_fits_as_many_releases_as_it_was_made_for(epsilon, exponent, releases):
-    budget = Budget(epsilon, 10**-exponent)
-    release = GaussianRelease(noise_multiplier(epsilon, 10**-exponent, releases))
-    before = [release] * (releases - 1)
-    assert budget.fits(release, before)
-    assert not budget.fits(release, [*before, release])
-    assert not budget.fits(GaussianRelease(release.noise_multiplier * (1 - 1e-9)), before)
-    assert budget.remaining([release] * (releases + 1)) == 0.0
-    assert epsilon_spent(Composed([*before, release]), budget.delta) <= epsilon
-
-
-def test_what_is_left_of_a_budget_can_be_spent_and_no_more():
-    budget = Budget(1.0, 1e-6)
-    spent = [GaussianRelease(6.0), LaplaceRelease(0.05)]
-    left = budget.remaining(spent)
-    assert left == pytest.approx(mu_of(1.0, 1e-6) ** 2 - cost(Composed(spent)).mu_squared)
-    for _ in range(30):
-        spent.append(GaussianRelease(math.sqrt(2 / left) * (1 + 1e-9)))
-        assert budget.fits(spent[-1], spent[:-1])
-        assert budget.remaining(spent) == pytest.approx(left / 2, rel=1e-6, abs=1e-12)
-        left = budget.remaining(spent)
-    assert 1 - 1e-6 < epsilon_spent(Composed(spent), 1e-6) <= 1.0
-    assert not budget.fits(GaussianRelease(1e4), spent)
+def test_a_budget_fits_as_many_releases_as_its_noise_was_made_for(epsilon, exponent, releases):
+    delta = 10**-exponent
+    release = GaussianRelease(noise_multiplier(epsilon, delta, releases))
+    assert epsilon_spent(Composed([release] * releases), delta) <= epsilon
+    assert cost(Composed([release] * (releases + 1))).mu_squared > mu_of(epsilon, delta) ** 2
 
 
 events = st.recursive(
@@ -289,7 +269,6 @@ def test_export_to_dp_accounting(monkeypatch):
         (epsilon_of, (1, 0), "^delta must .*got delta="),
         (mu_of, ("1", 1e-5), "^epsilon must"),
         (noise_multiplier, (1, 1e-5, 0), "^releases must .*got releases="),
-        (Budget, (-1, 1e-5), "^epsilon must"),
         (epsilon_spent, (Composed([GaussianRelease(1e-3)] * 2), 1e-5), "^mu must"),
         *((GaussianRelease, (z,), "^noise_multiplier must") for z in (0.9e-3, 1e151, True)),
         *((LaplaceRelease, (e,), "^epsilon must") for e in (1e-151, 1001, math.nan, 10**400)),

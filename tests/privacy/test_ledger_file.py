@@ -30,7 +30,7 @@ from tests.privacy.ledger_cases import (
     ("name", "value"),
     [
         *(("epsilon", 2.0), ("delta", 1e-5), ("privacy_unit", "user")),
-        *(("neighboring_relation", "replace-one"), ("config_hash", "beef")),
+        ("neighboring_relation", "replace-one"),
     ],
 )
 def test_other_terms_are_refused_by_name(ledger, name, value):

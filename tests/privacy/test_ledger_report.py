@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -53,7 +54,6 @@ def test_report_says_all_in_plain_json(ledger):
     report = ledger.report()
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert report["budget"]["epsilon"] == 1.0
-    assert report["budget"]["config_hash"] == "c0ffee"
     assert report["budget"]["mu"] == pytest.approx(mu_of(1.0, 1e-6), rel=1e-15)
     twice = cost(Composed([EVENT, EVENT])).mu_squared
     assert report["spent"]["mu_squared"] == ledger.spent == twice
@@ -145,7 +145,7 @@ def test_table_never_shows_too_little_spent_or_too_much_left(releases, rate, use
     builder = ReportBuilder(0, 10)
     for row in rows_of(terms, releases):
         builder.add(row)
-    lines = budget_table(builder.finish())
+    lines = budget_table(builder.finish(Path("no documents")))
 
     paid = [Fraction(price_of(z, rate)[0]) for _, _, z, rate in releases]
     delta = Fraction(1e-6)

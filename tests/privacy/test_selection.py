@@ -287,7 +287,7 @@ def test_calibrated_parts_stay_within_the_total(relation, epsilon, log_delta, d0
     # What a ledger is left with is exactly the rest, and the Gaussian part fits into it.
     left = delta - made.delta
     assert Fraction(left) + Fraction(made.delta) == Fraction(delta)
-    assert accounting.Budget(epsilon, left).fits(made.event.event)
+    assert accounting.epsilon_spent(made.event.event, left) <= epsilon
     more = delta * (1 + 1e-9) + 2 * made.tv_distance_bound * math.exp(epsilon) * 1.0001
     terms = LedgerTerms(epsilon, min(more + 2 * made.tv_distance_bound, 0.999))
     assert terms.covers(terms.price(accounting.cost(made.event)))

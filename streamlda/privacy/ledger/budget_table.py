@@ -87,8 +87,6 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
     if budget["horizon"] is not None:
         terms.append(f"horizon {budget['horizon']:,}")
     lines = [f"ledger      {printable(report['ledger_id'])}", f"budget      {', '.join(terms)}"]
-    if budget["config_hash"]:
-        lines.append(f"settings    {printable(budget['config_hash'])}")
     lines += _in_words(budget)
     spender, again, new = _whose(report)
     lines.append(_amount("spent", report["spent"], spender, upward=True))

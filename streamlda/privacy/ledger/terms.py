@@ -35,7 +35,6 @@ References
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
@@ -45,7 +44,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from streamlda.checks import above, at_least, between, failure, one_of, require
+from streamlda.checks import above, at_least, between, one_of, require
 from streamlda.privacy.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
 from streamlda.privacy.events import check_relation
 from streamlda.privacy.ledger.fingerprints import Fingerprints
@@ -113,7 +112,6 @@ class LedgerTerms:
     mode: str = "window"
     #: Largest number of releases of ``"prefix"``, which is calibrated for it; None otherwise.
     horizon: int | None = None
-    config_hash: str = ""  # Names the configuration that the budget is for.
 
     def __post_init__(self) -> None:
         above(0, epsilon=self.epsilon)
@@ -130,8 +128,6 @@ class LedgerTerms:
         else:
             rule = "horizon must be None in window mode"
             require(self.horizon is None, rule, horizon=self.horizon)
-        held = isinstance(self.config_hash, str)
-        require(held, "config_hash must be a str", config_hash=self.config_hash)
 
     @property
     def parallel(self) -> bool:
@@ -217,9 +213,6 @@ class Cohort:
     #: Generation of the ledger when the cohort was gathered. It guards against a state that was
     #: restored from before a release.
     generation: int
-    #: Where the source goes on after the cohort (`streamlda.stream.source.Position`), so that a
-    #: state whose cohort was released can be dropped and the stream picked up after it.
-    position: Mapping[str, Any] | None = None
     #: Record slots of the run, first and last + 1, and the run's random name; None where they are
     #: those of the one range.
     slots: tuple[int, int] | None = None
@@ -237,15 +230,6 @@ class Cohort:
             require(apart, "ranges of a cohort must not overlap", range=part, next=after)
         counted = type(self.generation) is int
         require(counted, "generation must be an int", generation=self.generation)
-        try:
-            json.dumps(self.position, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise failure(
-                "position must be plain JSON values",
-                type=type(self.position).__name__,
-                cause=str(error),
-                remedy="pass what Source.position() returned",
-            ) from error
 
     def to_json(self) -> dict[str, Any]:
         """Return the cohort as plain JSON values."""
@@ -253,7 +237,6 @@ class Cohort:
             "cohort_id": self.cohort_id,
             "documents": [[part.stream, part.start, part.stop] for part in self.documents],
             "generation": self.generation,
-            "position": self.position,
             "slots": self.slots,
             "run": self.run,
             "fingerprints": None if self.fingerprints is None else self.fingerprints.to_json(),
@@ -270,7 +253,7 @@ class Cohort:
         documents = tuple(DocumentRange(*part) for part in values["documents"])
         slots, found = values["slots"], values["fingerprints"]
         return cls(
-            *(values["cohort_id"], documents, values["generation"], values["position"]),
+            *(values["cohort_id"], documents, values["generation"]),
             slots=None if slots is None else (slots[0], slots[1]),
             run=values["run"],
             fingerprints=None if found is None else Fingerprints.from_json(found),

@@ -16,7 +16,7 @@ from streamlda.papers.wang_anandkumar import noisy as noisy_module
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
-from streamlda.privacy.accounting import Budget, cost, epsilon_of, mu_of
+from streamlda.privacy.accounting import cost, epsilon_of, epsilon_spent, mu_of
 from streamlda.privacy.events import Composed, GaussianRelease, Parallel
 from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
@@ -170,7 +170,7 @@ def test_a_planted_forgotten_restart_is_seen(monkeypatch):
 @pytest.mark.parametrize(("epsilon", "queries"), [(0.1, 1), (1.0, 3), (4.0, 400)])
 def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration, epsilon, queries):
     z = Schedule(epsilon, DELTA, entries(), calibration).noise_multiplier(queries)
-    assert Budget(epsilon, DELTA).fits(Composed([GaussianRelease(z)] * queries))
+    assert epsilon_spent(Composed([GaussianRelease(z)] * queries), DELTA) <= epsilon
     exact = Schedule(epsilon, DELTA, entries()).noise_multiplier(queries)
     assert z >= exact * (1 - 1e-9)
 
@@ -216,7 +216,7 @@ def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
     power = power_of(tensor=tensor)
     assert power.rounds == K * (R + 1)
     assert 0 < power.tv_distance_bound < K * L * (R + 1) * D * 2.0**-58
-    assert Budget(1.0, DELTA).fits(power.event)
+    assert epsilon_spent(power.event, DELTA) <= 1.0
     power.run()
     assert power.spent == power.event
     with pytest.raises(BudgetExceededError, match=r"remaining=0\.0") as caught:
@@ -249,7 +249,7 @@ def test_live_rounds_cost_one_round_in_parallel_and_go_on():
     for _ in range(3 * 3 + 4):
         power.step(orthonormal(k=3)[0])
     assert method.finished
-    assert Budget(1.0, DELTA).fits(power.spent)
+    assert epsilon_spent(power.spent, DELTA) <= 1.0
 
 
 def test_privacy_follows_from_what_is_spent():
