@@ -203,20 +203,6 @@ class Provenance:
             ),
         )
 
-    def is_of(self, cohort: Cohort) -> bool:
-        """Tell whether the documents are those of a release: ranges, and what each ends with.
-
-        The value of a range depends on all records before its end.
-        """
-        found = self.cohort(*cohort.slots_of_run, cohort.generation, cohort.run)
-        return self._opened(found) == self._opened(cohort)
-
-    def _opened(self, cohort: Cohort) -> tuple[object, ...]:
-        known = cohort.fingerprints
-        if known is None:
-            return (cohort.documents,)
-        return cohort.documents, known.marks, self.key.opened_files(known.files)
-
     # State.
 
     def to_json(self) -> dict[str, Any]:

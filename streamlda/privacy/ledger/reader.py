@@ -25,7 +25,6 @@ from streamlda.privacy.ledger.state import (
     build_event,
     describe_left,
     describe_spent,
-    last_run,
 )
 from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, Loss, round_down, round_up
 
@@ -158,10 +157,6 @@ class LedgerReader:
             if row.kind == "intent" and row.body["intent"] <= generation:
                 known.add(Cohort.from_json(row.body))
         return known
-
-    def last_run(self) -> list[Intent]:
-        """Return the releases of the newest run, oldest first. Time O(rows)."""
-        return last_run(self._file.rows())
 
     def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
         """Refuse a stored state that does not go with this ledger.

@@ -307,19 +307,6 @@ class ReportBuilder:
         return {**shot, "epsilon": alone["epsilon"], "epsilon_spent_after": total["epsilon"]}
 
 
-def last_run(rows: Iterable[Row]) -> list[Intent]:
-    """Return the releases of the newest run; none if it has no name."""
-    state = LedgerState()
-    found: list[Intent] = []
-    for row in rows:
-        state.apply(row)
-        if row.kind == "intent" and state.last is not None:
-            if found and found[-1].cohort.run != state.last.cohort.run:
-                found.clear()
-            found.append(state.last)
-    return [intent for intent in found if intent.cohort.run is not None]
-
-
 def build_event(rows: Iterable[Row]) -> Event:
     """Return all n releases as one event (`LedgerReader.to_event`); time O(n log n)."""
     state = LedgerState()
