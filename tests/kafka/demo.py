@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -56,36 +55,6 @@ def documents():
                 for text in batch.documents:
                     words = re.findall(r"[^\W\d_]+", text)
                     yield " ".join(word for word in words if word.lower() not in common)
-
-
-class Producer(threading.Thread):
-    """Sends documents as JSON, at a steady rate, until it is stopped."""
-
-    def __init__(self, bootstrap):
-        super().__init__(name="producer", daemon=True)
-        self._servers = bootstrap
-        self._stopping = threading.Event()
-        self.n_sent = 0
-        self.error = None
-        self.start()
-
-    def run(self):
-        texts = documents()
-        producer = KafkaProducer(bootstrap_servers=self._servers, linger_ms=5)
-        try:
-            while not self._stopping.wait(0.1):
-                for text in islice(texts, DOCUMENTS_PER_SECOND // 10):
-                    producer.send(TOPIC, json.dumps({"text": text}).encode())
-                producer.flush(30)
-                self.n_sent += DOCUMENTS_PER_SECOND // 10
-        except Exception as error:
-            self.error = error
-        finally:
-            producer.close(timeout=5)
-
-    def close(self):
-        self._stopping.set()
-        self.join(60)
 
 
 @contextmanager
@@ -133,26 +102,30 @@ def is_ready(address):
         return False
 
 
-def show_snapshots(process, address, producer, seconds):
-    """Print the snapshots that come within `seconds` of ready; return how many."""
-    seen, last, end = 0, None, math.inf
+def show_snapshots(process, address, bootstrap, seconds):
+    """Send documents, and print the snapshots that come within `seconds` of ready."""
+    producer, texts = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5), documents()
+    n_sent, n_seen, last, end = 0, 0, None, math.inf
     while time.monotonic() < end:
+        began = time.monotonic()
+        for text in islice(texts, DOCUMENTS_PER_SECOND // 2):
+            producer.send(TOPIC, json.dumps({"text": text}).encode())
+            n_sent += 1
+        producer.flush(30)
         if end == math.inf and is_ready(address):
             end = time.monotonic() + seconds
         if (code := process.poll()) is not None:
             sys.exit(f"the daemon must run, got rc={code}; see above what it said")
-        if producer.error is not None:
-            raise producer.error
         snapshot = latest(address)
         if snapshot is not None and snapshot["number"] != last:
-            last = snapshot["number"]
-            seen += 1
-            print(f"\nSnapshot {last}, {producer.n_sent} documents sent so far:")
+            last, n_seen = snapshot["number"], n_seen + 1
+            print(f"\nSnapshot {last}, {n_sent} documents sent so far:")
             for topic in snapshot["topics"]:
                 words = " ".join(word for word, _ in topic["words"][:8])
                 print(f"  {topic['id']!s:>3} {topic['prevalence']:6.1%}  {words}", flush=True)
-        time.sleep(0.5)
-    return seen
+        time.sleep(max(0.0, began + 0.5 - time.monotonic()))
+    producer.close(timeout=5)
+    print(f"{n_seen} snapshots came.", flush=True)
 
 
 def loop(folder, seconds):
@@ -161,13 +134,9 @@ def loop(folder, seconds):
     try:
         with broker_in(folder) as broker, closing(Topics(broker.bootstrap)) as topics:
             topics.make(TOPIC)
-            with (
-                closing(Producer(broker.bootstrap)) as producer,
-                daemon_of(folder, broker.bootstrap) as (process, address),
-            ):
+            with daemon_of(folder, broker.bootstrap) as (process, address):
                 print(f"The page of the daemon: {address} (Ctrl-C ends all)", flush=True)
-                seen = show_snapshots(process, address, producer, seconds)
-                print(f"{seen} snapshots came.", flush=True)
+                show_snapshots(process, address, broker.bootstrap, seconds)
     except KeyboardInterrupt:
         print("\nEnded.", flush=True)
     return process.returncode if process else 0
