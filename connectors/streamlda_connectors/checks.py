@@ -109,6 +109,13 @@ _FAULTS = Faults(
 fault, check = _FAULTS.make, _FAULTS.check
 
 
+def with_reason(error: StreamLDAError, reason: str) -> StreamLDAError:
+    """Return an error that says by a word, ``cause:detail``, why something is away or refused."""
+    assert isinstance(error, SourceError | SinkAwayError)
+    error.reason = reason
+    return error
+
+
 def check_has_fields(
     format: str, user_field: str | None, time_field: str | None, id_field: str | None
 ) -> None:

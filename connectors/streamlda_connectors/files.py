@@ -36,10 +36,12 @@ from streamlda_connectors.records import (
 class FileSource:
     """Read documents from files, one after the other.
 
-    The list of files is fixed when the source is made. Files are read in blocks, never whole;
-    memory is O(`max_document_bytes` + one poll), whatever their size. Bad records are counted
-    as rejects, with the file and the number of the record, and reading goes on; `REASONS` in
-    ``streamlda_connectors.records`` says what each reason means.
+    The list of files is fixed when the source is made. Files are read in blocks, never whole:
+    memory O(`max_document_bytes` + one poll). Bad records are counted as rejects, with the file and
+    the number of the record, and reading goes on; ``streamlda_connectors.records.REASONS`` has the
+    reasons. A blank line is no document, though lines are numbered with it; an empty field is one.
+    Before compressed data breaks off, everything whole is delivered; then there is one reject, and
+    the next file is read. Resuming in a compressed file decompresses it up to the position.
 
     Parameters
     ----------
@@ -54,17 +56,11 @@ class FileSource:
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
         the whole name is a key.
-    user_field : str, optional
-        Key or column of the user whose document it is, text or an int, named like
-        `text_field`. Where it is missing, empty or something else, the user is None and the
-        document is kept. Without it the source says nothing about users.
-    time_field : str, optional
-        Key or column of the event time, named like `text_field`; values as in
-        `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too. Where
-        it is missing or something else, the time is None and the document is kept.
-    id_field : str, optional
-        Key or column of the record's own id, text or an int, named like `text_field`:
-        `id` of its location then, None where it is missing, empty or something else.
+    user_field, time_field, id_field : str, optional
+        Key or column of the user, of the event time (values as in
+        `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too), and of
+        the record's own id; users and ids are text or an int. Where the value is missing, empty or
+        something else, it is None and the document is kept.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     delimiter : str, optional
@@ -84,14 +80,6 @@ class FileSource:
     InvalidSettingError, MissingExtraError
         For an option out of range, and for mail and HTML by their names (.mbox, .eml, .html); if
         zstandard or pyarrow is needed and not installed.
-
-    Notes
-    -----
-    A blank line is no document, though lines are numbered with it; an empty field is one.
-
-    Before compressed data breaks off, everything whole is delivered; then there is one reject,
-    and the next file is read. Resuming in a compressed file decompresses it up to the position.
-    A slow file system may hold a poll up for longer than its timeout: reads are not interrupted.
     """
 
     def __init__(

@@ -136,6 +136,8 @@ class BatchBuilder:
         self.damage: list[Damage] = []
         #: When the last record of each partition was made, in seconds since 1970.
         self.newest: dict[int, float] = {}
+        #: Keys of the records (Kafka).
+        self.keys: list[bytes | None] = []
         self.n_documents = self.bytes = 0
         #: Blocks read for this poll: the first is read however short the time.
         self.blocks = 0

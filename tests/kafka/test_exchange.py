@@ -181,10 +181,34 @@ def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_
     stale = exchange_of()
     (received,) = poll(stale, 1)
     # As the brokers do with a member that does not answer.
-    stale._member._consumer._coordinator.maybe_leave_group()
+    stale._source._member._consumer._coordinator.maybe_leave_group()
     assert not stale.commit(answers_of(received))
     exchanged(exchange_of(), 1)
     answers_are(topics, output, b"one")
+
+
+def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, output, exchange_of):
+    topics.fill(topic, [b"one"], [b"two"])
+    topics.make(output)
+    first = exchange_of()
+    answers = [each for received in poll(first, 2) for each in answers_of(received)]
+    second = exchange_of()
+    wait_until(lambda: not second.poll(9, 0.1).batch.n_records and not first._handovers.empty(), 60)
+    assert first.commit(answers)
+
+    def is_shared():
+        for each in (first, second):
+            assert not each.poll(9, 0.1).batch.texts
+        return (len(first.lag()), len(second.lag())) == (1, 1)
+
+    wait_until(is_shared, 60)
+    for number, text in enumerate((b"three", b"four")):
+        topics.send(topic, [text], number)
+    exchanged(first, 1)
+    exchanged(second, 1)
+    wait_until(lambda: len(committed(topics, output)) >= 4)
+    texts = [row.value.split()[-1] for row in committed(topics, output)]
+    assert sorted(texts) == sorted([b"one", b"two", b"three", b"four"])
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
@@ -226,7 +250,7 @@ def test_a_log_that_was_cut_is_refused_or_answered_from_its_end(topics, topic, o
         consumer.assign([part])
         consumer.commit({part: OffsetAndMetadata(12, "", -1)})
     refused = exchange_of()
-    with pytest.raises(SourceRefusedError, match=r"offset=12 log='0\.\.9'"):
+    with pytest.raises(SourceError, match=r"offset=12 log='0\.\.9'"):
         poll(refused, 1)
     refused.close()
     exchange = exchange_of(allow_gaps=True)

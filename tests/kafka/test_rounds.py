@@ -33,12 +33,8 @@ def in_turns(begins, ends, block):
 
 
 def run_of(number, offsets):
-    values = [f"{number} {offset}".encode() for offset in offsets]
-
-    def record(index):
-        return Record("t", number, offsets[index], -1, None, values[index], ())
-
-    return Run(number, list(offsets), values, [-1] * len(offsets), record)
+    rows = ((at, f"{number} {at}".encode()) for at in offsets)
+    return Run(number, [Record("t", number, at, -1, None, value, ()) for at, value in rows])
 
 
 class Delivered:

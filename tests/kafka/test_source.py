@@ -1,6 +1,5 @@
 """The connector passes the shared checks and reads what is in a topic, on a real broker."""
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -121,38 +120,6 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic,
     assert texts == ["two"]
     assert [reject.record for reject in rejects] == [3, 5]
     assert skipped == [(2, "not-json"), (4, "not-json")]
-
-
-POISON = [b"\xff\x00", b"{" * 500, b"[]", b'{"text": 3}', b'"\\ud800"']
-REASONS = ["not-json", "not-json", "not-an-object", "not-text", "not-json"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "n_records", [10_000, pytest.param(1_250_000, marks=pytest.mark.soak)], ids=["1e4", "1e6"]
-)
-def test_poison_among_good_records_costs_only_itself(
-    n_records, topics, topic, source_of, letters_to
-):
-    """Four in five are poison; each is referenced once, in order, and none is ever in a text."""
-    topics.make(topic)
-    block = 50_000
-    for first in range(0, n_records, block):
-        rows = range(first, min(first + block, n_records))
-        values = [POISON[i % 5] if i % 5 else b'{"text": "document %d"}' % i for i in rows]
-        topics.send(topic, values)
-    letters = letters_to(topics, f"{topic}-dead")
-    source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
-    texts, rejects, n_blanks = read(source, n_records, seconds=120 + n_records / 2000)
-    letters.flush(30)
-    assert texts == [f"document {i}" for i in range(0, n_records, 5)]
-    poisoned = [(i, REASONS[i % 5]) for i in range(n_records) if i % 5]
-    assert n_blanks == len(poisoned)
-    assert [(reject.record - 1, reject.reason) for reject in rejects] == poisoned
-    digests = [hashlib.sha256(value).hexdigest() for value in POISON]
-    found = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
-    assert [(row["offset"], row["reason"]) for row in found] == poisoned
-    assert all(row["sha256"] == digests[row["offset"] % 5] for row in found)
 
 
 def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
@@ -312,7 +279,6 @@ CLIENT = {**OAUTH, "username": "u", "password_env": "A"}
         {"security": {**SASL, "mechanism": "NTLM", "password_env": "A"}},
         {"security": SASL},
         {"security": {**SASL, "password_env": "A", "password_file": "b"}},
-        {"security": {**SASL, "username": "", "password_env": "A"}},
         {"security": {"password_env": "A"}},
         {"security": OAUTH},
         {"security": {**OAUTH, "token_env": "A", "token_file": "b"}},
@@ -320,14 +286,11 @@ CLIENT = {**OAUTH, "username": "u", "password_env": "A"}
         {"security": {**OAUTH, "token_endpoint": "https://there"}},
         {"security": {**CLIENT, "token_endpoint": "http://there"}},
         {"security": {**CLIENT, "token_endpoint": "https://u:p@there"}},
-        {"security": {**CLIENT, "token_endpoint": "file:///etc/passwd"}},
         {"security": {**OAUTH, "token_env": "A", "token_extensions": "pool"}},
         {"security": {**OAUTH, "token_file": "/no/such/token"}},
         {"security": {**SASL, "password_env": "A", "token_scope": "s"}},
         {"security": {**SASL, "mechanism": "AWS_MSK_IAM"}},
         {"security": {"protocol": "SASL_PLAINTEXT", "mechanism": "AWS_MSK_IAM"}},
-        {"security": {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM"}},
-        {"security": {"protocol": "SASL_SSL", "mechanism": "GSSAPI"}},
         {"security": {**OAUTH, "token_env": "A", "kerberos_service": "kafka"}},
         {"security": {"ca_file": "ca.pem"}},
         {"security": {"protocol": "SSL", "certificate_file": "c.pem"}},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -28,19 +28,10 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """Fetched records of one partition in the order of the log, as columns of equal length.
-
-    A `Record` costs as much as parsing a short one, so it is made only where it is needed.
-    """
+    """Fetched records of one partition in the order of the log: offsets rise, not always by one."""
 
     partition: int
-    #: Rising, not always by one.
-    offsets: Sequence[int]
-    values: Sequence[bytes | None]
-    #: In milliseconds since 1970, -1 where unknown.
-    times: Sequence[int]
-    #: Makes the `Record` of an index.
-    record: Callable[[int], Record]
+    records: Sequence[Record]
     #: How many of them were handed out.
     taken: int = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
@@ -19,7 +19,7 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PASSWORD_MECHANISMS
-from streamlda_connectors.checks import check
+from streamlda_connectors.checks import check, with_reason
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.endings import (
     TOPIC_MISSING,
@@ -30,6 +30,8 @@ from streamlda_connectors.kafka.endings import (
 )
 from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.kafka.tokens import TokenProvider
+
+logger = logging.getLogger(__name__)
 
 #: What kafka-python needs for some logins, and does not bring.
 PACKAGES = {AWS_MSK_IAM: "botocore", GSSAPI: "gssapi"}
@@ -53,9 +55,9 @@ def load(purpose: str) -> Any:
     import kafka
 
     # At DEBUG it logs whole records, which no level of the whole program may bring about.
-    logger = logging.getLogger(kafka.__name__)
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
+    own = logging.getLogger(kafka.__name__)
+    if own.level == logging.NOTSET:
+        own.setLevel(logging.WARNING)
     return kafka
 
 
@@ -211,6 +213,31 @@ def refused(
         error=kind,
     )
     # The text of an error of the package may quote settings, so only the reason is told.
-    assert isinstance(found, SourceError)
-    found.reason = reason
-    return found
+    return with_reason(found, reason)
+
+
+@contextmanager
+def asking(settings: ClientSettings, rule: str, endings: Endings | None = None) -> Iterator[None]:
+    """Turn errors of the package into those of `refused`."""
+    from kafka import errors
+
+    try:
+        yield
+    except errors.KafkaError as error:
+        raise refused(settings, rule, error, endings) from error
+
+
+def show_offsets(consumer: Any, topic: str, offsets: Mapping[int, int], note: str) -> None:
+    """Show offsets and a note under the group of a consumer; a failure is only logged."""
+    from kafka.structs import OffsetAndMetadata, TopicPartition
+
+    rows = {TopicPartition(topic, n): OffsetAndMetadata(at, note, -1) for n, at in offsets.items()}
+    consumer.commit_async(rows, callback=_log_commit)
+
+
+def _log_commit(offsets: object, response: object) -> None:
+    if isinstance(response, Exception):
+        logger.warning(
+            "offsets could not be shown to the group (%s); nothing is lost by it",
+            type(response).__name__,
+        )

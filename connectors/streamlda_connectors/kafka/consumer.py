@@ -7,15 +7,14 @@ none is set.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from functools import partial
 from time import monotonic
 from typing import Any
 
-from streamlda.errors import MissingExtraError, SourceAwayError
-from streamlda_connectors.checks import fault
+from streamlda.errors import MissingExtraError
+from streamlda_connectors.checks import fault, with_reason
 from streamlda_connectors.kafka.client import (
     Bounds,
     Broken,
@@ -27,25 +26,24 @@ from streamlda_connectors.kafka.client import (
 )
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
+    asking,
     connecting,
     is_away,
     load,
     milliseconds,
     refused,
+    show_offsets,
 )
 from streamlda_connectors.kafka.endings import TOPIC_MISSING, Endings
-
-logger = logging.getLogger(__name__)
 
 
 class Client:
     """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread.
 
-    Every method raises `SourceError` if the broker refuses or does not answer in time. `options`
-    are more of the package's consumer.
+    Every method raises `SourceError` if the broker refuses or does not answer in time.
     """
 
-    def __init__(self, settings: ClientSettings, **options: Any) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._kafka = kafka = load("reading from Kafka")
         self._assigned: dict[int, Any] = {}
@@ -53,9 +51,8 @@ class Client:
         self._closed = False
         #: Whether the brokers named the topic when they were last asked; not yet at the beginning.
         self._was_there = False
-        #: When each broker answered a fetch last, and when any answered anything.
+        #: When each broker answered a fetch last.
         self._answers: dict[int, float] = {}
-        self._heard = monotonic()
         self._endings = Endings()
         with connecting(kafka, settings, self._endings) as shared:
             # A consumer cannot distinguish a missing topic from one that is still to come.
@@ -69,7 +66,7 @@ class Client:
                 fetch_max_bytes=settings.fetch_max_bytes,
                 max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
                 fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),
-                **{"auto_offset_reset": "none", **options},
+                auto_offset_reset="none",
             )
         from streamlda_connectors.kafka.unpacking import Unpacked
 
@@ -82,7 +79,6 @@ class Client:
 
         def noted(request: Any, node_id: int | None = None, **more: Any) -> Any:
             future = send(request, node_id=node_id, **more)
-            future.add_callback(self._hear)
             if node_id is not None and type(request).__name__ == "FetchRequest":
                 future.add_callback(lambda _: self._answers.update({node_id: monotonic()}))
             return future
@@ -90,9 +86,6 @@ class Client:
         # The package tells nobody: its own statistics of fetches are averages.
         client._manager.send = noted
         return client
-
-    def _hear(self, response: object) -> None:
-        self._heard = monotonic()
 
     def answered(self) -> dict[int, float | None]:
         """Return when a fetch of each assigned partition was answered last, by `monotonic`.
@@ -120,11 +113,9 @@ class Client:
         """Return what the log of each partition holds now."""
         parts = [self._partition(number) for number in sorted(partitions)]
         timeout = milliseconds(self._settings.request_timeout_seconds)
-        try:
+        with asking(self._settings, "tell the offsets", self._endings):
             first = self._consumer.beginning_offsets(parts, timeout_ms=timeout)
             end = self._consumer.end_offsets(parts, timeout_ms=timeout)
-        except self._kafka.errors.KafkaError as error:
-            raise refused(self._settings, "tell the offsets", error, self._endings) from error
         return {part.partition: Bounds(first[part], end[part]) for part in parts}
 
     def _partition(self, number: int) -> Any:
@@ -169,16 +160,7 @@ class Client:
         if self._was_there and not is_there:
             raise Broken("no topic of this name")
         self._was_there = is_there
-        return [
-            Run(
-                part.partition,
-                [row.offset for row in rows],
-                [row.value for row in rows],
-                [row.timestamp_ms for row in rows],
-                rows.__getitem__,
-            )
-            for part, rows in found.items()
-        ]
+        return [Run(part.partition, rows) for part, rows in found.items()]
 
     def pause(self, paused: bool, held: Collection[int] = ()) -> None:
         """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
@@ -224,27 +206,18 @@ class Client:
     def notes(self, partitions: set[int]) -> list[str]:
         """Return what `commit` left under the group beside the offsets of these partitions."""
         timeout, found = milliseconds(self._settings.request_timeout_seconds), []
-        try:
-            for number in sorted(partitions):
-                entry = self._consumer.committed(
-                    self._partition(number), metadata=True, timeout_ms=timeout
-                )
+        with asking(self._settings, "tell what the group shows", self._endings):
+            for part in map(self._partition, sorted(partitions)):
+                try:
+                    entry = self._consumer.committed(part, metadata=True, timeout_ms=timeout)
+                except self._kafka.errors.GroupIdNotFoundError:
+                    return []
                 found += [] if entry is None else [str(entry.metadata)]
-        except self._kafka.errors.GroupIdNotFoundError:
-            return []
-        except self._kafka.errors.KafkaError as error:
-            raise refused(
-                self._settings, "tell what the group shows", error, self._endings
-            ) from error
         return found
 
     def commit(self, offsets: Mapping[int, int], note: str) -> None:
         """Show `offsets` and a note under the group, without waiting; a failure is only logged."""
-        if self._settings.group is None:
-            return
-        entry = self._kafka.structs.OffsetAndMetadata
-        rows = {self._partition(number): entry(at, note, -1) for number, at in offsets.items()}
-        self._consumer.commit_async(rows, callback=log_commit)
+        show_offsets(self._consumer, self._settings.topic, offsets, note)
 
     def close(self) -> None:
         """Close all connections. Closing twice is allowed."""
@@ -260,20 +233,8 @@ def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, 
         cluster = admin.describe_cluster()["cluster_id"]
     code = topic["error_code"] or (0 if topic["partitions"] else 3)
     if code == kafka.errors.UnknownTopicOrPartitionError.errno:
-        found = fault("topic", topic=name)
-        assert isinstance(found, SourceAwayError)
-        found.reason = TOPIC_MISSING
-        raise found
+        raise with_reason(fault("topic", topic=name), TOPIC_MISSING)
     if code:
         raise kafka.errors.for_code(code)
     partitions = {partition["partition_index"] for partition in topic["partitions"]}
     return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
-
-
-def log_commit(offsets: object, response: object) -> None:
-    """Say that offsets are not shown."""
-    if isinstance(response, Exception):
-        logger.warning(
-            "offsets could not be shown to the group (%s); nothing is lost by it",
-            type(response).__name__,
-        )

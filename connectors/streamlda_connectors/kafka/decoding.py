@@ -62,24 +62,25 @@ class Decoding:
         """
         while pending and not batch.full:
             run = pending[0]
-            n_records = len(run.offsets)
+            n_records = len(run.records)
             at = next_[run.partition]
             # A client that goes back must not make anything count twice.
-            while run.taken < n_records and run.offsets[run.taken] < at:
+            while run.taken < n_records and run.records[run.taken].offset < at:
                 run.taken += 1
             if run.taken == n_records:
                 pending.popleft()
                 continue
-            hole = min(batch.room, run.offsets[run.taken] - at)
+            hole = min(batch.room, run.records[run.taken].offset - at)
             for offset in range(at, at + hole):
                 batch.blank(self._location(run), offset + 1)
+            batch.keys += [None] * hole
             if hole:
                 next_[run.partition] = at + hole
                 continue
             wanted = _consecutive(run, min(batch.room, n_records - run.taken))
             n_read = self._read(run, wanted, batch)
             next_[run.partition] = at + n_read
-            if n_read and (newest := run.times[run.taken + n_read - 1]) >= 0:
+            if n_read and (newest := run.records[run.taken + n_read - 1].timestamp_ms) >= 0:
                 batch.newest[run.partition] = newest / 1000
             run.taken += n_read
             if n_read < wanted and not batch.full:
@@ -88,24 +89,25 @@ class Decoding:
 
     def _read(self, run: Run, wanted: int, batch: BatchBuilder) -> int:
         """Read up to `wanted` records without a hole between them; return how many it were."""
-        first, start, location = run.taken, run.offsets[run.taken], self._location(run)
+        rows, location = run.records[run.taken : run.taken + wanted], self._location(run)
         # Added together: one by one it costs as much again as parsing them.
         found: list[Document | None] = []
         n_bytes = n_read = 0
 
         def add_found() -> None:
             nonlocal n_bytes
-            batch.extend(location, start + n_read - len(found) + 1, found, n_bytes)
+            if found:
+                batch.extend(location, rows[n_read - len(found)].offset + 1, found, n_bytes)
             if self._by_record and found:
-                times = run.times[first + n_read - len(found) : first + n_read]
                 batch.times[-len(found) :] = [
-                    None if document is None else _seconds(time)
-                    for document, time in zip(found, times, strict=True)
+                    None if document is None else _seconds(row.timestamp_ms)
+                    for document, row in zip(found, rows[n_read - len(found) :], strict=False)
                 ]
             found.clear()
             n_bytes = 0
 
-        for value in run.values[first : first + wanted]:
+        for row in rows:
+            value = row.value
             try:
                 if value is None:
                     found.append(None)
@@ -122,24 +124,25 @@ class Decoding:
                 break
             except Rejected as rejected:
                 add_found()
-                if not self._report(run, first + n_read, rejected.reason, batch):
+                if not self._report(row, rejected.reason, batch):
                     break
-                batch.reject(location, start + n_read + 1, rejected.reason)
+                batch.reject(location, row.offset + 1, rejected.reason)
             n_read += 1
             if batch.bytes + n_bytes >= MAX_POLL_BYTES:
                 break
         add_found()
+        batch.keys += [row.key for row in rows[:n_read]]
         return n_read
 
     def _location(self, run: Run) -> str:
         return f"{self._topic}/{run.partition}"
 
-    def _report(self, run: Run, index: int, reason: str, batch: BatchBuilder) -> bool:
+    def _report(self, record: Record, reason: str, batch: BatchBuilder) -> bool:
         """Call `on_reject`; return whether it worked, or raise if nothing waits to go out."""
         if self._on_reject is None:
             return True
         try:
-            self._on_reject(run.record(index), reason)
+            self._on_reject(record, reason)
         except Exception:
             if batch.empty:
                 raise
@@ -149,11 +152,11 @@ class Decoding:
 
 def _consecutive(run: Run, n_records: int) -> int:
     """Return how many of the next `n_records` follow each other without a hole."""
-    offsets, first = run.offsets, run.taken
-    start = offsets[first]
-    if offsets[first + n_records - 1] == start + n_records - 1:
+    rows, first = run.records, run.taken
+    start = rows[first].offset
+    if rows[first + n_records - 1].offset == start + n_records - 1:
         return n_records
-    return next(i for i in range(n_records) if offsets[first + i] != start + i)
+    return next(i for i in range(n_records) if rows[first + i].offset != start + i)
 
 
 def _seconds(milliseconds: int) -> float | None:

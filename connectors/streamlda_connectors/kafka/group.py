@@ -1,4 +1,4 @@
-"""A member of the consumer group that shares a topic: which partitions are ours, and since when.
+"""A member of the consumer group that shares a topic: its partitions, and offsets of the group.
 
 Only the membership goes through the group. Records are fetched by another client, from offsets of
 our own, so that a client that has to be replaced moves no partition.
@@ -13,8 +13,15 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.connection import connecting, is_away, load, milliseconds, refused
-from streamlda_connectors.kafka.consumer import log_commit
+from streamlda_connectors.kafka.connection import (
+    asking,
+    connecting,
+    is_away,
+    load,
+    milliseconds,
+    refused,
+    show_offsets,
+)
 from streamlda_connectors.kafka.endings import Endings
 
 logger = logging.getLogger(__name__)
@@ -77,6 +84,8 @@ class GroupMember:
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
+                # So that offsets of the group wait for open transactions.
+                isolation_level="read_committed",
                 auto_offset_reset="latest",
                 partition_assignment_strategy=[CooperativeStickyAssignor],
                 session_timeout_ms=milliseconds(SESSION_SECONDS),
@@ -153,11 +162,24 @@ class GroupMember:
             ) from self._error
         return self._assignment
 
+    def membership(self) -> Any:
+        """Return what shows the brokers that this member still is one."""
+        return self._consumer.group_metadata()
+
+    def committed(self, partitions: set[int]) -> dict[int, int]:
+        """Return the next offset of each partition by the group, of those that have one."""
+        timeout = milliseconds(self._settings.request_timeout_seconds)
+        parts = [self._kafka.TopicPartition(self._settings.topic, n) for n in partitions]
+        with asking(self._settings, "tell the offsets of the group", self._endings):
+            found = {p.partition: self._consumer.committed(p, timeout_ms=timeout) for p in parts}
+        return {number: at for number, at in found.items() if at is not None}
+
     def confirm(self, partition: int) -> bool:
         """Return whether the group takes offsets of a partition from our generation."""
         try:
+            part = self._kafka.TopicPartition(self._settings.topic, partition)
             self._consumer.commit(
-                self._entries({partition: 0}, ""),
+                {part: self._kafka.structs.OffsetAndMetadata(0, "", -1)},
                 timeout_ms=milliseconds(self._settings.request_timeout_seconds),
             )
         except self._kafka.errors.KafkaError as error:
@@ -167,12 +189,7 @@ class GroupMember:
 
     def commit(self, offsets: Mapping[int, int], note: str) -> None:
         """Show offsets under the group, without waiting; none is ever read back."""
-        self._consumer.commit_async(self._entries(offsets, note), callback=log_commit)
-
-    def _entries(self, offsets: Mapping[int, int], note: str) -> dict[Any, Any]:
-        part, entry = self._kafka.TopicPartition, self._kafka.structs.OffsetAndMetadata
-        topic = self._settings.topic
-        return {part(topic, number): entry(at, note, -1) for number, at in offsets.items()}
+        show_offsets(self._consumer, self._settings.topic, offsets, note)
 
     def close(self) -> None:
         """Leave the group, which calls `give_up`. Closing twice is allowed."""

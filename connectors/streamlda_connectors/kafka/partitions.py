@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
@@ -196,12 +197,12 @@ class Rounds:
             runs, at = self._held[number], self._at[number]
             end = at + self.block - (at - self.begins[number]) % self.block
             run = runs[0]
-            start = bisect_left(run.offsets, at, run.taken)
-            run.taken = bisect_left(run.offsets, end, start)
+            start = bisect_left(run.records, at, run.taken, key=_get_offset)
+            run.taken = bisect_left(run.records, end, start, key=_get_offset)
             if run.taken > start:
-                yield _part(run, start, run.taken)
-                self._at[number] = run.offsets[run.taken - 1] + 1
-            if run.taken == len(run.offsets):
+                yield Run(number, run.records[start : run.taken])
+                self._at[number] = run.records[run.taken - 1].offset + 1
+            if run.taken == len(run.records):
                 runs.popleft()
             elif self._at[number] < end:
                 # What comes next is of a later round: there is nothing up to there.
@@ -211,16 +212,8 @@ class Rounds:
                 self._turn = (self._turn + 1) % len(self._numbers)
 
 
-def _part(run: Run, start: int, stop: int) -> Run:
-    def record(index: int) -> Record:
-        return run.record(start + index)
-
-    columns = (run.offsets[start:stop], run.values[start:stop], run.times[start:stop])
-    return Run(run.partition, *columns, record)
+_get_offset = attrgetter("offset")
 
 
 def _blank(partition: int, offset: int) -> Run:
-    def record(index: int) -> Record:
-        return Record("", partition, offset, -1, None, None, ())
-
-    return Run(partition, [offset], [None], [-1], record)
+    return Run(partition, [Record("", partition, offset, -1, None, None, ())])

@@ -443,6 +443,10 @@ class TopicReader:
         # Before an offset behind its end, a log was cut, which the next poll says.
         return all(at[number] == bounds[number].end for number in last)
 
+    def offsets(self) -> dict[int, int]:
+        """Return the next offset of each partition, as of `lag`; may raise `Broken`."""
+        return dict(self._next) if self._client is None else self._read(self._client)
+
     def _read(self, client: Client) -> dict[int, int]:
         """Return the next offset of each partition; may raise `Broken`.
 

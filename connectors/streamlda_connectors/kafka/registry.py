@@ -24,11 +24,10 @@ from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
     SourceAwayError,
-    SourceError,
     StreamLDAError,
 )
 from streamlda.stream.credentials import read_secret
-from streamlda_connectors.checks import check, fault
+from streamlda_connectors.checks import check, fault, with_reason
 from streamlda_connectors.kafka.security import check_names
 from streamlda_connectors.lines import Field, document_reader, json_parser, read_field
 from streamlda_connectors.records import Document, ReadOptions, Rejected
@@ -213,9 +212,7 @@ class RegistryDecoder:
             remedy="check that it runs, its address, certificates and login",
             error=kind,
         )
-        assert isinstance(found, SourceError)
-        found.reason = f"registry:{problem.replace(' ', '-')}"
-        return found
+        return with_reason(found, f"registry:{problem.replace(' ', '-')}")
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:

@@ -85,82 +85,55 @@ class Security:
         one_of(PROTOCOLS, protocol=self.protocol)
         if self.sasl:
             one_of(MECHANISMS, mechanism=self.mechanism)
-        password = (self.password_file, self.password_env)
-        token = (self.token_file, self.token_env)
-        key_password = (self.key_password_file, self.key_password_env)
-        files = (self.ca_file, self.certificate_file, self.key_file, *key_password)
+        by_token = self.sasl and self.mechanism == OAUTHBEARER
+        by_client = by_token and self.token_endpoint is not None
+        by_password = by_client or (self.sasl and self.mechanism in PASSWORD_MECHANISMS)
+        used = {"protocol"}
+        for applies, names in (
+            (self.sasl, ("mechanism",)),
+            (by_password, ("username", "password_file", "password_env")),
+            (by_token, ("token_endpoint", "token_extensions")),
+            (by_token and not by_client, ("token_file", "token_env")),
+            (by_client, ("token_scope",)),
+            (self.mechanism == GSSAPI, ("kerberos_service",)),
+            (self.tls, ("ca_file", "certificate_file", "key_file")),
+            (self.key_file, ("key_password_file", "key_password_env")),
+        ):
+            used |= {*names} if applies else set()
         given = {name: value for name, value in asdict(self).items() if value is not None}
-        user, no_user = self.username and password.count(None) == 1, {self.username, *password}
-        of_tokens = {*token, self.token_endpoint, self.token_scope, self.token_extensions}
-        for holds, rule, remedy in (
+        unused = ", ".join(sorted(given.keys() - used))
+        passwords = (self.password_file, self.password_env).count(None)
+        tokens = (self.token_file, self.token_env).count(None)
+        pairs = (self.token_extensions or "=").split(",")
+        for holds, rule in (
+            (not unused, f"leave out {unused}, which the protocol and mechanism do not use"),
             (
-                self.mechanism not in PASSWORD_MECHANISMS or not self.sasl or user,
-                "SASL needs a username and one source of the password",
-                "set username, and password_file or password_env",
+                not by_password or (self.username and passwords == 1),
+                "set username, and either password_file or password_env",
             ),
             (
-                self.mechanism != OAUTHBEARER
-                or (
-                    user and set(token) == {None}
-                    if self.token_endpoint
-                    else no_user == {None} and token.count(None) == 1 and self.token_scope is None
-                ),
-                "OAUTHBEARER needs one source of the token, or a token_endpoint and a client",
-                "set token_file or token_env; or token_endpoint, username, and password_file or "
-                "password_env",
+                not by_token or by_client or tokens == 1,
+                "set either token_file or token_env, or a token_endpoint and its client",
             ),
             (
-                self.mechanism not in (AWS_MSK_IAM, GSSAPI) or no_user == {None},
-                "AWS_MSK_IAM and GSSAPI take the user from the environment of the process",
-                "leave username and password out",
-            ),
-            (
-                self.mechanism != AWS_MSK_IAM or self.protocol == "SASL_SSL",
-                "AWS_MSK_IAM needs TLS",
-                "set protocol to SASL_SSL",
-            ),
-            (
-                self.mechanism == OAUTHBEARER or of_tokens == {None},
-                "tokens are for OAUTHBEARER only",
-                "set mechanism to OAUTHBEARER, or leave out what begins with token",
+                self.mechanism != AWS_MSK_IAM or self.tls,
+                f"set protocol to SASL_SSL for {AWS_MSK_IAM}",
             ),
             (
                 self.token_endpoint is None or _is_safe(self.token_endpoint),
-                "a token endpoint must be an https:// address without a user",
-                "use https://; http:// is for this machine",
+                "the address of a token_endpoint is https:// without a user, or on this machine",
             ),
-            (
-                all("=" in pair for pair in (self.token_extensions or "=").split(",")),
-                "token extensions must be name=value, several with commas",
-                "correct them",
-            ),
-            (
-                self.mechanism == GSSAPI or self.kerberos_service is None,
-                "kerberos_service is for GSSAPI only",
-                "set mechanism to GSSAPI, or leave it out",
-            ),
-            (
-                self.sasl or {self.mechanism, *no_user} == {None},
-                "a user is for the SASL protocols only",
-                "set protocol to SASL_SSL, or leave mechanism, username and password out",
-            ),
-            (
-                self.tls or set(files) == {None},
-                "certificates are for the TLS protocols only",
-                "set protocol to SSL or SASL_SSL, or leave the files out",
-            ),
+            (all("=" in pair for pair in pairs), "token_extensions are name=value,name=value"),
             (
                 (self.certificate_file is None) == (self.key_file is None),
-                "a client certificate and its key must come together",
-                "name both",
+                "set certificate_file and key_file together",
             ),
             (
-                key_password.count(None) > (0 if self.key_file else 1),
-                "a key password must have one source and belong to a key",
-                "leave out what is too much",
+                not (self.key_password_file and self.key_password_env),
+                "set either key_password_file or key_password_env",
             ),
         ):
-            require(holds, rule, remedy=remedy, **given)
+            require(holds, "settings of a connection must fit together", **given, remedy=rule)
 
     @classmethod
     def of(cls, security: Self | Mapping[str, Any] | None) -> Self:

@@ -13,7 +13,7 @@ from streamlda_connectors.checks import check, check_open
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
-from streamlda_connectors.kafka.partitions import Share
+from streamlda_connectors.kafka.partitions import Share, Standing
 from streamlda_connectors.kafka.reader import TopicReader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
@@ -29,14 +29,15 @@ MAX_FETCHED = 1000
 class KafkaSource(TopicReader):
     """Read documents from the partitions of a topic, from offsets that the caller keeps.
 
-    No consumer group assigns partitions: what is read, and from where, is in `position` alone, to
-    be stored together with what was made of the documents. Each record is then counted once,
-    whatever dies. Every offset passed is one record of a poll: a document, a reject, or a blank (a
-    tombstone, a blank value, a record that compaction removed or a transaction aborted, a
-    transaction marker), so numbers of documents do not depend on what the others say.
+    The position of a source is in `position` alone, to be stored together with what was made of the
+    documents: each record is then counted once, whatever dies. Every offset passed is one record of
+    a poll: a document, a reject, or a blank (a tombstone, a blank value, a record that compaction
+    removed or a transaction aborted, a mark of a transaction).
 
-    Memory is O(brokers * `fetch_max_bytes` + one batch of the producer, decompressed + one poll);
-    with `fixed_order` there is a poll of each partition.
+    Within a partition the order is that of the log, between partitions that of arrival. While the
+    brokers are away polls are empty. After an error the next poll tries again behind the last
+    record handed out. Memory O(brokers * `fetch_max_bytes` + one batch of the producer + one poll);
+    with `fixed_order` a fetch of each partition. Not safe for several threads.
 
     Parameters
     ----------
@@ -52,30 +53,25 @@ class KafkaSource(TopicReader):
     format : {"jsonl", "text", "registry"}, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
         ``"registry"`` is Avro or JSON, as the schema says whose id each value names.
-    text_field, user_field, time_field, id_field : str
-        Of all that has fields, as in `streamlda_connectors.files.FileSource`; a `time_field` of
-        ``"@record"`` is the time that the broker keeps with each record.
-    max_document_bytes : int, default 16 MiB
-        A longer value is skipped.
-    registry : Registry or mapping of its attributes, optional
-        Where the schemas of the format ``"registry"`` are; the extra `registry` must be
-        installed. While it is away and a schema is needed, polls raise `SourceAwayError`, and the
-        record is not passed.
+    text_field, user_field, time_field, id_field, max_document_bytes
+        As in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is the time
+        that the broker keeps with each record.
+    registry : mapping of the attributes of `Registry`, optional
+        Where the schemas of the format ``"registry"`` are. While it is away and a schema is needed,
+        polls raise `SourceAwayError`, and the record is not passed.
     allow_gaps : bool, default False
-        Go on where the log no longer holds the next record (retention, truncation). Each gap is
-        logged as a warning, and the records known to be lost are counted in `position`. Otherwise
-        that is an error.
+        Go on where the log no longer holds the next record (retention, truncation), and log and
+        count what is lost. Otherwise that is an error.
     fixed_order : bool, default False
         Read the partitions in rounds, 64 offsets of each, in the order of their numbers: what comes
         n-th follows from the first offsets alone. A partition that has no record yet holds up the
         others; new partitions are left out. Not with `allow_gaps`.
     on_reject : callable, optional
-        Gets every skipped record and its reason, for a dead-letter topic. If it raises, the
-        record is not skipped: the poll brings what came before it, or raises the same if that is
-        nothing, and the next poll tries again.
+        Gets every skipped record and its reason. If it raises, the record is not skipped: the poll
+        brings what came before it, or raises the same if that is nothing.
     group : str, optional
         Consumer group in which `commit` shows offsets.
-    security : Security or mapping of its attributes, optional
+    security : mapping of the attributes of `Security`, optional
         TLS and SASL.
     fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
 request_timeout_seconds
@@ -89,19 +85,10 @@ request_timeout_seconds
     Raises
     ------
     SourceError
-        If the brokers cannot be reached or refuse, or the topic or a partition does not exist.
-    SourceAwayError, SourceAccessError
-        If the registry cannot be reached; if it refuses, or is none.
+        If the brokers or the registry cannot be reached or refuse, or the topic or a partition does
+        not exist.
     InvalidSettingError, MissingExtraError
-        For an option out of range; if the extra `kafka` is not installed.
-
-    Notes
-    -----
-    Within a partition the order is that of the log. Between partitions it is that of arrival,
-    which may depend on how long records are; a private run has a `fixed_order`.
-
-    After an error of a poll the position stands after the last record handed out, and polling
-    again tries again. While the brokers are away polls are empty. Not safe for several threads.
+        For an option out of range; if the extra `kafka` or `registry` is not installed.
     """
 
     def __init__(
@@ -144,7 +131,7 @@ request_timeout_seconds
         joins = partitions == GROUP
         complete = not joins or (give_up is not None and group)
         check(complete, "member", partitions=partitions, group=group)
-        self._group = group
+        self._group, self._start, self.settings = group, start, connection
         super().__init__(
             # The group takes offsets of its members alone.
             replace(connection, group=None) if joins else connection,
@@ -170,12 +157,18 @@ request_timeout_seconds
         as polls do while paused. Time O(bytes of the records). Waits longer only while a damaged
         client is replaced, up to `request_timeout_seconds` at a time.
         """
+        return self.gather(max_records, timeout_seconds).build(
+            exhausted=False, **self._decoding.known
+        )
+
+    def gather(self, max_records: int, timeout_seconds: float) -> BatchBuilder:
+        """Return what `poll` makes a batch of."""
         check_open(self._closed)
         # The checks of a batch; only its number of records may be 0.
         batch = BatchBuilder(max_records or 1, timeout_seconds)
         if max_records == 0:
             self._fetch(timeout_seconds, 0, recover=True)
-            return batch.build(exhausted=False)
+            return batch
         while True:
             pending, next_ = self._pending, self._next
             if not self._paused and not self._decoding.take(batch, pending, next_):
@@ -188,7 +181,7 @@ request_timeout_seconds
             fetched = self._fetch(wait, room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
-        return batch.build(exhausted=False, **self._decoding.known)
+        return batch
 
     def assigned(self) -> Assignment:
         """Return which partitions are ours."""
@@ -197,6 +190,23 @@ request_timeout_seconds
             return self._member.assigned()
         client = self._client or self._rebuild()
         return Assignment(frozenset(self._share.of(client.partitions())))
+
+    def take_committed(self) -> None:
+        """Read partitions that are new to this member, from the offsets of the group on."""
+        assert self._member is not None
+        new = self._member.assigned().partitions - self._next.keys()
+        if not new:
+            return
+        client = self._client or self._rebuild()
+        known = self._member.committed(set(new))
+        bounds = client.bounds(set(new) - known.keys())
+        begins = {n: b.first if self._start == "earliest" else b.end for n, b in bounds.items()}
+        offsets = self._next | known | begins
+        self._move(client, Standing(offsets, dict(self._lost), dict(self._gaps)))
+
+    def membership(self) -> Any:
+        """Return what shows the brokers that this member still is one."""
+        return None if self._member is None else self._member.membership()
 
     def confirm(self, partition: int) -> bool:
         """Return whether the brokers know us as a member of the current group, by a commit."""

@@ -26,7 +26,8 @@ from urllib.request import (
 )
 
 from streamlda.checks import failure
-from streamlda.errors import SourceAccessError, SourceAwayError, SourceError, errno_of
+from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError, errno_of
+from streamlda_connectors.checks import with_reason
 from streamlda_connectors.kafka.security import Security
 
 #: Longest wait for a token, in seconds; shorter than a connection may take to be made.
@@ -135,7 +136,7 @@ def _opener(endpoint: str) -> OpenerDirector:
     return build_opener(*handlers, *own)
 
 
-def _failed(security: Security, rule: str, reason: str) -> SourceError:
+def _failed(security: Security, rule: str, reason: str) -> StreamLDAError:
     refused = not reason.startswith("token:")
     found = failure(
         f"the {'token endpoint' if security.token_endpoint else 'token'} must {rule}",
@@ -144,6 +145,4 @@ def _failed(security: Security, rule: str, reason: str) -> SourceError:
         reason=reason,
         error=SourceAccessError if refused else SourceAwayError,
     )
-    assert isinstance(found, SourceError)
-    found.reason = reason
-    return found
+    return with_reason(found, reason)

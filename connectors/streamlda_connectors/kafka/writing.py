@@ -13,11 +13,8 @@ from typing import Any, ClassVar, NamedTuple
 import orjson
 
 from streamlda.checks import at_least
-from streamlda.errors import (
-    SinkAwayError,
-    StreamLDAError,
-)
-from streamlda_connectors.checks import check, check_open, fault
+from streamlda.errors import StreamLDAError
+from streamlda_connectors.checks import check, check_open, fault, with_reason
 from streamlda_connectors.kafka.client import Bounds, Broken, ClientSettings, OutOfRange, Record
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
@@ -298,7 +295,7 @@ class SnapshotTopic(TopicWriter):
             runs = client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS)
             for run in runs:
                 end = bounds[run.partition].end
-                yield from (run.record(i) for i, offset in enumerate(run.offsets) if offset < end)
+                yield from (record for record in run.records if record.offset < end)
             # A log may end with marks of transactions, which are no records: offsets tell the end.
             before, at = at, client.positions()
             if runs or at != before:
@@ -329,23 +326,18 @@ class DeadLetters(TopicWriter):
 
     A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
     the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
-    the headers ``__connect.errors.topic``, ``.partition``, ``.offset`` and ``.exception.message``
-    (the reason; the names are those of Kafka Connect), and ``streamlda.sha256``. Its timestamp is
-    that of the record, as in Kafka Connect, for brokers refuse one that is far ahead of their
-    clock. The text is not in it: it is private data. The hash of a short value can be guessed, so
-    who may read the topic matters all the same.
+    headers named as in Kafka Connect. Its timestamp is that of the record: brokers refuse one that
+    is far ahead of their clock. The text is not in it, but the hash of a short value can be
+    guessed, so who may read the topic matters.
 
     Letters are durable when `flush` returns. A letter is written once unless the connection has
     to be replaced or the process ends before `flush`: then it may be there twice, with the same
-    key. Time O(bytes) a letter, about 50 us; memory at most about twice `max_pending_bytes`.
+    key. After an error nothing that was put is lost: the next call tries again. Memory about twice
+    `max_pending_bytes`. Not safe for several threads.
 
-    The topic is made with one partition and ``message.timestamp.type=LogAppendTime`` if it is
-    missing: brokers then keep letters about old records as long as others.
-    `request_timeout_seconds` is the longest wait for the brokers when connecting, and when too much
-    is pending; the other options are those of `streamlda_connectors.kafka.writing.TopicWriter`.
-
-    After an error nothing that was put is lost: the next call tries again. Not safe for several
-    threads.
+    The topic is made with ``message.timestamp.type=LogAppendTime`` if it is missing: brokers then
+    keep letters about old records as long as others. The options are those of
+    `streamlda_connectors.kafka.writing.TopicWriter`.
     """
 
     made_with = {"message.timestamp.type": "LogAppendTime"}  # noqa: RUF012 - the base says ClassVar
@@ -408,9 +400,7 @@ class DeadLetters(TopicWriter):
         if self._pending_bytes > wanted_bytes:
             about = {"topic": self._settings.topic, "pending": len(self._pending)}
             late = fault("letters late", **about, pending_bytes=self._pending_bytes)
-            assert isinstance(late, SinkAwayError)
-            late.reason = NO_ANSWER
-            raise late
+            raise with_reason(late, NO_ANSWER)
 
     def _open_producer(self) -> Any:
         """Return the producer, or a new one with all that is pending if it was given up."""
