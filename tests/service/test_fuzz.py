@@ -53,6 +53,9 @@ VOCABULARIES = [
     size=st.integers(1, 60),
 )
 def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, form, size):
+    rejected, told = [], []
+    options = ReadOptions(text_field, 5000, user_field if form == "jsonl" else None)
+    decoding = Decoding("t", form, options, lambda at, why: rejected.append((at.offset, why)))
     run = Run(0, [Record("t", 0, at, 0, None, value, ()) for at, value in enumerate(values)])
     pending, next_, n_records = deque([run]), {0: 0}, 0
     while next_[0] < len(values):
