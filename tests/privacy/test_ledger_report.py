@@ -229,8 +229,6 @@ WRONG_RANGES = [(5, 5), (-1, 5), (0, 2**63), (0.0, 5)]
         *(lambda ends=ends: DocumentRange("s", *ends) for ends in WRONG_RANGES),
         lambda: Cohort("c", (), 0),
         lambda: Cohort("c", (DocumentRange("s", 0, 5), DocumentRange("s", 4, 6)), 0),
-        lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": float("nan")}),
-        lambda: Cohort("c", (DocumentRange("s", 0, 5),), 0, {"offset": {1}}),
     ],
 )
 def test_wrong_terms_and_cohorts_are_refused(make):
