@@ -37,16 +37,19 @@ FITS = {"plain fit": 0, **WORKERS}
 
 
 def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Sum counts that lie in the workers' memory through one map; the tree of merges is timed too.
+    """Sum counts that workers keep through one map; the tree of merges is timed too.
 
     Afterwards one engine learns from the same documents in this process, to compare the sums with.
     """
     from distributed import LocalCluster
 
     from streamlda.engine.engine import Engine
+    from streamlda.engine.phase import Counters
     from streamlda.engine.settings import EngineSettings
     from streamlda.engine.warmup import first_projection
-    from streamlda.scaleout import connect, learn, of_partitions
+    from streamlda.scaleout import connect, of_partitions
+    from streamlda.scaleout.cluster import Run
+    from streamlda.scaleout.store import keep_documents
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
@@ -62,16 +65,22 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
         connect(cluster.scheduler_address, timeout_seconds=60) as client,
     ):
         futures = client.scatter(parts)  # type: ignore[no-untyped-call]
-        # Workers load the compiled code in the first round.
-        learn(client, of_partitions(futures[:workers]), settings, shared_projection=shared)
-        meter.started()
-        with meter.timed():
-            found = learn(client, of_partitions(futures), settings, shared_projection=shared)
+        how = Run(client), of_partitions(futures), None, parameters["n_features"], 2000
+        with keep_documents(*how, read={}) as store:
+            given = 0, store.total, settings, shared
+            # Workers load the compiled code in the first round.
+            store.moments(*given, skips_aside=False)
+            meter.started()
+            with meter.timed():
+                moments = store.moments(*given, skips_aside=False)
+            counts = store.contents.counts
+            counters = Counters(store.total, counts.short, counts.tokens)
+    found = Engine.of_sums(settings, counters, moments)
     one = Engine(settings, shared_projection=shared)
     one.add(documents)
     return {
-        "documents": found.engine.documents_seen,
-        DIFFERENCE: _difference(found.engine, one),
+        "documents": found.documents_seen,
+        DIFFERENCE: _difference(found, one),
     }
 
 

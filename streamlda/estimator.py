@@ -89,6 +89,15 @@ class _Fitted(Generic[T]):
         return copy(value) if isinstance(value, dict) else value
 
 
+def _collections(X: Any) -> Any:
+    """Return the module for collections of Dask and Spark if this is one; neither is imported."""
+    if not {"dask", "pyspark"} & sys.modules.keys():
+        return None
+    from streamlda.scaleout import collections
+
+    return collections if collections.is_collection(X) else None
+
+
 class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Latent Dirichlet allocation by online tensor decomposition (Wang and Anandkumar, 2016).
 
@@ -270,7 +279,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Word counts; or, without `epsilon`, texts: a list, series, array, iterator or table of
             one column, of which a missing one is a row without words. Their words are learned from
             the first 20,000 and kept as ``vocabulary_``. Or a Dask bag, array or delayed matrices,
-            learned from on the current client (`streamlda.scaleout.collections`).
+            learned from on the current client, or a data frame of Spark with one column of texts
+            (`streamlda.scaleout.collections`).
         y : ignored
         users : sequence of str, bytes or None, of length n_samples, optional
             The user of each row, for ``privacy_unit="user"``; rows without a user add nothing.
@@ -283,12 +293,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ValueError, BudgetExceededError, LedgerError
             For bad parameters, counts and ledgers; see `streamlda.errors`.
         """
-        if "dask" in sys.modules:
-            from streamlda.scaleout.collections import fit_collection, is_collection
-
-            if is_collection(X):
-                fit_collection(self, X, users, analyzer)
-                return self
+        if collections := _collections(X):
+            collections.fit_collection(self, X, users, analyzer)
+            return self
         settings = self._settings(self._seed(), users)
         X, columns = self._first_rows(X, analyzer, whole=True)
         if settings.private:
@@ -310,8 +317,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X, y, users, analyzer
-            As in `fit`, without Dask. Words of texts and `analyzer` are those of the first batch.
+            As in `fit`. Words of texts and `analyzer` are those of the first batch. Partitions of a
+            collection are learned here, one after the other.
         """
+        if collections := _collections(X):
+            collections.learn_parts(self, X, analyzer)
+            return self
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
         topics = settings.topics
@@ -353,13 +364,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or list of str
             Word counts, or texts after a fit of texts; one that the analyzer fails on has no words.
+            Collections as in `fit`.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_components)
+        ndarray of shape (n_samples, n_components), or of Dask, or an RDD of Spark
             Rows sum to 1. Each row depends only on its document.
         """
         model = self._fitted
+        if collections := _collections(X):
+            return collections.transform_collection(self, X)
         X = self._validated(X, reset=False)
         topics = smoothed(model.components, model.background, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
@@ -448,12 +462,17 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         _check(len(known) == n_features, "names", n_names=len(known), n_features=n_features)
         return known
 
-    def _completion(self, X: Any) -> CompletionResult:
+    def _completion(self, X: Any, *, needs_tokens: bool = True) -> CompletionResult:
         model = self._fitted
-        X = self._validated(X, reset=False)
-        topics = model.components, model.alpha, model.background
-        result = document_completion(round_counts(X), *topics)
-        _check(result.held_out_tokens, "tokens", held_out_tokens=0, n_samples=X.shape[0])
+        result: CompletionResult
+        if collections := _collections(X):
+            result = collections.complete_collection(self, X)
+        else:
+            X = self._validated(X, reset=False)
+            topics = model.components, model.alpha, model.background
+            result = document_completion(round_counts(X), *topics)
+        if needs_tokens:
+            _check(result.held_out_tokens, "tokens", held_out_tokens=0, documents=result.documents)
         return result
 
     @property

@@ -22,6 +22,7 @@ from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 TASKS = {
     "Documents": ("source.format", "source.text_field", "source.id_field", "infer.top"),
     "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
+    "Cluster": ("cluster.dask",),
 }
 
 #: Settings of a topic in and a topic out.
@@ -36,6 +37,8 @@ STREAM = (
     *("dead_letters.with_text", "log.format", "log.level"),
 )
 
+NAMES = (*DOCUMENTS, *STREAM, "cluster.dask", "cluster.shards")
+
 DETAILS = """
 With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
 position after its document are written in one Kafka transaction: readers with
@@ -48,7 +51,11 @@ away are waited for; records that cannot be used are counted, and go to dead_let
 
 
 @click.command(
-    cls=SettingsCommand, reader=INFER, tasks=TASKS, names=(*DOCUMENTS, *STREAM), epilog=DETAILS
+    cls=SettingsCommand,
+    reader=INFER,
+    tasks=TASKS,
+    names=NAMES,
+    epilog=DETAILS,
 )
 @click.argument("model_file", metavar="FILE", type=click.Path())
 @click.option(
@@ -99,8 +106,13 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         else:
             kind = output_format or guess_format(output)
             writer = opened.enter_context(whole_rows(output, kind, *shape))
-        for documents in read_documents(settings):
-            found = infer_texts(newest, documents.texts, top)
+        cluster = None
+        if settings.cluster.dask is not None:
+            from streamlda.run.cluster import InferredFiles
+
+            cluster = InferredFiles(settings, newest, top)
+        for documents in read_documents(settings, cluster):
+            found = cluster.found if cluster else infer_texts(newest, documents.texts, top)
             writer.write([documents.locations[i] for i in found.readable], found)
             documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
 

@@ -197,8 +197,10 @@ def allow_analyzer(settings: RunSettings) -> None:
         allow(settings.vocabulary.analyzer)
 
 
-def read_documents(settings: RunSettings) -> Iterator[Documents]:
+def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Documents]:
     """Yield documents poll by poll; at the end, warn of what was skipped or has no id.
+
+    They come from the source of the settings, or from the one given.
 
     `InvalidDocumentsError` where there are records and none is a document.
     """
@@ -211,7 +213,7 @@ def read_documents(settings: RunSettings) -> Iterator[Documents]:
     n_documents = n_records = unnamed = 0
     ended = False
     counts = RecordCounts()
-    with closing(open_stream(settings)) as source:
+    with closing(source or open_stream(settings)) as source:
         while not ended and n_documents != most:
             left = POLL_RECORDS if most is None else most - n_documents
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)

@@ -108,7 +108,7 @@ def _fit(
     model = None
     if automatic and n >= LEAST_DOCUMENTS:
         known, aside = parted(documents, numbers=spread(n), shared=True)
-        model = with_estimate(_of_all(_start(settings, known), documents), estimate)
+        model = with_estimate(_of_all(make_start(settings, known), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = known.n_documents > START_DOCUMENTS and not by_documents(settings)
         rounds = None if quick else rounds_for(known, settings.n_components, thorough)
@@ -127,7 +127,7 @@ def _fit(
     passes = 0 if isinstance(passes, str) else passes or 0
     if model is None or "refinement" not in model.diagnostics:
         if passes:
-            model = _of_all(_start(settings, documents), documents)
+            model = _of_all(make_start(settings, documents), documents)
             model = refined(model, documents, passes=passes, seed=seed, samples=samples)
             model = with_estimate(model, estimate)
         else:
@@ -177,7 +177,7 @@ def _unmeasured(phase: Phase) -> TopicModel:
         return phase.snapshot()
 
 
-def _start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
+def make_start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     """Return the spectral model of the first `START_DOCUMENTS`."""
     end = documents.end_of(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 from streamlda.checks import require
@@ -19,6 +20,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, file_options, skip_records
+from streamlda.run.proportions import Proportions, infer
 from streamlda.scaleout import (
     ClusterFit,
     Corpus,
@@ -31,11 +33,15 @@ from streamlda.scaleout import (
     of_files,
     summed_stages,
 )
+from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.run_settings import RunSettings
+from streamlda.storage.newest import NamedModel
 from streamlda.storage.store import Store
+from streamlda.stream.listing import name_part
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.source import Source
+from streamlda.stream.source import RecordBatch, Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 #: Records from all over the files that stand at the beginning: a refinement begins with 20,000
@@ -112,13 +118,14 @@ def fit_on_cluster(
 
 
 def _limits(client: Any, pipeline: Pipeline[Any], settings: RunSettings) -> list[float]:
-    """Return the memory limits of workers that have room for what is asked, as far as is known."""
-    engine, words = pipeline.learner, pipeline.words
+    """Return the memory limits of workers that have room for what is asked."""
+    words = pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
+    path = settings.topics.projection_file
     require(
-        engine is None or not engine.refining,
-        "on a cluster documents must be summed through a projection, not refine a shared start",
-        path=settings.topics.projection_file,
+        path is None,
+        "a cluster finds its projection itself",
+        path=path,
         remedy="leave cluster.dask or topics.projection_file out",
     )
     return limits_with_room(client, _asked(pipeline, settings), words)
@@ -142,14 +149,13 @@ def _fit(
     should_stop: Callable[[], bool],
 ) -> ClusterFit:
     """Learn from all files, and bring the pipeline to their end."""
-    engine, words = pipeline.learner, pipeline.words
+    words = pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
     found = learn_once(
         client,
         corpus,
         _asked(pipeline, settings),
         words,
-        shared_projection=None if engine is None else engine.shared_projection,
         names_rejects=settings.source.rejects is not None,
         state_folder=settings.checkpoint.folder,
         limits=limits,
@@ -209,3 +215,74 @@ def _check_unspent(run: OpenedRun) -> None:
         remedy="leave out the files that were in releases, or fit in one process",
         error=LedgerError,
     )
+
+
+#: Records without texts, and the proportions of those that have one.
+Inferred = tuple[RecordBatch, Proportions]
+
+
+class InferredFiles:
+    """A source of files whose topic proportions are inferred on a cluster, shard by shard in order.
+
+    Texts stay on the workers: a record that has one has an empty text here. `found` has the
+    proportions of the last poll.
+    """
+
+    def __init__(self, settings: RunSettings, named: NamedModel, top: int | None) -> None:
+        self.found = Proportions([], [], [])
+        address, source = settings.cluster.dask, settings.source
+        assert address is not None
+        with ExitStack() as opened:
+            client = opened.enter_context(connect(address))
+            corpus = of_files(source.files, file_options(source), shards=settings.cluster.shards)
+            self._run = Run(client)
+            sent = self._run.start([self._run.given(named)])
+            tasks = [self._run.task("infer", _infer, *sent, s, top) for s in corpus.shards]
+            self._shards = self._run.start(tasks)
+            self._opened = opened.pop_all()
+        self._polls: list[Inferred] = []
+        readings = [reading for shard in corpus.shards for reading in shard.readings]
+        self._parts = {name_part(r.names[0], r.part): r.names[0] for r in readings if r.part}
+        self._before = dict[str, int]()
+
+    def poll(self, most: int, timeout: float) -> RecordBatch:
+        """Return the next records, numbered in their files in place of parts of them."""
+        while not self._polls and self._shards:
+            shard = self._shards.pop(0)
+            self._polls = self._run.compute(self._run.task("answer", _answer, shard))
+            self._run.release([shard])
+            self._number(self._polls)
+        if not self._polls:
+            return RecordBatch(exhausted=True)
+        batch, self.found = self._polls.pop(0)
+        return batch
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._opened.close()
+
+    def _number(self, polls: list[Inferred]) -> None:
+        # Parts of one file follow each other.
+        ends = dict[str, int]()
+        for batch, _ in polls:
+            for n, at in enumerate(batch.locations):
+                if name := self._parts.get(at.location):
+                    ends[name] = self._before.get(name, 0) + at.record
+                    batch.locations[n] = at._replace(location=name, record=ends[name])
+        self._before |= ends
+
+
+def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[Inferred]:
+    """Return the records of a shard without texts, and their proportions. A task; pure."""
+    found: list[Inferred] = []
+    with task_of(shard):
+        for rows in rows_of(shard, None):
+            assert isinstance(rows, RecordBatch)
+            texts = [None if text is None else "" for text in rows.texts]
+            proportions = infer(named, rows.documents, top)
+            found.append((replace(rows, texts=texts), proportions))
+    return found
+
+
+def _answer(found: list[Inferred]) -> list[Inferred]:
+    return found

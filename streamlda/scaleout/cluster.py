@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -37,6 +37,10 @@ FAN_IN = 2
 
 #: Longest wait for a worker, at the beginning or after the last one is gone, in seconds.
 PATIENCE_SECONDS = 60.0
+
+#: Times that a task is given to further workers after it, or somebody else, ended as many as Dask
+#: allows (4): spot machines go away by dozens.
+MOST_LOSSES = 25
 
 #: How often reports and workers are looked at while a result is waited for, in seconds.
 POLL_SECONDS = 0.5
@@ -207,12 +211,13 @@ class Run:
         client: Client,
         patience_seconds: float = PATIENCE_SECONDS,
         should_stop: Callable[[], bool] = never,
+        state_folder: str | None = None,
     ) -> None:
         from streamlda.scaleout.worker_memory import ReturnsFreedMemory
 
         self._client: Any = client
         self._client.register_plugin(ReturnsFreedMemory())
-        self._patience = patience_seconds
+        self._patience, self._state_folder = patience_seconds, state_folder
         self._should_stop = should_stop
         self.stopped = False
         self._id = f"r{secrets.token_hex(4)}0"
@@ -224,21 +229,6 @@ class Run:
 
         make: Any = delayed(function, pure=False, traverse=False)
         return make(*arguments, dask_key_name=self._name(kind))  # type: ignore[no-any-return]
-
-    def gathered(
-        self,
-        kind: str,
-        function: Callable[..., Any],
-        shards: Iterable[tuple[Any, Any]],
-        *arguments: Any,
-    ) -> list[Any]:
-        """Return what a function gives of each shard with its value, computed at once."""
-        tasks = [
-            self.task(kind, function, shard, self.given(value), *arguments)
-            for shard, value in shards
-        ]
-        found: list[Any] = self.compute(self.task(kind, listed, *tasks))
-        return found
 
     def given(self, value: Any) -> Any:
         """Return what stands for a value in a graph, sent once; tasks and futures stay."""
@@ -284,39 +274,65 @@ class Run:
         """Compute a task and return its result; what it needs is forgotten as soon as it can be.
 
         Results of `reports`, small tasks, are given to `on_report` as they come, in this thread and
-        within a second. What a task raised is raised, and all tasks are cancelled then;
-        `ClusterError` if the scheduler or all workers are gone, or a task ended its workers again
-        and again.
+        within a second. What a task raised is raised, and all tasks are cancelled then. Tasks of
+        workers that are killed from outside are given to others; `ClusterError` if the scheduler or
+        all workers are gone, or a worker ran out of memory.
         """
         from distributed import CancelledError, KilledWorker
         from distributed.comm.core import CommClosedError
 
-        futures = self.start([root, *reports])
+        futures, lost = self.start([root, *reports]), 0
+        waiting = futures[1:] if on_report else []
         try:
-            self._wait(futures[0], futures[1:], on_report)
-            return futures[0].result()
+            while True:
+                try:
+                    self._wait(futures[0], waiting, on_report)
+                    return futures[0].result()
+                except KilledWorker as error:
+                    lost += 1
+                    self._check_killer(error, lost)
+                    failed = [one.key for one in futures if one.status == "error"]
+                    self._client.sync(self._retry, failed)
         except BaseException as error:
             # Also at Ctrl-C: what is not done yet is wanted by nobody.
             self._client.cancel(futures, force=True)
-            if isinstance(error, KilledWorker):
-                raise ClusterError(
-                    "a task must not end its worker, got "
-                    f"task={error.task} workers lost={error.allowed_failures + 1}; give workers "
-                    "more memory, or cut the documents into more shards, and see their logs"
-                ) from error
             if isinstance(error, CancelledError | CommClosedError):
+                kept = "nothing was written"
+                if self._state_folder is not None:
+                    kept = f"the last round of a refinement is in {self._state_folder}"
                 raise ClusterError(
                     "a scheduler must stay until the end, got a lost connection "
-                    f"({type(error).__name__}); nothing was written: start the cluster and fit "
-                    "again"
+                    f"({type(error).__name__}); {kept}: start the cluster and fit again"
                 ) from error
             raise
 
-    def _wait(self, root: Any, reports: list[Any], on_report: Callable[[Any], None] | None) -> None:
+    async def _retry(self, keys: list[str]) -> None:
+        """As `Client.retry`, which knows no tasks but those that it has futures of."""
+        client = self._client
+        for key in await client.scheduler.retry(keys=keys, client=client.id):
+            if key in client.futures:
+                client.futures[key].retry()
+
+    def _check_killer(self, error: Any, times: int) -> None:
+        """Raise `ClusterError` if a task ended its workers, not somebody from outside."""
+        logs: Any = self._client.get_worker_logs(nanny=True)
+        full = sum("memory budget" in line for own in logs.values() for _, line in own)
+        require(
+            not full and times < MOST_LOSSES,
+            "a worker must have room for its tasks" if full else "a task must not end its worker",
+            task=error.task,
+            losses=times,
+            workers_out_of_memory=full,
+            remedy="give workers more memory, or cut the documents into more shards"
+            if full
+            else "see the logs of the workers, which nothing but this task seems to end",
+            error=ClusterError,
+        )
+
+    def _wait(self, root: Any, waiting: list[Any], on_report: Callable[[Any], None] | None) -> None:
         done = threading.Event()
         root.add_done_callback(lambda _: done.set())
         alone_since: float | None = None
-        waiting = list(reports) if on_report else []
         while True:
             done.wait(POLL_SECONDS)
             for future in [future for future in waiting if future.status == "finished"]:

@@ -1,46 +1,62 @@
-"""``StreamLDA.fit`` of a Dask collection: bags, arrays and delayed matrices, on the current client.
+"""``StreamLDA`` on collections: Dask's bags, arrays and data frames, and data frames of Spark.
 
 ::
 
     client = distributed.Client("tcp://scheduler:8786")    # or Client(), for this machine
-    StreamLDA(n_components=50).fit(bag_of_texts)
+    model = StreamLDA(n_components=50).fit(bag_of_texts)
+    proportions = model.transform(bag_of_texts)             # an array of Dask, computed when asked
+    model = StreamLDA(n_components=50).fit(frame.select("text"))        # of Spark
 
 Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
-most frequent without English stop words. They become `feature_names_in_`, so that `to_model` gives
-a model that reads texts. Counts must be integers, with equal columns in all partitions.
-
-Nothing is computed here but the beginning, the merges and the topics, and no part of a collection
-comes here but its first documents (`streamlda.scaleout.beginning`). A private fit draws its noise
-once, here, after the ledger was paid.
+most frequent without English stop words. Counts must be integers, with equal columns in all
+partitions. Nothing is computed here but the first documents, the merges and the topics. A private
+fit draws its noise once, here, after the ledger was paid.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import astuple, replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamlda.checks import failure, require
+from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.errors import InvalidDocumentsError
+from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.published import few_topics
-from streamlda.scaleout.beginning import first_columns
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
-from streamlda.scaleout.fit import check_unseeded, learn_once
+from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
 from streamlda.scaleout.private import fit_privately, row_counts
-from streamlda.scaleout.shards import Corpus, of_partitions
+from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
+from streamlda.scaleout.store import sums_of
+from streamlda.scaleout.sums import Stage, Sums, merge
+from streamlda.scaleout.words import first_columns
 from streamlda.settings.build import choose_passes, fit_settings, window_settings
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
+from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
 def is_collection(X: Any) -> bool:
-    """Return whether `X` is a Dask collection or a list of them; Dask is never imported for it."""
+    """Return whether `X` is a collection of Dask or a list of them, or a data frame of Spark.
+
+    Neither package is imported for it.
+    """
+    if is_frame(X):
+        return True
     if "dask.base" not in sys.modules:
         return False
     from dask.base import is_dask_collection
@@ -50,32 +66,32 @@ def is_collection(X: Any) -> bool:
     return bool(is_dask_collection(X))
 
 
+def is_frame(X: Any) -> bool:
+    """Return whether `X` is a data frame of Spark."""
+    return "pyspark" in sys.modules and type(X).__module__.startswith("pyspark.sql")
+
+
 def _is_future(part: Any) -> bool:
     distributed = sys.modules.get("distributed")
     return distributed is not None and isinstance(part, distributed.Future)
 
 
 def of_collection(X: Any) -> Corpus:
-    """Return the shards of a collection: its partitions, in order.
-
-    Bags may be of texts, or of sparse matrices or rows of counts; arrays in blocks of whole rows,
-    sparse or dense; what is delayed, lists of texts or matrices of counts.
-    """
+    """Return the shards of a collection of Dask: its partitions, in order."""
     from dask.delayed import Delayed
 
     if isinstance(X, Delayed):
         return of_partitions([X])
-    if not isinstance(X, list | tuple):
-        return of_partitions(X)
-    for part in X:
-        require(
-            isinstance(part, Delayed) or _is_future(part),
-            "a list must hold what Dask makes one partition of each",
-            type=type(part).__name__,
-            remedy="pass the bag or array itself, or its to_delayed()",
-            error=InvalidDocumentsError,
-        )
-    return of_partitions(list(X))
+    parts = X if isinstance(X, list | tuple) else []
+    wrong = [part for part in parts if not isinstance(part, Delayed) and not _is_future(part)]
+    require(
+        not wrong,
+        "a list must hold what Dask makes one partition of each",
+        type=type(wrong[0]).__name__ if wrong else None,
+        remedy="pass the bag or array itself, or its to_delayed()",
+        error=InvalidDocumentsError,
+    )
+    return of_partitions(X)
 
 
 def current_client() -> Client:
@@ -102,22 +118,31 @@ def current_client() -> Client:
 
 
 def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
-    """Fit a `StreamLDA` to a collection on the current client.
+    """Fit a `StreamLDA` to a collection: of Dask on the current client, of Spark where it is.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.local_steps`).
-    With `epsilon`, releases are number for number those of one process
-    (`streamlda.scaleout.private`). Errors are those of `learn_once` and `fit_privately`.
+    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.steps`). With
+    `epsilon`, releases are number for number those of one process (`streamlda.scaleout.private`).
     """
     settings = estimator._settings(estimator._seed(), users)
     require(
         users is None,
-        "users must be counted in one place, got users with a Dask collection",
+        "users must be counted in one place, got users with a collection",
         remedy="fit a matrix",
     )
+    check_unseeded(settings.topics.seeds)
+    passes = choose_passes(settings.topics)
+    if isinstance(passes, str):
+        raise failure(
+            "quick and thorough fits must be made in one process",
+            refinement_passes=passes,
+            remedy="set it to 'auto' or a number for a collection",
+        )
+    if is_frame(X):
+        _fit_frame(estimator, settings, X, passes, analyzer)
+        return
     client, corpus = current_client(), of_collection(X)
     n_features = first_columns(Run(client), corpus)
-    check_unseeded(settings.topics.seeds)
     if settings.private:
         _fit_privately(estimator, settings, client, corpus, n_features)
         return
@@ -126,21 +151,61 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
     check_texts_given(analyzer, words is not None, X)
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
-    passes = choose_passes(settings.topics)
-    require(
-        not isinstance(passes, str),
-        "quick and thorough fits must be made in one process",
-        refinement_passes=passes,
-        remedy="set it to 'auto' or a number for a Dask collection",
-    )
-    assert not isinstance(passes, str)
     found = learn_once(client, corpus, asked, words, refinement_passes=passes)
-    model = found.model()
-    engine = found.engine
-    if found.refined is not None:
-        # As after a fit in one process, further rows go on from here.
-        engine = Engine.of_model(engine.settings, model, engine.measures)
-    _set(estimator, model, engine)
+    _set(estimator, found.model(), found.engine)
+
+
+def _fit_frame(
+    estimator: Any, settings: RunSettings, frame: Any, passes: int | None, analyzer: Any
+) -> None:
+    """Fit a data frame of Spark, whose one column has the texts; they are encoded once."""
+    require(
+        not settings.private,
+        "private fits must be of counts, on Dask or in one process",
+        epsilon=estimator.epsilon,
+        remedy="collect counts, or use streamlda.scaleout.PrivateFit",
+    )
+    texts = texts_of(frame)
+    first = texts.take(START_DOCUMENTS)
+    words = VocabularyLearner.by(analyzer, estimator.n_components).learn(first)
+    asked = fit_settings(settings, words.n_features)
+    disk = sys.modules["pyspark"].StorageLevel.DISK_ONLY
+    counts = texts.mapPartitions(partial(_encoded, words)).persist(disk)
+    try:
+        summed = partial(sum_rows, counts)
+        model = fit_with(summed, asked, shards=counts.getNumPartitions(), refinement_passes=passes)
+    finally:
+        counts.unpersist()
+    _set(estimator, replace(model, vocabulary=words), Engine.of_model(asked, model))
+
+
+def texts_of(frame: Any) -> Any:
+    """Return the texts of a data frame of Spark that has one column of them."""
+    kinds = [kind for _, kind in frame.dtypes]
+    require(
+        kinds == ["string"],
+        "a data frame must have one column, of texts",
+        columns=",".join(f"{name}:{kind}" for name, kind in frame.dtypes),
+        remedy='select it first: frame.select("text")',
+        error=InvalidDocumentsError,
+    )
+    return frame.rdd.map(lambda row: row[0] or "")
+
+
+def _encoded(words: Vocabulary, texts: Iterable[str]) -> Iterator[DocumentBatch]:
+    yield words.encode(list(texts)).batch
+
+
+def sum_rows(rows: Any, stage: Stage) -> Sums:
+    """Return the merged sums of a data set of Spark through a stage; its partitions are shards."""
+    sent = rows.context.broadcast(stage)
+
+    def fold(number: int, documents: Iterable[Any]) -> Iterator[Sums]:
+        yield sums_of(documents, sent.value, shard=number)
+
+    found: Sums = rows.mapPartitionsWithIndex(fold).treeReduce(merge)
+    sent.unpersist()
+    return found
 
 
 def _fit_privately(
@@ -174,3 +239,78 @@ def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     if model.vocabulary is not None and model.vocabulary.words is not None:
         columns["vocabulary_"] = model.vocabulary
     estimator._keep(learner, model, columns)
+
+
+def apply_to(function: Callable[[Any], Any], X: Any) -> list[Any]:
+    """Return what a function makes of each partition of a collection of Dask, not yet computed.
+
+    It gets lists of texts and sparse matrices; results of a partition come in a list.
+    """
+    from dask.delayed import delayed
+
+    call: Any = delayed(_applied, pure=False)
+    sent = delayed(function)
+    return [call(sent, value) for value in of_collection(X).values]
+
+
+def _applied(function: Callable[[Any], Any], value: Any) -> list[Any]:
+    shard = Shard("partition")
+    with task_of(shard):
+        return [
+            function(rows.to_csr() if isinstance(rows, DocumentBatch) else [*rows.texts])
+            for rows in rows_of(shard, value)
+        ]
+
+
+def transform_collection(estimator: Any, X: Any) -> Any:
+    """Return topic proportions: an array of Dask of unknown length, or rows of Spark (an RDD)."""
+    topics = len(estimator.components_)
+    if is_frame(X):
+        return texts_of(X).mapPartitions(lambda texts: estimator.transform([*texts]))
+    from dask import array
+    from dask.delayed import delayed
+
+    of_block: Any = array.from_delayed
+    together: Any = array.concatenate
+    stack: Any = delayed(partial(_stack, topics), pure=False)
+    blocks = [
+        of_block(stack(found), (np.nan, topics), np.float64)
+        for found in apply_to(estimator.transform, X)
+    ]
+    return together(blocks, allow_unknown_chunksizes=True)
+
+
+def _stack(topics: int, found: list[Any]) -> Any:
+    return np.vstack([np.zeros((0, topics)), *found])
+
+
+def complete_collection(estimator: Any, X: Any) -> CompletionResult:
+    """Return how held-out halves of the documents of each partition are predicted, in all."""
+    complete = partial(estimator._completion, needs_tokens=False)
+    if is_frame(X):
+        results = texts_of(X).mapPartitions(lambda texts: [complete([*texts])]).collect()
+    else:
+        client: Any = current_client()
+        found = client.gather(client.compute(apply_to(complete, X)))
+        results = [result for own in found for result in own]
+    # All of it are sums.
+    return CompletionResult(*map(sum, zip(*map(astuple, results), strict=True)))
+
+
+def learn_parts(estimator: Any, X: Any, analyzer: Any) -> None:
+    """Let an estimator learn further partitions, which come here one after the other."""
+    if is_frame(X):
+        texts = texts_of(X).toLocalIterator()
+        while block := list(islice(texts, START_DOCUMENTS)):
+            estimator.partial_fit(block, analyzer=analyzer)
+            analyzer = None
+        return
+    client: Any = current_client()
+    for part in apply_to(_same, X):
+        for rows in client.compute(part).result():
+            estimator.partial_fit(rows, analyzer=analyzer)
+            analyzer = None
+
+
+def _same(rows: Any) -> Any:
+    return rows

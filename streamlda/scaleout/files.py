@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ import numpy as np
 from streamlda.checks import at_least, require
 from streamlda.errors import SourceError
 from streamlda.stream.blocks import BLOCK_ROWS
-from streamlda.stream.listing import FilePart, Paths, name_part
-from streamlda.stream.source import RecordBatch, Reject, open_source
+from streamlda.stream.listing import FilePart, Paths
+from streamlda.stream.source import RecordBatch, open_source
 
 #: Shards that files are cut into if nothing else is said, and the fewest and most stored bytes of
 #: one: as many whatever the cluster, so that models do not depend on it.
@@ -41,11 +41,6 @@ class Reading(NamedTuple):
     first: int = 0
     last: int = sys.maxsize
     size: int | None = None
-
-    @property
-    def location(self) -> str | None:
-        """What the records of a part say of where they are (`StoredFile.location`)."""
-        return None if self.part is None else name_part(self.names[0], self.part)
 
 
 def readings_of(
@@ -172,26 +167,3 @@ def _check_size(source: Any, reading: Reading) -> None:
         remedy="fit files that nobody writes to",
         error=SourceError,
     )
-
-
-def numbered(rejects: Iterable[Reject], places: Mapping[str, int]) -> list[Reject]:
-    """Return rejects in order, numbered in their files in place of parts of them.
-
-    `places` has the records of each part, by its location.
-    """
-    before, found = dict[str, tuple[str, int]](), dict[str, int]()
-    for part in sorted(places, key=_begin):
-        name = part[: part.rindex("[")]
-        before[part] = name, found.get(name, 0)
-        found[name] = before[part][1] + places[part]
-    moved = (
-        reject._replace(location=before[place][0], record=before[place][1] + reject.record)
-        if (place := reject.location) in before
-        else reject
-        for reject in rejects
-    )
-    return sorted(moved)
-
-
-def _begin(part: str) -> int:
-    return int(part[part.rindex("[") + 1 : -1].partition(":")[0])

@@ -1,30 +1,39 @@
-"""Topics from the documents of all shards, the same as from one process over all of them."""
+"""Topics of documents that many workers sum: one driver, whatever the engine.
+
+The topics of the first documents are made here, by the code of `streamlda.engine.fit`; workers
+refine them over all documents (`streamlda.scaleout.steps`). Unrefined topics are those of one
+`Engine` over all documents in order, to rounding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamlda.checks import at_least, failure, require
-from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
+from streamlda.documents import CHECK_TEXTS, MIN_TOKENS, DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import START_DOCUMENTS
+from streamlda.engine.fit import START_DOCUMENTS, make_start, summed, with_alpha_0
 from streamlda.engine.measures import of_one_interval
+from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
+from streamlda.engine.rounds import round_length
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
+from streamlda.engine.warmup import (
+    better_projection,
+    first_projection,
+    held_out_pairs,
+    warmup_end,
+)
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of
+from streamlda.refinement.choice import ASIDE, choice_of, chosen, parted
 from streamlda.refinement.refine import most_prevalent_first
-from streamlda.refinement.schedule import passes_for
-from streamlda.scaleout.beginning import Beginning, Words, begin
+from streamlda.refinement.schedule import GROWTH_DOCUMENTS, passes_for, unflattened
+from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import (
     Progress,
     Run,
@@ -34,37 +43,21 @@ from streamlda.scaleout.cluster import (
     never,
     no_progress,
 )
-from streamlda.scaleout.files import numbered
-from streamlda.scaleout.local_steps import refined_on
 from streamlda.scaleout.memory import MemoryPlan
-from streamlda.scaleout.resume import SavedRounds
-from streamlda.scaleout.rounds import one_engine
+from streamlda.scaleout.resume import SavedRounds, digest_of
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.store import (
-    MOST_KEPT,
-    Documents,
-    DocumentStore,
-    LearnedDocuments,
-    measures_of,
-    store_documents,
-)
-from streamlda.scaleout.sums import Plan, Sums, accumulate, merged
+from streamlda.scaleout.steps import LocalSteps, Refine
+from streamlda.scaleout.store import Documents, Summed, keep_documents
+from streamlda.scaleout.sums import Census, Contents, check_whole
+from streamlda.scaleout.words import Words, find_words
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from distributed import Client
-
-#: Rounds over the documents. On 195,000 abstracts held-out perplexity over that of one process in
-#: one pass was 1.03 with 1 round, 1.00 with 2, 0.95 with 3, 0.94 with 4 (K=50); 1.03, 1.01 and 0.98
-#: with 1, 2 and 3 (K=20).
-ROUNDS = 3
-
-#: Where rounds do not know how many documents the shards before have, each shard numbers its
-#: documents from another number, so that the halves of no two shards are dealt alike.
-_APART = 2**40
 
 #: Under which name diagnostics say where a fit was stopped, and its values: while documents were
 #: read, after that, and in the refinement.
@@ -74,109 +67,70 @@ READING, SUMS, REFINEMENT = "reading", "sums", "refinement"
 
 @dataclass(frozen=True, eq=False)
 class ClusterFit:
-    """What a cluster has learned.
+    """Topics that a cluster has learned, and the engine that goes on from there.
 
-    `engine`, of `learn` or with a shared projection, has the documents of all shards, and can be
-    merged with others; of `learn_once` it is as of one process, or what a refinement began from.
-    Words were learned from `vocabulary_documents`, 0 for given ones. `said` goes to the diagnostics
-    of its topics. `rejects`, where they are named, stand in the order of files and records.
+    Words were learned from `vocabulary_documents`, 0 for given ones. `rejects`, where they are
+    named, stand in the order of files and records.
     """
 
     engine: Engine
+    topics: TopicModel
     vocabulary: Vocabulary | None
     counts: RecordCounts
-    vocabulary_documents: int
-    refined: TopicModel | None = None
-    said: Mapping[str, Any] = field(default_factory=dict)
+    vocabulary_documents: int = 0
+    #: In which part of the fit the caller stopped it, if that is so.
+    stopped: str | None = None
     rejects: Sequence[Reject] = ()
-    #: What alpha_0 is worth, where it was to be estimated and documents set aside were asked.
-    estimate: dict[str, Any] | None = None
-
-    @property
-    def stopped(self) -> str | None:
-        """In which part of the fit the caller stopped it, if that is so."""
-        return self.said.get(STOPPED)
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
         learned = {"vocabulary_documents": self.vocabulary_documents}
-        recorded = {**(learned if self.vocabulary_documents else {}), **(settings or {})}
-        if self.refined is None:
-            model = self.engine.snapshot(self.vocabulary, recorded)
-        else:
-            recorded = {**self.refined.settings, **recorded}
-            model = replace(self.refined, vocabulary=self.vocabulary, settings=recorded)
-        model = replace(model, diagnostics={**model.diagnostics, **self.said})
-        return with_estimate(model, self.estimate)
+        recorded = {**self.topics.settings, **(learned if self.vocabulary_documents else {})}
+        recorded |= settings or {}
+        return replace(self.topics, vocabulary=self.vocabulary, settings=recorded)
 
 
-def learn(
-    client: Client,
-    corpus: Corpus,
+def fit_with(
+    summed_by: Summed,
     settings: EngineSettings,
-    vocabulary: Words = None,
+    vocabulary: Vocabulary | None = None,
     *,
-    shared_projection: NDArray[np.float64] | None = None,
-    rounds: int | None = None,
-    on_progress: Progress = no_progress,
-) -> ClusterFit:
-    """Learn from all shards on a cluster; only the sums and the first documents come here.
+    shards: int,
+    refinement_passes: int | None = None,
+) -> TopicModel:
+    """Return topics of documents that any engine sums: Spark, Ray, processes, a queue.
 
-    After a sketch the sums are, to rounding, those of one `Engine` with the same projection over
-    all documents in order, and so are the topics: on one worker or many, whatever was lost on the
-    way. With one round the halves that noise is measured by are others, and still random.
+    Parameters
+    ----------
+    summed_by : callable
+        Gets a stage, and returns the merged sums (`merge`) of all shards through it (`sums_of`).
+    settings : EngineSettings
+        `n_features` is the number of words, or of columns.
+    vocabulary : Vocabulary, optional
+        By which texts are read; left out where shards are counts.
+    shards : int
+        Number of shards, which are numbered from 0. Shards should be of like size, and each of
+        about 50,000 documents, for each takes some 200 steps of a refinement. The first 20,000
+        documents, which topics start from and are judged by, should be as all others are.
+    refinement_passes : int, optional
+        As of `StreamLDA`.
 
-    Rounds before the last (3 by default, one alone with a shared projection) are sketches: all
-    documents are read for a better projection. Texts need a vocabulary, whose size then replaces
-    `n_features`; words are learned from the first documents, as in one process. `on_progress` gets
-    the likes of ``"round 1 of 3"`` and what was met in it. Workers with one thread each serve best.
+    Returns
+    -------
+    TopicModel
 
-    Time of a document O(nnz m) a sketch and O(nnz m + t^3 / 3) at last; memory of a worker two to
-    three sets of arrays (`Sums`) and a block of documents or a partition; of the driver one set,
-    the warm-up documents, and the projection twice. If anything fails, nothing is kept.
+    Raises
+    ------
+    InsufficientDataError
+        If there are fewer documents than topics, or a shard has fewer than steps.
     """
-    rounds = (1 if shared_projection is not None else ROUNDS) if rounds is None else rounds
-    _check_solver(settings)
-    require(
-        rounds == 1 or (rounds > 1 and shared_projection is None),
-        "there must be at least 1 round, and 1 with a shared projection",
-        rounds=rounds,
-        shared_projection=shared_projection is not None,
-        remedy="leave rounds out",
-    )
-    check_cluster(client)
-    run = Run(client)
-    beginning = begin(run, corpus, settings, vocabulary, shared_projection)
-    plan = beginning.plan
-    run.release([*beginning.read.values()])
-    before = [number * _APART for number in range(len(corpus.shards))]
-    for number in range(1, rounds + 1):
-        last = number == rounds
-        label, own = f"round {number} of {rounds}", plan
-        if not last:
-            own = replace(plan, triple_columns=0)
-        sums = _round(client, own, corpus, before, label, on_progress)
-        _check_enough(sums.documents, sums.counts, settings)
-        if not last:
-            usable = [sums.usable[shard.name] for shard in corpus.shards]
-            before = np.cumsum([0, *usable[:-1]]).tolist()
-            plan = replace(plan, whitening=sums.engine(plan).better_projection())
-    return ClusterFit(
-        sums.engine(plan, beginning.held_out),
-        plan.vocabulary,
-        sums.counts,
-        beginning.vocabulary_documents,
-    )
-
-
-def check_unseeded(seeds: Sequence[object]) -> None:
-    """Refuse seeded topics: local steps have no prior."""
-    require(
-        not seeds,
-        "seeded topics must be learned in one process",
-        seed_topics=len(seeds),
-        remedy="leave them out on a cluster",
-    )
+    _check(settings, refinement_passes)
+    how: dict[str, Any] = {"vocabulary": vocabulary, "warmup": settings.warmup_documents}
+    census = Census(spans=((0, shards),), n_features=settings.n_features, **how)
+    found = summed_by(census)
+    check_whole(census, found)
+    documents = Documents(Contents(found), vocabulary, summed_by)
+    return learn(documents, settings, refinement_passes, words=vocabulary).model()
 
 
 def learn_once(
@@ -185,9 +139,7 @@ def learn_once(
     settings: EngineSettings,
     vocabulary: Words = None,
     *,
-    shared_projection: NDArray[np.float64] | None = None,
     refinement_passes: int | None = None,
-    most_bytes: float | None = None,
     names_rejects: bool = False,
     state_folder: str | None = None,
     limits: Sequence[float] | None = None,
@@ -195,67 +147,52 @@ def learn_once(
     on_plan: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = never,
 ) -> ClusterFit:
-    """Learn from all shards as one process does, each read once and kept with the workers.
+    """Learn from all shards on a cluster of Dask, each read once and kept as counts on disk.
 
-    Without a refinement the topics are those of one `Engine` over all documents in order, to
-    rounding.
+    Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. A worker takes 12
+    bytes of disk for each distinct word of each document, and memory of two to three sets of sums,
+    or 24 V K bytes and 32 MiB to refine; the driver takes 20,000 documents and the topics.
 
-    Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. Memory of a
-    worker: its documents as counts (12 bytes for each distinct word of each), if all of them fit
-    into `most_bytes` (0.4 of the memory limits of all workers by default); else they are read again
-    in every round. Two to three sets of arrays (`Sums`); 24 V K bytes and 32 MiB to refine.
-
-    With a shared projection nothing is refined. Without `refinement_passes` there are none where
-    the settings say ``refine=False``, else those that one process makes, kept as it keeps them: if
-    they predict documents set aside better than their start.
+    Without `refinement_passes` there are none where the settings say ``refine=False``, else those
+    that one process makes, kept if they predict documents set aside better than their start.
 
     Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
     were read; later, of the first `START_DOCUMENTS`; in a refinement, its start is what comes out.
-    `said` has ``stopped`` then. Before, `InsufficientDataError` is raised. Rejects come out if they
-    are to be named, 10,000 a shard. With a `state_folder`, local or a URL, a refinement goes on
-    from the last round that is in it.
+    Before, `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a
+    shard. With a `state_folder`, local or a URL, a refinement goes on from the last round in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
     that says how much it takes. With `limits`, of `limits_with_room`, the cluster was checked.
     """
-    _check_solver(settings)
-    check_unseeded(settings.seed_topics)
-    if refinement_passes is not None:
-        at_least(0, refinement_passes=refinement_passes)
+    _check(settings, refinement_passes)
     if limits is None:
         check_cluster(client)
         limits = limits_with_room(client, settings, vocabulary)
-    refines = settings.refines and shared_projection is None
-    trial = refines and refinement_passes is None
-    # The sums of a start are taken by an engine that does not refine.
-    settings = replace(settings, refine=None if settings.refines else settings.refine)
-    run = Run(client, should_stop=should_stop)
+    run = Run(client, should_stop=should_stop, state_folder=state_folder)
     saved = None if state_folder is None else SavedRounds(state_folder)
     try:
-        beginning = begin(run, corpus, settings, vocabulary, shared_projection, trial=trial)
-        words, n_features = beginning.plan.vocabulary, beginning.plan.settings.n_features
-        plan = _check_memory(limits, beginning.plan.settings, words)
-        kept = min(MOST_KEPT * sum(limits), plan.room(limits)) if most_bytes is None else most_bytes
-        on_plan(plan.described(limits, kept, len(corpus.shards)))
-        with store_documents(
-            run,
-            corpus,
-            words,
-            n_features,
-            limits=limits,
-            most_bytes=kept,
-            read=beginning.read,
+        words, learned_from, read = find_words(run, corpus, vocabulary, settings)
+        if words is not None:
+            settings = replace(settings, n_features=words.n_features)
+        plan = _check_memory(limits, settings)
+        on_plan(plan.described(limits, len(corpus.shards)))
+        with keep_documents(
+            *(run, corpus, words, settings.n_features, settings.warmup_documents),
+            read=read,
             names_rejects=names_rejects,
             on_progress=on_progress,
-        ) as store:
-            if run.stopped and store.documents < _least(settings):
+        ) as documents:
+            if run.stopped and documents.total < _least(settings):
                 raise StoppedError
-            _check_enough(store.documents, store.contents.counts, settings)
-            refine = partial(_refined, on_progress=on_progress, saved=saved)
-            how = trial, refinement_passes, refine
-            try:
-                return _fit_stored(store, beginning, *how, READING if run.stopped else None)
-            except StoppedError:
-                return _fit_stored(store, beginning, *how, SUMS)
+            found = learn(
+                documents,
+                settings,
+                refinement_passes,
+                words=words,
+                saved=saved,
+                on_progress=on_progress,
+                stopped=READING if run.stopped else None,
+            )
+            return replace(found, vocabulary_documents=learned_from)
     except StoppedError:
         raise failure(
             "a run must go on until some shard was read and topics were made",
@@ -268,128 +205,216 @@ def learn_once(
 def limits_with_room(client: Client, settings: EngineSettings, vocabulary: Words) -> list[float]:
     """Return the memory limits of all workers; `ClusterError` if one has not the memory.
 
-    Words that are still to be learned are not known: then all limits come back.
+    Words that are still to be learned are taken to be as many as the settings allow.
     """
     limits = memory_limits(client)
-    if not isinstance(vocabulary, VocabularyLearner):
-        _check_memory(limits, settings, vocabulary)
+    known = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
+    most = settings.n_features if known is None else known.n_features
+    _check_memory(limits, replace(settings, n_features=max(most, settings.n_components)))
     return limits
 
 
-def _check_memory(
-    limits: Sequence[float], settings: EngineSettings, words: Vocabulary | None
-) -> MemoryPlan:
-    n_features = settings.n_features if words is None else words.n_features
-    plan = MemoryPlan.of(settings, n_features)
-    plan.check(limits, settings, n_features)
+def _check_memory(limits: Sequence[float], settings: EngineSettings) -> MemoryPlan:
+    plan = MemoryPlan.of(settings, settings.n_features)
+    plan.check(limits, settings, settings.n_features)
     return plan
 
 
-def _fit_stored(
-    store: DocumentStore,
-    beginning: Beginning,
-    trial: bool,
-    refinement_passes: int | None,
-    refine: Callable[..., TopicModel | None],
-    stopped: str | None,
-) -> ClusterFit:
-    """Return topics of stored documents; where the fit was `stopped`, unrefined ones."""
-    if trial:
-        warmup = store.beginning(beginning.plan.settings.warmup_documents)
-        beginning = replace(beginning, warmup=warmup).of_warmup(trial=True)
-    measures, learned = measures_of(store), LearnedDocuments(store)
-    estimate = None
-    asked = beginning.plan.settings
-    unknown = asked.alpha_0 is None and asked.refines and beginning.warmup is not None
-    if unknown and stopped is None and learned.documents >= LEAST_DOCUMENTS:
-        models = _start_of(learned, beginning).with_alpha_0
-        aside = store.run.compute(learned.aside)
-        if estimate := tested_alpha_0(models, asked.n_components, aside):
-            settings = replace(asked, alpha_0=estimate["value"])
-            beginning = replace(beginning, plan=replace(beginning.plan, settings=settings))
-    engine, refined, said = None, None, dict[str, Any]()
-    if stopped == SUMS:
-        engine = one_engine(store, beginning, min(START_DOCUMENTS, store.documents))
-    elif stopped is None and trial and store.documents >= LEAST_DOCUMENTS:
-        engine = _start_of(learned, beginning)
-        start = with_estimate(_of_all(engine.snapshot(), store), estimate)
-        passes = passes_for(learned.documents)
-        rival = None
-        if learned.documents > START_DOCUMENTS:
-            rival = partial(_spectral, learned, beginning)
-        refined = refine(learned, start, passes, rival=rival)
-        if refined is None:
-            stopped = REFINEMENT
-        elif "refinement" not in refined.diagnostics:
-            said, refined = choice_of(refined), None
-    elif stopped is None and refinement_passes:
-        last = min(START_DOCUMENTS, store.documents)
-        engine = one_engine(store, beginning, last)
-        start = _of_all(engine.snapshot(), store)
-        refined = refine(store, start, refinement_passes)
-        stopped = REFINEMENT if refined is None else None
-    if refined is not None:
-        refined = of_one_interval(most_prevalent_first(refined, measures.samples))
-    elif engine is not None and stopped is not None:
-        engine.measures = measures
-        refined = _of_all(engine.snapshot(), store)
-    else:
-        beginning = beginning.of_warmup(trial=False) if trial else beginning
-        engine = one_engine(store, beginning, store.documents)
-    assert engine is not None
-    said |= {} if stopped is None else {STOPPED: stopped}
-    engine.measures = measures
-    found, words = store.contents, beginning.plan.vocabulary
-    learned_from = beginning.vocabulary_documents
-    rejects = numbered(found.rejects, found.places)
-    return ClusterFit(engine, words, found.counts, learned_from, refined, said, rejects, estimate)
-
-
-def _start_of(learned: LearnedDocuments, beginning: Beginning) -> Engine:
-    """Return the engine of the first documents, whose topics a refinement starts from."""
-    return one_engine(learned, beginning, min(START_DOCUMENTS, learned.documents))
-
-
-def _refined(
-    documents: Documents,
-    start: TopicModel,
-    passes: int,
-    *,
-    on_progress: Progress,
-    saved: SavedRounds | None,
-    rival: Callable[[], TopicModel] | None = None,
-) -> TopicModel | None:
-    """Return refined topics, or the start where that is better; None where the caller stops it."""
-    try:
-        return refined_on(documents, start, passes, on_progress, rival, saved)
-    except StoppedError:
-        return None
-
-
-def _spectral(learned: LearnedDocuments, beginning: Beginning) -> TopicModel:
-    return one_engine(learned, beginning, learned.documents).snapshot()
-
-
-def _of_all(start: TopicModel, store: DocumentStore) -> TopicModel:
-    """Return a model of the first documents with the counts and frequencies of all of them."""
-    found, counts = store.contents, store.contents.counts
-    return replace(
-        start,
-        background=found.frequencies / found.frequencies.sum(),
-        diagnostics={**start.diagnostics, "documents_skipped": counts.short},
-        documents_seen=store.documents,
-        tokens_seen=counts.tokens - counts.unseen_tokens,
-    )
-
-
-def _check_solver(settings: EngineSettings) -> None:
+def _check(settings: EngineSettings, passes: int | None) -> None:
     require(
         settings.solver == WHITENED_TENSOR,
         f"shards are summed by solver={WHITENED_TENSOR!r} alone",
         solver=settings.solver,
-        remedy="the others read the stream again after each answer: choose the other solver, or "
-        "fit in one process",
+        remedy="choose the other solver, or fit in one process",
     )
+    check_unseeded(settings.seed_topics)
+    if passes is not None:
+        at_least(0, refinement_passes=passes)
+
+
+def check_unseeded(seeds: Sequence[object]) -> None:
+    """Refuse seeded topics: local steps have no prior."""
+    require(
+        not seeds,
+        "seeded topics must be learned in one process",
+        seed_topics=len(seeds),
+        remedy="leave them out on a cluster",
+    )
+
+
+def learn(
+    documents: Documents,
+    settings: EngineSettings,
+    passes: int | None,
+    *,
+    words: Vocabulary | None,
+    saved: SavedRounds | None = None,
+    on_progress: Progress = no_progress,
+    stopped: str | None = None,
+) -> ClusterFit:
+    """Return the topics of all documents; of a fit that was `stopped`, unrefined ones."""
+    _check_enough(documents, settings)
+    contents = documents.contents
+    driver = _Driver(documents, settings, passes, saved, on_progress, stopped)
+    try:
+        engine, model = driver.learn()
+    except StoppedError:
+        # The next one would end a fit that is told to save what it has.
+        driver.stopped = SUMS
+        engine, model = driver.learn()
+    if driver.stopped is not None:
+        model = replace(model, diagnostics={**model.diagnostics, STOPPED: driver.stopped})
+    found = words, contents.counts
+    return ClusterFit(engine, model, *found, stopped=driver.stopped, rejects=contents.rejects)
+
+
+@dataclass
+class _Driver:
+    """The steps from documents to topics."""
+
+    documents: Documents
+    settings: EngineSettings
+    passes: int | None
+    saved: SavedRounds | None
+    on_progress: Progress
+    stopped: str | None
+    #: What alpha_0 is worth, where it was to be estimated and documents set aside were asked.
+    estimate: dict[str, Any] | None = None
+    #: What is said of a refinement that was not kept.
+    said: dict[str, Any] = field(default_factory=dict)
+
+    def learn(self) -> tuple[Engine, TopicModel]:
+        """Return the engine that goes on, and topics."""
+        documents, trial = self.documents, self.settings.refines and self.passes is None
+        if self.stopped == SUMS:
+            start = self._of_all(make_start(self.settings, documents.rows(0, START_DOCUMENTS)))
+            return self._ended(start, measured=False)
+        judged = trial and documents.total >= LEAST_DOCUMENTS
+        if self.stopped is None and (judged or self.passes):
+            # As many as are learned from, and those set aside among them.
+            rows = documents.rows(0, START_DOCUMENTS + len(ASIDE) * judged)
+            known, aside = parted(rows) if judged else (rows, None)
+            known = known.rows(0, START_DOCUMENTS)
+            self._test_alpha_0(known, aside)
+            start = self._of_all(make_start(self.settings, known))
+            try:
+                model = self._refined(start, known, aside)
+            except StoppedError:
+                self.stopped = REFINEMENT
+                return self._ended(start, measured=False)
+            if "refinement" in model.diagnostics:
+                return self._ended(model, measured=True)
+            self.said = choice_of(model)
+        engine = self._one_engine(skips_aside=False)
+        engine.measures = documents.measures()
+        model = with_estimate(engine.snapshot(), self.estimate)
+        return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
+
+    def _ended(self, model: TopicModel, *, measured: bool) -> tuple[Engine, TopicModel]:
+        """Return topics that go on by likelihood, with their measures."""
+        measures = self.documents.measures()
+        if measured:
+            model = of_one_interval(most_prevalent_first(model, measures.samples))
+        else:
+            model = measures.published(model)
+        return Engine.of_model(self.settings, model, measures), model
+
+    def _test_alpha_0(self, known: DocumentBatch, aside: DocumentBatch | None) -> None:
+        asked = self.settings
+        if asked.alpha_0 is not None or aside is None:
+            return
+        sums = summed(asked, known)
+        models = partial(with_alpha_0, sums)
+        if estimate := tested_alpha_0(models, asked.n_components, aside):
+            self.estimate = estimate
+            self.settings = replace(asked, alpha_0=estimate["value"])
+
+    def _refined(
+        self, start: TopicModel, known: DocumentBatch, aside: DocumentBatch | None
+    ) -> TopicModel:
+        """Return the start, refined over all documents; or as it is, where that is better."""
+        documents, skips = self.documents, aside is not None
+        learned = documents.count(skips)
+        passes = passes_for(learned) if self.passes is None else self.passes
+        plan, borders = documents.parts(passes, skips)
+        first = known.rows(0, GROWTH_DOCUMENTS)
+        plan = replace(plan, settings=unflattened(plan.settings, start, first))
+        stepwise = StepwiseEM(start.components, start.alpha, start.background, plan.settings)
+        steps = LocalSteps(plan, borders, stepwise)
+        digest = digest_of(start, plan, learned)
+        if self.saved is not None and (before := self.saved.load(digest)) is not None:
+            steps = replace(steps, refinement=StepwiseEM.from_state(*before[1]), rounds=before[0])
+        total = steps.rounds + steps.rounds_left
+        while steps.rounds_left:
+            how = {"steps": plan.steps, "state": steps.refinement.state(), "skips_aside": skips}
+            _, found = documents.summed(Refine, *steps.spans(), **how)
+            steps = steps.after(found)
+            if self.saved is not None:
+                self.saved.save(digest, steps.rounds, steps.refinement.state())
+            self.on_progress(REFINEMENT, documents.contents.counts, steps.rounds, total)
+        if aside is not None:
+            averaged = replace(start, components=steps.refinement.components)
+            rival = self._spectral if learned > START_DOCUMENTS else None
+            start, kept = chosen(start, averaged, aside, first, rival)
+            if not kept:
+                return start
+            steps.refinement.add(aside)
+            steps.refinement.flush()
+        return steps.published(start, documents.total)
+
+    def _spectral(self) -> TopicModel:
+        return self._one_engine(skips_aside=True).snapshot()
+
+    def _one_engine(self, *, skips_aside: bool) -> Engine:
+        """Return an engine as if it had been given the documents in order.
+
+        It has the projection of the warm-up documents at first, and takes a better one whenever a
+        round is full. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
+        """
+        documents, settings = self.documents, self.settings
+        # Its sums are those of an engine that does not refine.
+        settings = replace(settings, refine=None if settings.refines else settings.refine)
+        used = documents.contents.warmup(settings.warmup_documents)
+        warmup = documents.rows(0, used)
+        warmup = warmup.rows(0, warmup_end(warmup, 0, used))
+        warmup = parted(warmup)[0] if skips_aside else warmup
+        with one_blas_thread():
+            held_out = held_out_pairs(warmup, settings)
+            whitening = first_projection(warmup, settings)
+        used, last = warmup.n_documents, documents.count(skips_aside)
+        finished, rounds, begin = None, 0, 0
+        while True:
+            length = round_length(used, first=rounds == 0)
+            end = min(begin + length, last)
+            how = settings, whitening
+            current = documents.moments(begin, end, *how, skips_aside=skips_aside)
+            if end - begin < length:
+                break
+            # The round is full, and the next one begins, if only with its projection.
+            finished, rounds, used, begin = current, rounds + 1, end - begin, end
+            with one_blas_thread():
+                whitening = better_projection(current, settings)
+        counts = documents.contents.counts
+        counters = Counters(
+            documents_seen=last,
+            documents_skipped=counts.short,
+            tokens_seen=counts.tokens - counts.unseen_tokens,
+            rounds_finished=rounds,
+            projection_documents=used,
+        )
+        return Engine.of_rounds(settings, counters, current, finished, held_out)
+
+    def _of_all(self, start: TopicModel) -> TopicModel:
+        """Return a model of the first documents with the counts and frequencies of all of them."""
+        contents, counts = self.documents.contents, self.documents.contents.counts
+        start = replace(
+            start,
+            background=contents.frequencies / contents.frequencies.sum(),
+            diagnostics={**start.diagnostics, "documents_skipped": counts.short},
+            documents_seen=self.documents.total,
+            tokens_seen=counts.tokens - counts.unseen_tokens,
+        )
+        return with_estimate(start, self.estimate)
 
 
 def _least(settings: EngineSettings) -> int:
@@ -397,11 +422,12 @@ def _least(settings: EngineSettings) -> int:
     return max(2, settings.n_components)
 
 
-def _check_enough(documents: int, counts: RecordCounts, settings: EngineSettings) -> None:
+def _check_enough(documents: Documents, settings: EngineSettings) -> None:
+    counts = documents.contents.counts
     require(
-        documents >= _least(settings),
+        documents.total >= _least(settings),
         f"there must be at least as many documents of {MIN_TOKENS} known words as topics",
-        usable=documents,
+        usable=documents.total,
         topics=settings.n_components,
         documents=counts.documents,
         short=counts.short,
@@ -409,33 +435,3 @@ def _check_enough(documents: int, counts: RecordCounts, settings: EngineSettings
         remedy=f"ask for fewer topics, or {CHECK_TEXTS}",
         error=InsufficientDataError,
     )
-
-
-def _round(
-    client: Client, plan: Plan, corpus: Corpus, before: list[int], label: str, on_progress: Progress
-) -> Sums:
-    """Sum all shards by a plan, in one graph."""
-    run = Run(client)
-    kind = "sums" if plan.triple_columns else "sketch"
-    shared, total, done = run.given(plan), RecordCounts(), 0
-    leaves = [
-        run.task(kind, accumulate, shared, shard, run.given(value), start)
-        for shard, value, start in zip(corpus.shards, corpus.values, before, strict=True)
-    ]
-
-    def report(counts: RecordCounts) -> None:
-        nonlocal done
-        total.update(counts)
-        done += 1
-        on_progress(label, total, done, len(leaves))
-
-    reports = [run.task("report", attrgetter("counts"), leaf) for leaf in leaves]
-    found: Sums = run.compute(run.tree("merge", merged, leaves), reports, report)
-    require(
-        [*found.usable] == [shard.name for shard in corpus.shards],
-        "sums must be of every shard, each once",
-        shards=len(found.usable),
-        expected=len(corpus.shards),
-        remedy="give each its own name",
-    )
-    return found

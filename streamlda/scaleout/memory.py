@@ -42,7 +42,7 @@ class MemoryPlan:
 
     @property
     def worker(self) -> float:
-        """Most bytes of one worker, without documents that it keeps."""
+        """Most bytes of one worker."""
         summing = self.projection + SETS * self.sums
         return IDLE_BYTES + BLOCK_BYTES + max(summing, self.refinement)
 
@@ -50,10 +50,6 @@ class MemoryPlan:
     def driver(self) -> float:
         """Most bytes of the driver: one set of sums, two projections, the topics."""
         return IDLE_BYTES + 2 * self.projection + self.sums + self.refinement
-
-    def room(self, limits: Sequence[float]) -> float:
-        """Return the bytes that all workers together have left for documents, beside this."""
-        return sum(max(0.0, PAUSE * limit - self.worker) for limit in limits)
 
     def check(self, limits: Sequence[float], settings: EngineSettings, n_features: int) -> None:
         """Raise `ClusterError` unless every worker has room, with what would help."""
@@ -76,15 +72,13 @@ class MemoryPlan:
             error=ClusterError,
         )
 
-    def described(self, limits: Sequence[float], kept: float, shards: int) -> str:
+    def described(self, limits: Sequence[float], shards: int) -> str:
         """Return the plan in a line."""
         limit = min(limits)
         of = "no limit" if limit == float("inf") else f"{limit / 1e6:,.0f} MB"
-        all_kept = "all" if kept == float("inf") else f"up to {kept / 1e6:,.0f} MB of"
         return (
             f"cluster: workers {len(limits):,}, shards {shards:,}; a worker takes at most "
             f"{self.worker / 1e6:,.0f} MB (of {of}) beside documents, the driver "
             f"{self.driver / 1e6:,.0f} MB and the first documents; a set of sums is "
-            f"{self.sums / 1e6:,.1f} MB; "
-            f"{all_kept} documents are kept as counts"
+            f"{self.sums / 1e6:,.1f} MB; documents are kept as counts on the disks of workers"
         )

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import sparray, spmatrix
 
 from streamlda.checks import failure, require
-from streamlda.documents import DocumentBatch
+from streamlda.documents import DocumentBatch, read_texts
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
 from streamlda.scaleout.files import Reading, polled, readings_of
@@ -196,7 +196,6 @@ def batches_of(
     vocabulary: Vocabulary | None,
     counts: RecordCounts,
     on_reject: Callable[[Reject], None] | None = None,
-    places: dict[str, int] | None = None,
     *,
     slots: bool = False,
     first: int = 0,
@@ -205,12 +204,10 @@ def batches_of(
     """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
 
     With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`; `on_reject` gets rejected records
-    and short documents, `places` the records of each location that is a part of a file.
+    are as in `rows_of`; `on_reject` gets rejected records and short documents.
     """
     rows = _SlotRows() if slots else _Rows()
     pipeline: Pipeline[_Rows] | None = None
-    parts = {reading.location for reading in shard.readings}
     for found in rows_of(shard, value, first, last):
         if isinstance(found, DocumentBatch):
             counts.records += len(found)
@@ -230,8 +227,6 @@ def batches_of(
             pipeline = Pipeline(vocabulary, lambda *_: rows, on_reject=on_reject)
             pipeline.counts = counts
         pipeline.add(found)
-        if places is not None and found.locations and found.locations[-1][0] in parts:
-            places[found.locations[-1][0]] = found.locations[-1][1]
         yield from rows.take()
     if pipeline is not None:
         pipeline.flush()
@@ -288,29 +283,39 @@ def _length(rows: RecordBatch | DocumentBatch) -> int:
 
 
 def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
+    texts: list[str] | None = None
     if isinstance(value, DocumentBatch):
         yield value
     elif isinstance(value, FirstRecords):
         yield from value.batches
-    elif hasattr(value, "shape"):
+    elif hasattr(value, "shape") and (texts := read_texts(value)) is None:
         yield DocumentBatch.from_matrix(value)
     else:
         # A text is an iterable of texts, too.
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        parts = iter(value if listed else [value])
+        parts = iter(texts or value if listed else [value])
+        at, kind = 0, None
         while block := list(islice(parts, BLOCK_ROWS)):
-            if listed and all(isinstance(part, str) for part in block):
-                yield RecordBatch(block)
-            elif listed and all(isinstance(part, COUNTS) for part in block):
-                yield _stacked(block)
-            else:
-                raise failure(
-                    "a partition must be a list of texts or a matrix of counts, or a list of "
-                    "sparse ones",
-                    type=type(value).__name__,
-                    remedy="convert it first",
-                    error=InvalidDocumentsError,
-                )
+            kind = kind or (str if isinstance(block[0], str) else COUNTS)
+            wrong = next((n for n, part in enumerate(block) if not isinstance(part, kind)), None)
+            if not listed or wrong is not None:
+                raise _not_documents(value, block[wrong or 0], at + (wrong or 0))
+            yield RecordBatch(block) if kind is str else _stacked(block)
+            at += len(block)
+
+
+def _not_documents(value: Any, element: Any, number: int) -> Exception:
+    """Return the error of a partition that holds something else than documents."""
+    remedies = {"dict": 'take the texts out of records first: bag.pluck("text")'}
+    kind = type(element).__name__
+    return failure(
+        "a partition must be a list of texts or a matrix of counts, or a list of sparse ones",
+        type=type(value).__name__,
+        element=number,
+        element_type=kind,
+        remedy=remedies.get(kind, "convert or leave out what is neither first"),
+        error=InvalidDocumentsError,
+    )
 
 
 def _stacked(parts: list[Any]) -> DocumentBatch:

@@ -1,18 +1,16 @@
-"""Documents read once and kept as counts in the memory of the workers that read them.
+"""Documents that the driver asks for sums: encoded once by the workers of Dask, or by any engine.
 
-What is kept is a result of Dask like any other: a lost worker's part is read again by another one,
-and is the same again. Where the documents would not fit, nothing is kept, and every task reads the
-part that it needs, block by block: slower, with equal results.
+On Dask what a shard is read to is a result like any other, a file of the worker that read it: a
+lost worker's shard is read again by another one, and is the same again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter, itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,244 +18,218 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
-from streamlda.engine.warmup import WarmUpDocuments
-from streamlda.errors import InvalidDocumentsError
-from streamlda.refinement.choice import ASIDE, documents_before, learned_before, parted
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.refinement.choice import documents_before, learned_before
+from streamlda.refinement.schedule import LocalSchedule
 from streamlda.scaleout.cluster import Progress, Run, StoppedError, no_progress
-from streamlda.scaleout.shards import (
-    Corpus,
-    Piece,
-    Shard,
-    batches_of,
-    check_columns,
-    no_documents,
-    task_of,
+from streamlda.scaleout.kept import Kept, Writer
+from streamlda.scaleout.shards import Corpus, Shard, batches_of, task_of
+from streamlda.scaleout.sums import (
+    Census,
+    Contents,
+    Plan,
+    Rows,
+    Samples,
+    Span,
+    Stage,
+    Sums,
+    check_whole,
+    merge,
 )
-from streamlda.scaleout.sums import added
-from streamlda.stream.blocks import Blocks
+from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.source import Reject
 from streamlda.text.vocabulary import Vocabulary
 
-#: Fraction of the workers' memory limits that documents may take, and of the least limit that one
-#: part of them may. The sums of a round, the copies on their way and the workers themselves need
-#: the rest.
-MOST_KEPT, MOST_OF_WORKER = 0.4, 0.15
-
-#: Most rejects of a shard that are named; others are counted.
-MOST_REJECTS = 10_000
+#: Returns the merged sums of all shards through a stage.
+Summed = Callable[[Stage], Sums]
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What is known of some shards once they were read.
+class Documents:
+    """Usable documents of all shards, by their number, for any engine that sums shards."""
 
-    `usable` has the documents of at least 3 tokens in each shard, by its name, `tokens` theirs, and
-    `nbytes` what they take as counts; `frequencies`, shape (d,), sums their word frequencies.
-    `whole` says that no shard is too large to be kept; `rejects` are named where that is wanted,
-    and `places` has the records of each part of a file then, by its location.
-    """
-
-    usable: dict[str, int]
-    tokens: dict[str, float]
-    counts: RecordCounts
-    nbytes: int
-    frequencies: NDArray[np.float64] = field(repr=False)
-    whole: bool = True
-    rejects: tuple[Reject, ...] = field(default=(), repr=False)
-    places: Mapping[str, int] = field(default_factory=dict, repr=False)
-
-
-@dataclass(eq=False)
-class DocumentStore:
-    """Documents that tasks can ask for, by their number among all usable ones.
-
-    `corpus` is what is read: what the workers keep, or the shards themselves, with the future of
-    the `vocabulary` by which texts are still read. `starts` are the numbers of the first document
-    of each shard, and that of all documents.
-    """
-
-    #: Documents that refined topics are judged by: none.
-    aside: ClassVar[Any] = None
-
-    run: Run
-    corpus: Corpus
-    vocabulary: Any
-    contents: Contents
-    in_memory: bool
-    most_of_worker: float
-    _futures: list[Any] = field(repr=False)
-    starts: list[int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        counted = [self.contents.usable[shard.name] for shard in self.corpus.shards]
-        self.starts = [*accumulate(counted, initial=0)]
+    def __init__(self, contents: Contents, vocabulary: Vocabulary | None, summed: Summed) -> None:
+        self.contents, self._vocabulary, self._summed = contents, vocabulary, summed
+        self.starts = contents.starts
 
     @property
-    def documents(self) -> int:
+    def total(self) -> int:
         """Usable documents of all shards."""
         return self.starts[-1]
 
-    def parts(self, ends: Sequence[int]) -> list[Any]:
-        """Cut the documents into runs that end here, and keep these in place of the shards.
+    def summed(self, kind: type[Stage], *spans: Span, **how: Any) -> Any:
+        """Return a stage over these documents, and its sums."""
+        stage = kind(spans=spans, starts=self.starts, vocabulary=self._vocabulary, **how)
+        found = self._summed(stage)
+        check_whole(stage, found)
+        return stage, found
 
-        What lies with other workers moves once. Returns a future of one batch for each; only where
-        documents are kept at all.
-        """
-        made = self.run.start([self.task("part", a, b) for a, b in pairwise(ends)])
-        self.run.release(self._futures)
-        self._futures[:] = made
-        self.starts = [*ends]
-        self.corpus = Corpus(tuple(Shard(f"part {n}") for n in range(len(made))), tuple(made))
+    def rows(self, first: int, last: int) -> DocumentBatch:
+        """Return documents here."""
+        _, found = self.summed(Rows, (first, min(last, self.total)))
+        return DocumentBatch.joined([batch for _, batch in found.parts])
+
+    def moments(
+        self,
+        first: int,
+        last: int,
+        settings: EngineSettings,
+        whitening: NDArray[np.float64],
+        *,
+        skips_aside: bool,
+    ) -> Moments:
+        """Return the sums of documents `first` to `last` of those to learn from."""
+        if first == last:
+            return Moments(whitening, settings.n_triple_columns)
+        span = self.place(first, skips_aside), self.place(last, skips_aside)
+        how = {"settings": settings, "whitening": whitening, "skips_aside": skips_aside}
+        plan, found = self.summed(Plan, span, **how)
+        made: Moments = plan.moments(found)
         return made
 
-    def given(self, first: int, last: int) -> tuple[Any, ...]:
-        """Return what `documents` takes, as arguments of a task, for numbers `first` to `last`."""
-        lengths = [b - a for a, b in pairwise(self.starts)]
-        pieces, values = self.corpus.pieces(lengths, first, last)
-        return None, pieces, self.vocabulary, *map(self.run.given, values)
+    def measures(self) -> Measures:
+        """Return the samples that one process takes of all documents."""
+        tokens = np.cumsum([0.0, *(shard.tokens for shard in self.contents.shards)])
+        spans = {span: float(n) for span, n in zip(pairwise(self.starts), tokens, strict=False)}
+        given = {span[0]: n for span, n in spans.items() if span[0] < span[1]}
+        whole = [span for span in spans if span[0] < span[1]]
+        _, found = self.summed(Samples, *whole, tokens=given)
+        return Measures.consecutive([part for _, part in found.parts])
 
-    def task(self, kind: str, first: int, last: int) -> Any:
-        """Return the task that gives documents `first` to `last` (not included) as one batch."""
-        return self.run.task(kind, joined, *self.given(first, last))
+    def parts(self, passes: int, skips_aside: bool) -> tuple[LocalSchedule, list[int]]:
+        """Return the schedule of a refinement, and the borders of its parts: the shards."""
+        borders = sorted({*self.starts})
+        plan = LocalSchedule.of(self.count(skips_aside), passes, len(borders) - 1)
+        least = min(b - a for a, b in pairwise(borders))
+        require(
+            least >= plan.rounds * plan.steps,
+            "each shard must have a document for each step of a refinement",
+            documents=least,
+            steps=plan.rounds * plan.steps,
+            shards=len(borders) - 1,
+            remedy="cut the documents into fewer shards, of like size",
+            error=InsufficientDataError,
+        )
+        return plan, borders
 
-    def beginning(self, most: int) -> DocumentBatch:
-        """Return the first documents that a projection is made of: at most `most`, here."""
-        first = self.given(0, min(self.documents, most))
-        found: DocumentBatch = self.run.compute(self.run.task("first", warmup, most, *first))
+    def count(self, skips_aside: bool) -> int:
+        """Return how many there are to learn from."""
+        return learned_before(self.total) if skips_aside else self.total
+
+    def place(self, number: int, skips_aside: bool) -> int:
+        """Return the number among all documents of one to learn from."""
+        return min(documents_before(number), self.total) if skips_aside else number
+
+
+class DaskDocuments(Documents):
+    """Documents in files of the workers of a run; `futures` are those of their shards or parts."""
+
+    def __init__(
+        self, run: Run, futures: list[Any], contents: Contents, starts: Sequence[int]
+    ) -> None:
+        super().__init__(contents, None, self._computed)
+        self.run, self._futures, self._borders = run, futures, starts
+
+    def _computed(self, stage: Stage) -> Sums:
+        shared = self.run.given(stage)
+        leaves = [
+            self.run.task(stage.kind, fold, shared, span, *self._given(span))
+            for span in stage.cuts(self._borders)
+        ]
+        found: Sums = self.run.compute(self.run.tree("merge", merge, leaves))
         return found
 
-    def fits(self, parts: int) -> bool:
-        """Return whether workers keep the documents, and may keep one of equal parts."""
-        return self.in_memory and self.contents.nbytes <= self.most_of_worker * parts
+    def _given(self, span: Span) -> list[Any]:
+        """Return where a span lies: rows of one file, or of several that are asked for."""
+        pieces, borders = [], np.asarray(self._borders)
+        at = int(np.searchsorted(borders, span[0], side="right")) - 1
+        while at < len(self._futures) and borders[at] < span[1]:
+            low, high = max(span[0] - borders[at], 0), min(span[1], borders[at + 1]) - borders[at]
+            if low < high:
+                pieces.append((self._futures[at], int(low), int(high)))
+            at += 1
+        if len(pieces) == 1:
+            ((future, low, high),) = pieces
+            return [(low, high), future]
+        views = [self.run.task("rows", view, *piece) for piece in pieces]
+        return [(0, span[1] - span[0]), *views]
+
+    def parts(self, passes: int, skips_aside: bool) -> tuple[LocalSchedule, list[int]]:
+        """Return the schedule and equal parts; what lies with other workers moves once."""
+        learned = self.count(skips_aside)
+        plan = LocalSchedule.of(learned, passes)
+        ends = [self.place(learned * n // plan.parts, skips_aside) for n in range(plan.parts)]
+        ends.append(self.total)
+        made = [self._given(span) for span in pairwise(ends)]
+        parts = self.run.start([self.run.task("part", part_of, *given) for given in made])
+        self.run.release(self._futures)
+        self._futures[:], self._borders = parts, ends
+        return plan, ends
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedDocuments:
-    """The documents of a store but for those set aside, numbered among themselves."""
-
-    store: DocumentStore
-
-    @property
-    def run(self) -> Run:
-        """What makes the tasks."""
-        return self.store.run
-
-    @property
-    def contents(self) -> Contents:
-        """What is known of all documents of the store."""
-        return self.store.contents
-
-    @property
-    def documents(self) -> int:
-        """How many they are."""
-        return learned_before(self.store.documents)
-
-    @property
-    def starts(self) -> list[int]:
-        """Numbers of the first one of each shard, and that of all."""
-        return [learned_before(start) for start in self.store.starts]
-
-    @property
-    def aside(self) -> Any:
-        """The task that gives those set aside."""
-        rows = self.store.task("rows", 0, min(self.store.documents, int(ASIDE[-1])))
-        return self.run.task("aside", to_judge, rows)
-
-    def given(self, first: int, last: int) -> tuple[Any, ...]:
-        """Return what `documents` takes, as arguments of a task, for numbers `first` to `last`."""
-        begin = self._before(first)
-        return begin, *self.store.given(begin, self._before(last))[1:]
-
-    def task(self, kind: str, first: int, last: int) -> Any:
-        """Return the task that gives documents `first` to `last` (not included) as one batch."""
-        return self.run.task(kind, joined, *self.given(first, last))
-
-    def fits(self, parts: int) -> bool:
-        """As `DocumentStore.fits`."""
-        return self.store.fits(parts)
-
-    def parts(self, ends: Sequence[int]) -> list[Any]:
-        """Cut the store; what is set aside lies with the documents before it."""
-        places = [0, *(self._before(end) for end in ends[1:-1]), self.store.documents]
-        return self.store.parts(places)
-
-    def _before(self, number: int) -> int:
-        return min(documents_before(number), self.store.documents)
+def fold(stage: Stage, span: Span, rows: Span, *found: Any) -> Sums:
+    """Sum a span of a stage, which these rows of kept documents are. A task; pure."""
+    kept = part_of(rows, *found)
+    require(
+        len(kept) == span[1] - span[0],
+        "a shard must have the documents that were counted in it",
+        documents=len(kept),
+        expected=span[1] - span[0],
+        remedy="let it come out the same each time",
+        error=InvalidDocumentsError,
+    )
+    with task_of(Shard(f"documents {span[0]}-{span[1]}")):
+        return stage.fold(span, stage.blocks(span, kept.batches()))
 
 
-Documents = DocumentStore | LearnedDocuments
+def view(found: Any, first: int, last: int) -> Kept:
+    """Return rows of a shard, which are read where they are used. A task; pure."""
+    return part_of((first, last), found)
 
 
-def to_judge(batch: DocumentBatch) -> DocumentBatch:
-    """Return those of the first documents that are set aside. A task; pure."""
-    return parted(batch)[1].copy()
+def part_of(rows: Span, *found: Any) -> Kept:
+    """Return rows of kept documents. A task; pure."""
+    # A shard has what was met in it as well.
+    return Kept.joined(*(one[0] if isinstance(one, tuple) else one for one in found)).rows(*rows)
 
 
-def warmup(most: int, *given: Any) -> DocumentBatch:
-    """Return the `documents` that a warm-up has room for. A task; pure."""
-    kept = WarmUpDocuments(most)
-    for batch in documents(*given):
-        kept.add(batch, 0)
-        if kept.full:
-            break
-    return kept.batch()
-
-
-def measures_of(store: DocumentStore) -> Measures:
-    """Return the samples that one process takes of all documents, in one graph."""
-    leaves, tokens = [], 0.0
-    for shard, (begin, end) in zip(store.corpus.shards, pairwise(store.starts), strict=True):
-        if begin < end:
-            given = begin, tokens, *store.given(begin, end)
-            leaves.append(store.run.task("samples", sampled, *given))
-        tokens += store.contents.tokens[shard.name]
-    found: Measures = store.run.compute(store.run.tree("merge", consecutive, leaves))
-    return found
-
-
-def sampled(number: int, tokens: float, *given: Any) -> Measures:
-    """Return the samples of `documents` after others and their tokens. A task; pure."""
-    measures = Measures(number, tokens)
-    for batch in documents(*given):
-        measures.add(batch)
-    return measures
-
-
-def consecutive(*parts: Measures) -> Measures:
-    """Return the samples of the whole of consecutive parts; none of them is changed."""
-    return Measures.consecutive(parts)
+def keep(census: Census, number: int, shard: Shard, value: Any) -> tuple[Kept, Sums]:
+    """Write the usable documents of a shard to a file, and return what was met. A task; pure."""
+    with task_of(shard), Writer(census.n_features) as writer:
+        found = census.read(number, shard, value, writer.add)
+    return writer.kept, found
 
 
 @contextmanager
-def store_documents(
+def keep_documents(
     run: Run,
     corpus: Corpus,
     vocabulary: Vocabulary | None,
     n_features: int,
+    warmup: int,
     *,
-    limits: Sequence[float],
-    most_bytes: float,
     read: Mapping[int, Any],
     names_rejects: bool = False,
     on_progress: Progress = no_progress,
-) -> Iterator[DocumentStore]:
-    """Read all shards on the workers, and keep their documents there until the end of the block.
+) -> Iterator[DaskDocuments]:
+    """Read all shards once on the workers, and keep their documents there until the block ends.
 
-    At most `most_bytes` are kept on all workers together, and a share of its memory limit on each;
-    with more, documents are read again whenever they are needed. Time O(documents); 12
-    bytes of a worker's memory for each distinct word of a document, and one set of d numbers a
-    shard here. Privacy: workers hold raw documents, as they do while reading.
-
-    What was `read` before, by its place in the corpus, is not read again. Where the caller stops
-    the run, the store has the shards that were read until then.
+    Time O(documents); 12 bytes of a worker's disk for each distinct word of a document. Privacy:
+    these files are raw documents. What was `read` before, by its place in the corpus, is not read
+    again. Where the caller stops the run, documents are those of the shards read until then.
     """
-    limit, most_of_worker = most_bytes, min(most_bytes, MOST_OF_WORKER * min(limits))
-    words = None if vocabulary is None else run.start([run.given(vocabulary)])[0]
-    how = n_features, most_of_worker, names_rejects
+    census = Census(
+        spans=((0, len(corpus.shards)),),
+        vocabulary=vocabulary,
+        n_features=n_features,
+        warmup=warmup,
+        names_rejects=names_rejects,
+    )
+    # Sent once, and for shards of a lost worker again.
+    (shared,) = run.start([run.given(census)])
     kept = run.start(
         [
-            run.task("keep", documents_of, shard, run.given(read.get(n, value)), words, *how)
+            run.task("keep", keep, shared, n, shard, run.given(read.get(n, value)))
             for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True))
         ]
     )
@@ -265,152 +237,91 @@ def store_documents(
     futures = [*kept]
     try:
         try:
-            contents, in_memory = _contents(run, kept, limit, on_progress)
+            contents = _contents(run, kept, on_progress)
         except StoppedError:
-            done = [n for n, future in enumerate(kept) if future.status == "finished"]
+            done = [future for future in kept if future.status == "finished"]
             if not done:
                 raise
-            run.release([future for n, future in enumerate(kept) if n not in done])
-            kept = [kept[n] for n in done]
-            shards, values = (tuple(of[n] for n in done) for of in (corpus.shards, corpus.values))
-            corpus = Corpus(shards, values, corpus.stored_bytes)
-            contents, in_memory = _contents(run, kept, limit, on_progress)
-        if in_memory:
-            batches = run.start([run.task("batch", itemgetter(0), one) for one in kept])
-            # What was met is not kept a second time.
-            run.release(futures)
-            futures[:] = batches
-            # Shards that were read have no files any more.
-            corpus = Corpus(tuple(Shard(shard.name) for shard in corpus.shards), tuple(batches))
-            run.release([] if words is None else [words])
-            words = None
-        yield DocumentStore(run, corpus, words, contents, in_memory, most_of_worker, futures)
+            run.release([future for future in kept if future not in done])
+            futures[:] = done
+            contents = _contents(run, done, on_progress)
+        yield DaskDocuments(run, futures, contents, contents.starts)
     finally:
-        run.release([*futures, *([] if words is None else [words])])
+        run.release([*futures, shared])
 
 
-def _contents(
-    run: Run, kept: Sequence[Any], limit: float, on_progress: Progress
-) -> tuple[Contents, bool]:
-    """Return what was met, and whether all of it is kept; what is too much is let fall."""
-    counts, nbytes, done, whole = RecordCounts(), 0, 0, True
+def _contents(run: Run, kept: Sequence[Any], on_progress: Progress) -> Contents:
+    """Return what was met in shards as soon as all are read, and report them as they are."""
+    counts, done = RecordCounts(), 0
     parts = [run.task("contents", itemgetter(1), one) for one in kept]
 
-    def report(part: tuple[RecordCounts, int, bool]) -> None:
-        nonlocal nbytes, done, whole
-        counts.update(part[0])
-        nbytes, done = nbytes + part[1], done + 1
-        if whole and (nbytes > limit or not part[2]):
-            whole = False
-            run.release(kept)
+    def report(met: RecordCounts) -> None:
+        nonlocal done
+        counts.update(met)
+        done += 1
         on_progress("reading", counts, done, len(parts))
 
-    reports = [run.task("report", attrgetter("counts", "nbytes", "whole"), part) for part in parts]
-    found: Contents = run.compute(run.tree("merge", together, parts), reports, report)
-    return found, whole
+    reports = [run.task("report", attrgetter("counts"), part) for part in parts]
+    return Contents(run.compute(run.tree("merge", merge, parts), reports, report))
 
 
-def documents_of(
-    shard: Shard,
-    value: Any,
-    vocabulary: Vocabulary | None,
-    n_features: int,
-    most_bytes: float = float("inf"),
-    names_rejects: bool = False,
-) -> tuple[DocumentBatch | None, Contents]:
-    """Return the usable documents of a shard, and what was met. A task; pure.
+def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
+    """Return the sums of the documents of a shard through a stage.
 
-    There are no documents where they would take more than `most_bytes`: memory is that and a block.
+    Parameters
+    ----------
+    documents : iterable of str, sparse matrix, list of these, or DocumentBatch
+        Taken block by block: an iterator of texts may be of any length. Texts are read by the words
+        of the fit, in each stage: keep them encoded where they are used again.
+    stage : Stage
+        From the function that `fit_with` or `PrivateFit` is given.
+    shard : int
+        Number of the shard, from 0, the same in each stage.
+
+    Returns
+    -------
+    Sums
+        To be merged with those of other shards.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If the shard has fewer documents than when it was first summed.
+
+    Notes
+    -----
+    Time O(nnz m + t^3 / 3) a document, O(nnz K) in a refinement, in one thread. Equal documents of
+    an equal shard give equal bits.
     """
-    counts, batches = RecordCounts(), [no_documents(n_features)]
-    rejects, places = list[Reject](), dict[str, int]()
-    documents, tokens, nbytes, frequencies = 0, 0.0, 0, np.zeros(n_features)
-
-    def note(reject: Reject) -> None:
-        if len(rejects) < MOST_REJECTS:
-            rejects.append(reject)
-
-    with task_of(shard):
-        given = (note, places) if names_rejects else ()
-        for batch in batches_of(shard, value, vocabulary, counts, *given):
-            check_columns(batch, n_features)
-            part = batch.where(batch.usable)
-            fractions = part.counts / np.repeat(part.lengths, np.diff(part.row_pointers))
-            frequencies += np.bincount(part.word_ids, fractions, minlength=n_features)
-            documents, tokens = documents + part.n_documents, tokens + float(part.lengths.sum())
-            nbytes += part.counts.nbytes + part.word_ids.nbytes + part.row_pointers.nbytes
-            if nbytes <= most_bytes:
-                batches.append(part)
-            else:
-                batches.clear()
-        whole = DocumentBatch.joined(batches) if nbytes <= most_bytes else None
-    return whole, Contents(
-        usable={shard.name: documents},
-        tokens={shard.name: tokens},
-        counts=counts,
-        nbytes=nbytes,
-        frequencies=frequencies,
-        whole=whole is not None,
-        rejects=tuple(rejects),
-        places=places,
-    )
-
-
-def together(one: Contents, *others: Contents) -> Contents:
-    """Return what is known of disjoint sets of shards; none of them is changed."""
-    parts = [one, *others]
-    return Contents(
-        usable={name: number for part in parts for name, number in part.usable.items()},
-        tokens={name: tokens for part in parts for name, tokens in part.tokens.items()},
-        counts=added(part.counts for part in parts),
-        nbytes=sum(part.nbytes for part in parts),
-        frequencies=np.sum([part.frequencies for part in parts], axis=0),
-        whole=all(part.whole for part in parts),
-        rejects=tuple(reject for part in parts for reject in part.rejects),
-        places={place: n for part in parts for place, n in part.places.items()},
-    )
-
-
-def documents(
-    number: int | None, pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any
-) -> Iterator[DocumentBatch]:
-    """Yield the usable documents of some pieces in blocks, which depend on these documents alone.
-
-    With the `number` of the first one, those set aside are left out (`refinement.choice`). Memory:
-    a block, or a partition.
-    """
-    blocks = Blocks()
-    last = int(ASIDE[-1])
-    for batch in _usable(pieces, vocabulary, *values):
-        learned = batch if number is None or number >= last else parted(batch, number)[0]
-        number = None if number is None else number + batch.n_documents
-        yield from blocks.add(learned)
-    if blocks.waiting is not None:
-        yield blocks.flush()
+    own = Shard(f"shard {shard}")
+    if isinstance(stage, Census):
+        with task_of(own):
+            return stage.read(shard, own, documents, len)
+    begin, end = stage.starts[shard], stage.starts[shard + 1]
+    spans = [(max(a, begin), min(b, end)) for a, b in stage.spans if a < end and b > begin]
+    if not spans:
+        return Sums(stage.stage_id)
+    (span,) = spans
+    with task_of(own):
+        usable = _usable(stage, own, documents, span[0] - begin, span[1] - begin)
+        return stage.fold(span, stage.blocks(span, usable))
 
 
 def _usable(
-    pieces: list[Piece], vocabulary: Vocabulary | None, *values: Any
+    stage: Stage, shard: Shard, documents: Any, first: int, last: int
 ) -> Iterator[DocumentBatch]:
-    for piece, value in zip(pieces, values, strict=True):
-        at = 0
-        with task_of(piece.shard):
-            for batch in batches_of(piece.shard, value, vocabulary, RecordCounts()):
-                part = batch if batch.usable.all() else batch.where(batch.usable)
-                yield part.rows(max(piece.first - at, 0), max(piece.last - at, 0))
-                at += part.n_documents
-                if at >= piece.last:
-                    break
-            require(
-                at >= piece.last,
-                "a shard must have the documents that were counted in it",
-                documents=at,
-                at_least=piece.last,
-                remedy="let it come out the same each time",
-                error=InvalidDocumentsError,
-            )
-
-
-def joined(*given: Any) -> DocumentBatch:
-    """Return `documents` as one batch, which keeps nothing else alive. A task; pure."""
-    return DocumentBatch.joined([*documents(*given)])
+    at = 0
+    for batch in batches_of(shard, documents, stage.vocabulary, RecordCounts()):
+        part = batch if batch.usable.all() else batch.where(batch.usable)
+        yield part.rows(max(first - at, 0), max(last - at, 0))
+        at += part.n_documents
+        if at >= last:
+            return
+    require(
+        at >= last,
+        "a shard must have the documents that were counted in it",
+        documents=at,
+        at_least=last,
+        remedy="let it come out the same each time",
+        error=InvalidDocumentsError,
+    )

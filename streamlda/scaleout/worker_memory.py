@@ -1,4 +1,4 @@
-"""A plugin of Dask by which workers return the memory that tasks freed."""
+"""A plugin of Dask by which workers return freed memory, and keep documents in their folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
+from streamlda.scaleout.kept import keep_in
 from streamlda.utils.process import resident_bytes, return_freed_memory
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class ReturnsFreedMemory(WorkerPlugin):
     name = NAME
 
     def setup(self, worker: Worker) -> None:
-        """Look at the memory now and then, if the worker has a limit."""
+        """Keep documents in the folder of the worker, and look at its memory if it has a limit."""
+        keep_in(worker.local_directory)
         limit = worker.memory_manager.memory_limit
         if limit is None:
             return
@@ -44,6 +46,7 @@ class ReturnsFreedMemory(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         """Look no more."""
+        keep_in(None)
         callback = worker.periodic_callbacks.pop(NAME, None)
         if callback is not None:
             callback.stop()

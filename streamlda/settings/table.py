@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from streamlda.settings.setting import FIT, RUN, Secret, entry
+from streamlda.settings.setting import FIT, INFER, RUN, Secret, entry
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS, UNITS
 
@@ -399,9 +399,9 @@ class ClusterSettings:
     """A Dask cluster to learn on."""
 
     dask: str | None = entry(
-        "text", None, "Dask scheduler on whose workers to learn; they must see the files; default: "
-        "learn here.", flag="--dask", commands=FIT_ONLY)
+        "text", None, "Dask scheduler on whose workers to learn or infer; they must see the files; "
+        "default: here.", flag="--dask", commands=(FIT, INFER))
     shards: int | None = entry(
         "int", None, "Parts, about, into which the files are cut on the cluster; default: by size.",
-        least=1, flag="--shards", commands=FIT_ONLY)
+        least=1, flag="--shards", commands=(FIT, INFER))
 # fmt: on

@@ -16,7 +16,7 @@ from distributed import Client
 
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.scaleout import cluster as cluster_module
-from streamlda.scaleout import connect, learn, of_partitions
+from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout.cluster import ClusterError, Given, Run, check_cluster
 from streamlda.scaleout.collections import current_client
 from streamlda.text.vocabulary import Vocabulary
@@ -112,15 +112,60 @@ def end_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def end_process_while(folder):
+    """End the worker as long as a file says so; a spot machine goes away so."""
+    if (folder / "kills").exists():
+        (folder / f"{time.monotonic_ns()}").touch()
+        end_process()
+    return 7
+
+
 def allow_no_failure(dask_scheduler):
     dask_scheduler.allowed_failures = 0
 
 
-def test_a_task_that_ends_its_workers_is_an_error_at_last(scheduler):
+def test_a_worker_that_is_killed_again_and_again_does_not_end_a_fit(scheduler, tmp_path):
+    """Three times, where Dask gives a task up after one; results of others are reported once."""
+    (tmp_path / "kills").touch()
+    met = []
+
+    def stop(value):
+        met.append(value)
+
+    def killing():
+        wait_until(lambda: len([*tmp_path.iterdir()]) > 3)
+        (tmp_path / "kills").unlink()
+
+    with (
+        program("worker", scheduler, "--nthreads", "1"),
+        connect(scheduler, timeout_seconds=SECONDS) as client,
+    ):
+        client.run_on_scheduler(allow_no_failure)
+        ended = threading.Thread(target=killing)
+        ended.start()
+        run = Run(client)
+        lost, small = run.task("lost", end_process_while, tmp_path), run.task("small", int)
+        found = run.compute(run.tree("join", max, [lost, run.task("other", int)]), [small], stop)
+        ended.join()
+    assert (found, met) == (7, [0])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("exceeded 95% memory budget", "must have room.*memory"),
+        ("", "must not end its worker.*see"),
+    ],
+)
+def test_a_task_that_ends_its_workers_is_an_error_at_last(scheduler, monkeypatch, line, message):
+    monkeypatch.setattr(cluster_module, "MOST_LOSSES", 1)
     with worker_of(scheduler) as (client, _):
+        monkeypatch.setattr(
+            client, "get_worker_logs", lambda **_: {"a": [("WARNING", f"Worker x {line}")]}
+        )
         client.run_on_scheduler(allow_no_failure)
         run = Run(client)
-        with refused(r"task=streamlda-bad-.* workers lost=1"):
+        with refused(message):
             run.compute(run.task("bad", end_process))
 
 
@@ -176,8 +221,9 @@ def test_an_error_of_a_task_comes_back_as_it_is_and_cancels_the_rest(client, tmp
 def test_logs_of_a_task_that_fails_hold_no_text(scheduler, settings):
     texts = ["secret words of a document"] * 5
     with worker_of(scheduler) as (client, _):
-        with pytest.raises(InvalidDocumentsError, match="got type='list'") as caught:
-            learn(client, of_partitions([texts, [*texts, 1]]), settings, Vocabulary.hashed(6))
+        wanted = "element=5 element_type='int'"
+        with pytest.raises(InvalidDocumentsError, match=wanted) as caught:
+            learn_once(client, of_partitions([texts, [*texts, 1]]), settings, Vocabulary.hashed(6))
         logs = str(client.get_worker_logs())
     assert "Compute Failed" in logs
     assert "secret" not in logs + str(caught.value) + repr(Given(texts))

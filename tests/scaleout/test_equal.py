@@ -1,23 +1,24 @@
-"""``fit``, ``run`` and ``fit --dask`` of the same files: equal counts, topics and releases."""
+"""``fit`` and ``fit --dask`` of the same files: equal counts, topics and releases."""
 
 import bz2
 import gzip
 import json
 import lzma
-import signal
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from streamlda.cli import commands
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, LedgerError, SourceError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, SourceError
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.noise import SeededNoise
@@ -25,17 +26,12 @@ from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
 from streamlda.scaleout import ClusterError
-from streamlda.scaleout.rounds import one_engine
-from streamlda.scaleout.store import store_documents
-from streamlda.service.running import run
+from streamlda.scaleout.store import Documents, keep_documents
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.merge import save_projection
-from streamlda.storage.store import Store
-from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.exit_codes import OK
 
 pytestmark = pytest.mark.long
 
@@ -94,23 +90,6 @@ def settings_of(folder, sources, name="model", command="fit", **flags):
     return load_settings(None, {}, given, command)
 
 
-def by_daemon(folder, sources, **flags):
-    """Run a daemon in this process to the end of the files; return its model and its counts."""
-    kept, snapshots = str(folder / "kept"), str(folder / "snapshots")
-    # As a fit has it: files that end, and one snapshot, there.
-    flags |= {"source.kind": "files", "snapshots.every": 10**9, "http.port": 0}
-    flags |= {"checkpoint.folder": kept, "output.folder": snapshots}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert run(settings_of(folder, sources, "daemon", "run", **flags)) == OK
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    with Store.open(kept) as store:
-        about = store.newest().about
-    return load(folder / "daemon"), RecordCounts(about["places"], **about["counts"])
-
-
 def both(cluster, folder, sources, **flags):
     """Fit here and on the cluster, by one table of settings; return both results."""
     address = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 4}
@@ -131,7 +110,7 @@ def assert_equal(one, other):
 
 
 @examples(
-    max_examples=6,
+    max_examples=3,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
@@ -149,27 +128,25 @@ def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, fil
         flags = {"topics.refine": False, "topics.warmup_documents": warmup, **words}
         here, there = both(cluster, folder, sources, **flags)
         assert_equal(here, there)
-        model, counts = by_daemon(folder, sources, **flags)
-        assert counts == here.counts
-        for name in ("components", "alpha", "background"):
-            np.testing.assert_array_equal(getattr(model, name), getattr(here.model, name), name)
-        assert model.vocabulary == here.vocabulary
-        assert model.settings == here.model.settings
 
 
-def test_a_shared_projection_is_taken_too_and_one_document_more_would_show(cluster, tmp_path):
+def test_a_shared_projection_is_refused_and_one_document_more_would_show(cluster, tmp_path):
     sources = write(tmp_path, 2, [(400, "", [(3, 2)]), (350, ".gz", [(5, 4), (6, 0)])])
+    flags = {"topics.refine": False, "vocabulary.file": "words"}
+    one, other = both(cluster, tmp_path, sources, **flags)
+    assert_equal(one, other)
+    # The bounds are not empty.
+    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
+    more = [*sources, str(tmp_path / "more.jsonl")]
+    _, wrong = both(cluster, tmp_path, more, **flags)
+    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
     engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=10, refine=False))
     engine.add(PlantedLDA(K, V, seed=2, mean_length=20).documents(500))
     words = Vocabulary.given(PLANTED_WORDS, TextAnalyzer(token_pattern=r"w\d+"))
     save_projection(tmp_path / "projection", engine, words)
     flags = {"topics.projection_file": str(tmp_path / "projection")}
-    one, other = both(cluster, tmp_path, sources, **flags)
-    assert_equal(one, other)
-    # The bounds are not empty.
-    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
-    _, wrong = both(cluster, tmp_path, [*sources, str(tmp_path / "more.jsonl")], **flags)
-    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
+    with pytest.raises(InvalidSettingError, match="a cluster finds its projection itself"):
+        both(cluster, tmp_path, sources, **flags)
 
 
 def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
@@ -184,7 +161,8 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     cluster_flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 5}
     other = fit_on_cluster(settings_of(tmp_path, sources, **flags, **cluster_flags))
     lines = (tmp_path / "rejects").read_text().splitlines()
-    assert sorted(lines) == sorted(wanted)
+    reasons = [sorted(json.loads(line)["reason"] for line in of) for of in (lines, wanted)]
+    assert reasons[0] == reasons[1]
     assert len(lines) >= 6
     assert one.counts.damaged == {"broken-compression": 1, "empty": 1}
     assert_equal(one, other)
@@ -192,21 +170,18 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     assert other.lost == one.lost > 0
 
 
-def test_topics_are_refined_on_the_cluster_and_progress_is_named(cluster, tmp_path):
-    sources = write(tmp_path, 3, [(300, "", [(7, 2)])] * 3)
-    met, flags = [], {"cluster.dask": cluster.scheduler_address, "cluster.shards": 3}
-    found = fit_on_cluster(
-        settings_of(tmp_path, sources, **flags),
-        on_progress=lambda label, counts, *done: met.append((label, counts.documents, *done)),
-    )
-    assert found.counts.rejects == {"not-json": 3}
-    assert found.model.settings["vocabulary_documents"] == 900
-    assert found.model.documents_seen <= found.counts.documents == 900
-    assert (found.stopped, found.failure) == (False, None)
-    # Three shards, and what is taken of them for the beginning.
-    assert ("reading", 900, 4, 4) in met
-    assert met[-1][0] == "refinement"
-    assert met[-1][2] == met[-1][3]
+def test_proportions_are_those_of_one_process(cluster, tmp_path):
+    """Of files that are cut, compressed or damaged, in order, with the same numbers of records."""
+    sources = write(tmp_path, 3, [(300, "", [(7, 2), (90, 6)]), (200, ".gz", [(3, 4)])])
+    (tmp_path / "in" / "2.jsonl").touch()
+    fit(settings_of(tmp_path, sources))
+    command = ["infer", str(tmp_path / "model"), *sources, "--top", "2"]
+    on = ["--dask", cluster.scheduler_address, "--set", "cluster.shards=7"]
+    one, other = (CliRunner().invoke(commands, [*command, *more]) for more in ([], on))
+    assert one.exit_code == other.exit_code == 0, other.output
+    assert one.stdout == other.stdout
+    assert one.stderr == other.stderr
+    assert len(one.stdout.splitlines()) > 490
 
 
 def test_what_fails_writes_nothing(cluster, tmp_path):
@@ -224,8 +199,7 @@ def test_what_fails_writes_nothing(cluster, tmp_path):
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("every", [2000, 4000])
-def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch, every):
+def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch):
     """Number for number, from equal noise, with equal counts and an equal price."""
     module = "streamlda.private.release_manager.SecureNoise"
     monkeypatch.setattr(module, lambda: SeededNoise(5))
@@ -238,7 +212,7 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
         ledger, models = tmp_path / name, tmp_path / f"{name}-models"
         to = {"privacy.ledger": str(ledger), "output.folder": str(models)}
         to["output.file"] = str(tmp_path / f"{name}-model")
-        flags = {**private, "snapshots.every": every, **to, "cluster.dask": address}
+        flags = {**private, "snapshots.every": 2000, **to, "cluster.dask": address}
         fitted = fit if address is None else fit_on_cluster
         results.append(fitted(settings_of(tmp_path, records, **flags)))
         reports.append(read_report(ledger))
@@ -287,7 +261,7 @@ class Stop:
 
 @pytest.mark.parametrize(
     ("label", "refine"),
-    [("first", None), ("reading", None), ("sums", None), ("sums", False), ("refinement", None)],
+    [("first", None), ("reading", None), ("sums", None), ("refinement", None)],
 )
 def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
     cluster, tmp_path, label, refine, monkeypatch
@@ -304,12 +278,13 @@ def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
         assert not (tmp_path / "model").exists()
         return
     if label == "sums":
+        rows = Documents.rows
 
-        def summed(*given):
+        def stopping(self, *given):
             stop.left = 0
-            return one_engine(*given)
+            return rows(self, *given)
 
-        monkeypatch.setattr("streamlda.scaleout.fit.one_engine", summed)
+        monkeypatch.setattr(Documents, "rows", stopping)
     found = fit_on_cluster(settings, should_stop=stop, on_progress=stop.look)
     assert found.stopped
     model = load(tmp_path / "model")
@@ -330,12 +305,12 @@ def test_a_fit_that_is_stopped_before_a_document_says_that_nothing_was_saved(
 
     @contextmanager
     def without_documents(*given, **how):
-        with store_documents(*given, **how) as store:
+        with keep_documents(*given, **how) as store:
             store.starts = [0 for _ in store.starts]
             store.run.stopped = True
             yield store
 
-    monkeypatch.setattr("streamlda.scaleout.fit.store_documents", without_documents)
+    monkeypatch.setattr("streamlda.scaleout.fit.keep_documents", without_documents)
     sources = write(tmp_path, 3, [(300, "", [])])
     settings = settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address})
     with pytest.raises(InsufficientDataError, match="nothing was saved"):

@@ -29,12 +29,10 @@ from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import released_model
 from streamlda.private.settings import PrivateSettings
-from streamlda.scaleout import PrivateFit, fit_privately, merge, of_partitions, sums_of
-from streamlda.scaleout.private import sum_groups
-from streamlda.scaleout.private_sums import Aggregates, merged, stage_of
+from streamlda.scaleout import PrivateFit, fit_privately, merge, of_partitions
+from streamlda.scaleout.private import stage_of, sum_groups
 from streamlda.scaleout.shards import Piece, Shard
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.audit import Recorder
@@ -139,7 +137,7 @@ def by_another_engine(fit, rows, parts=3):
     """Sum every stage by pickles, in parts that are merged last to first."""
     while fit.stage is not None:
         stage = pickle.loads(pickle.dumps(fit.stage))
-        found = [sums_of([rows.rows(a, b)], stage, shard=(a, b)) for a, b in stage.cuts(parts)]
+        found = [stage.sums_of([rows.rows(a, b)], (a, b)) for a, b in stage.slots(parts)]
         fit.release(merge(*found[::-1]))
     return fit.model()
 
@@ -167,23 +165,23 @@ def test_another_engine_must_sum_every_slot_once_and_in_whole_groups(rows, monke
     recorder = Recorder(SeededNoise(7))
     fit = PrivateFit(settings_of(), recorder, SLOTS)
     stage = fit.stage
-    (a, b), (c, d) = stage.cuts(2)
-    first, second = (sums_of([rows.rows(*cut)], stage, shard=cut) for cut in ((a, b), (c, d)))
-    with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
+    (a, b), (c, d) = stage.slots(2)
+    first, second = (stage.sums_of([rows.rows(*cut)], cut) for cut in ((a, b), (c, d)))
+    with pytest.raises(InvalidSettingError, match="each document must be summed once"):
         merge(first, second, first)
-    with pytest.raises(InvalidDocumentsError, match="every slot must be summed once"):
+    with pytest.raises(InvalidDocumentsError, match="every document of a stage"):
         fit.release(first)
     for cut in ((a + 1, b), (a, b - 1), (c, d + 64)):
         with pytest.raises(InvalidSettingError, match="whole groups"):
-            sums_of([rows.rows(*cut)], stage, shard=cut)
+            stage.sums_of([rows.rows(*cut)], cut)
     for end in (b - 1, b + 1):
         with pytest.raises(InvalidDocumentsError, match="a row for each slot"):
-            sums_of([rows.rows(a, end)], stage, shard=(a, b))
+            stage.sums_of([rows.rows(a, end)], (a, b))
     other = PrivateFit(settings_of(), Recorder(SeededNoise(7)), SLOTS).stage
-    theirs = [sums_of([rows.rows(*cut)], other, shard=cut) for cut in ((a, b), (c, d))]
-    with pytest.raises(InvalidSettingError, match="of the stage that is released"):
+    theirs = [other.sums_of([rows.rows(*cut)], cut) for cut in ((a, b), (c, d))]
+    with pytest.raises(InvalidSettingError, match="of the stage that is merged or released"):
         merge(first, theirs[1])
-    with pytest.raises(InvalidSettingError, match="of the stage that is released"):
+    with pytest.raises(InvalidSettingError, match="of the stage that is merged or released"):
         fit.release(merge(*theirs))
     assert recorder.released == []
     fit.release(merge(second, first))
@@ -213,7 +211,7 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
         engine.accept(engine.due.release(SeededNoise(1)))
     shared = stage_of(learner, 2000, None, KEY)
     assert shared.name == engine.stage.name == stage
-    first, last = shared.first, shared.last
+    ((first, last),) = shared.spans
     engine.add(rows.rows(first, last))
     wanted = engine.stage.state()
 
@@ -225,29 +223,16 @@ def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stag
     pieces = [part(a, b) for a, b in itertools.pairwise(borders)]
     total = pieces[0]
     for other in pieces[1:]:
-        total = merged(total, other)
+        total = merge(total, other)
     for name in wanted:
-        np.testing.assert_array_equal(total.sums[name], wanted[name], name)
+        np.testing.assert_array_equal(total.arrays[name], wanted[name], name)
     every = fingerprints_of(rows.rows(first, last), KEY)
     documents = values_of_fingerprints(every)
-    np.testing.assert_array_equal(np.sort(total.documents), np.sort(documents))
+    noted = np.concatenate([values for _, values in total.parts])
+    np.testing.assert_array_equal(np.sort(noted), np.sort(documents))
     # Other rows are other sums.
     shifted = part(first, last, first + 20_000)
-    assert any((shifted.sums[name] != wanted[name]).any() for name in wanted)
-
-
-def test_a_slot_is_never_added_twice():
-    sums, counts, none = {"a": np.arange(3)}, RecordCounts(64, 50), np.empty(0, np.uint64)
-    one = Aggregates("a", sums, ((0, 64), (128, 192)), counts, none)
-    other = Aggregates("a", sums, ((64, 128),), counts, none)
-    both = merged(one, other)
-    assert both.counts == RecordCounts(128, 100)
-    assert both.slots == ((0, 64), (64, 128), (128, 192))
-    np.testing.assert_array_equal(both.sums["a"], [0, 2, 4])
-    np.testing.assert_array_equal(sums["a"], [0, 1, 2])
-    for again in (one, other, Aggregates("a", sums, ((190, 200),), counts, none)):
-        with pytest.raises(InvalidSettingError, match="each slot must be summed once"):
-            merged(both, again)
+    assert any((shifted.arrays[name] != wanted[name]).any() for name in wanted)
 
 
 def shrinking(part, marker):

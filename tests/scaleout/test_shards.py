@@ -20,8 +20,6 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
-from streamlda.scaleout.beginning import _doubling
-from streamlda.scaleout.files import numbered
 from streamlda.scaleout.shards import (
     Shard,
     batches_of,
@@ -30,10 +28,10 @@ from streamlda.scaleout.shards import (
     of_partitions,
     rows_of,
 )
-from streamlda.scaleout.store import documents_of, together
+from streamlda.scaleout.words import _doubling
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.source import Reject, open_source
+from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -170,36 +168,6 @@ def test_a_beginning_opens_no_more_files_than_it_may_need(tmp_path):
     assert found == [f"text {number} {i}" for number in read for i in range(10)]
     with pytest.raises(SourceError, match="a path must exist"):
         texts_of(corpus)
-
-
-def test_rejects_of_parts_are_numbered_in_their_file(tmp_path):
-    """As one source numbers them; texts are long, so that a part holds few."""
-    lines = [json.dumps({"text": "one two one " * 30}) for _ in range(300)]
-    for number in range(0, 300, 7):
-        lines[number] = "{"
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(lines))
-    corpus = of_files(path, shards=12, beginning=30)
-    words = Vocabulary.given(["one", "two"])
-    found = [documents_of(shard, None, words, 2, names_rejects=True)[1] for shard in corpus.shards]
-    contents = together(*found)
-    assert len(contents.places) == 12
-    wanted = [Reject(str(path), 1 + number, "not-json") for number in range(0, 300, 7)]
-    assert numbered(contents.rejects, contents.places) == wanted
-    assert contents.counts.records == 300
-
-
-def test_shards_are_about_equal_and_in_order(tmp_path):
-    for number in range(30):
-        write_lines(tmp_path / f"{number:02}.jsonl", ["x" * 50] * (1 + 7 * (number % 3)))
-    corpus = of_files(tmp_path, shards=4)
-    listed = [[n for reading in s.readings for n in reading.names] for s in corpus.shards]
-    sizes = [sum((tmp_path / name).stat().st_size for name in names) for names in listed]
-    assert len(sizes) == 4
-    assert max(sizes) < 1.4 * min(sizes)
-    names = [name for own in listed for name in own]
-    assert names == sorted(names)
-    assert len(names) == 30
 
 
 def test_reading_options_reach_the_connector(tmp_path):

@@ -1,0 +1,136 @@
+"""Refinement by local steps on parts of the documents, averaged in rounds.
+
+Documents are cut into L equal parts. In a round every part takes the next steps of a `StepwiseEM`
+over its own documents, beginning from the topics of all; then the sums S of the parts are averaged,
+and the next round begins from the mean. What a part adds in a step is additive and bounded, its
+weights depend on the number of the step alone, so the mean is S of minibatches L times as large,
+but for topics that are some steps old: a round may have many steps, and messages are few.
+
+Held-out perplexity over that of the same passes in one process, from the same start (arXiv
+abstracts, K = 50, V = 8000): 0.988 with 20,000 documents, 2 parts and 4 passes; 0.980 with 50,000,
+2 and 2; 0.962 with 195,000, 4 and 1. More and smaller parts cost: 1.01 with 50,000 documents in 8
+parts. Beyond 4 parts of 50,000 it was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from streamlda.checks import require
+from streamlda.documents import DocumentBatch
+from streamlda.errors import InvalidDocumentsError
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.refine import of_start
+from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.scaleout.sums import Span, Stage, Sums
+from streamlda.utils.arrays import State
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Refine(Stage):
+    """A round: every part takes the next steps from the topics of all; 8 V K bytes."""
+
+    steps: int
+    state: State = field(repr=False)
+
+    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+        """Take the steps of one part over its documents; time O(nnz K) each."""
+        refinement = StepwiseEM.from_state(*self.state)
+        number = self.learned(span[1]) - self.learned(span[0])
+        before = refinement.steps
+        ends = [number * step // self.steps for step in range(1, self.steps + 1)]
+        for batch in cut_at(ends, batches):
+            refinement.learn(batch)
+        require(
+            refinement.steps == before + self.steps,
+            "every local step must have a document",
+            steps=refinement.steps - before,
+            expected=self.steps,
+            remedy="let partitions come out the same each time they are made",
+            error=InvalidDocumentsError,
+        )
+        arrays = {"totals": refinement.totals, "documents": np.array(number)}
+        return Sums(self.stage_id, (span,), arrays)
+
+
+def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+    """Yield runs of documents that end at these numbers, and are joined or cut for it."""
+    waiting: list[DocumentBatch] = []
+    at, left = 0, iter(ends)
+    end = next(left, None)
+    for batch in batches:
+        low = 0
+        while end is not None and at + batch.n_documents - low >= end:
+            high = low + end - at
+            yield DocumentBatch.joined([*waiting, batch.rows(low, high)])
+            waiting.clear()
+            at, low, end = end, high, next(left, None)
+        if low < batch.n_documents:
+            waiting.append(batch.rows(low, batch.n_documents))
+            at += batch.n_documents - low
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSteps:
+    """Topics between two rounds; `borders` are those of the parts, in numbers of documents."""
+
+    plan: LocalSchedule
+    borders: Sequence[int]
+    refinement: StepwiseEM
+    rounds: int = 0
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds until the end."""
+        return self.plan.rounds * self.plan.passes - self.rounds
+
+    def spans(self) -> list[Span]:
+        """Return the documents of each part in the next round."""
+        at, rounds, found = self.rounds % self.plan.rounds, self.plan.rounds, list[Span]()
+        for begin, end in zip(self.borders[:-1], self.borders[1:], strict=True):
+            size = end - begin
+            found.append((begin + size * at // rounds, begin + size * (at + 1) // rounds))
+        return found
+
+    def after(self, found: Sums) -> Self:
+        """Return the topics after a round, from the merged sums of all its parts."""
+        refinement = self.refinement
+        mean = StepwiseEM.of_totals(
+            found.arrays["totals"] / (len(self.borders) - 1),
+            *(refinement.alpha, refinement.background, refinement.settings),
+            steps=refinement.steps + self.plan.steps,
+            documents=refinement.documents + int(found.arrays["documents"]),
+        )
+        return replace(self, refinement=mean, rounds=self.rounds + 1)
+
+    def published(self, model: TopicModel, documents: int) -> TopicModel:
+        """Return the start with the topics of a refinement of `documents` in all."""
+        refinement, plan = self.refinement, self.plan
+        done = {
+            "documents": documents,
+            "passes": plan.passes,
+            "sweeps": 0,
+            "steps": refinement.steps,
+            "batch_documents": plan.settings.batch_documents,
+            "lanes": plan.parts,
+            "rounds": plan.rounds * plan.passes,
+            "start_topics": list(range(model.n_components)),
+        }
+        known = of_start(model.diagnostics)
+        if refinement.steps < LOCAL_STEPS // 2:
+            known["warnings"] += [
+                f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
+                f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or "
+                "none"
+            ]
+        return replace(
+            model,
+            components=refinement.components,
+            settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
+            diagnostics={**known, "refinement": done},
+        )

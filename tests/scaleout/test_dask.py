@@ -1,0 +1,224 @@
+"""Fits on two worker processes: bits, kills, passes over the text, and what is refused."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    SourceError,
+    VocabularyError,
+)
+from streamlda.scaleout import connect, learn_once, of_files, of_partitions
+from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.kept import Kept
+from streamlda.scaleout.store import keep_documents
+from streamlda.simulate import PlantedLDA
+from streamlda.stream.pipeline import Pipeline
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
+
+K, V = 4, 120
+WORDS = VocabularyLearner(
+    documents=400,
+    min_document_frequency=1,
+    max_document_frequency=1.0,
+    analyzer=TextAnalyzer(token_pattern=r"w\d+"),
+)
+
+
+def settings_of(**changes):
+    return EngineSettings(**{"n_components": K, "n_features": V, "oversampling": 8} | changes)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    planted = PlantedLDA(K, V, seed=7, mean_length=25, topic_concentration=0.05)
+    return planted.documents(6000)
+
+
+def parts_of(documents, parts=5):
+    step = -(-len(documents) // parts)
+    return [documents.rows(a, a + step) for a in range(0, len(documents), step)]
+
+
+def refined(client, parts, **how):
+    """Return topics after two passes, whatever a choice would say of them."""
+    found = learn_once(client, of_partitions(parts), settings_of(), refinement_passes=2, **how)
+    return found.model()
+
+
+def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
+    """Documents that follow the model keep their spectral topics, unless passes are asked for."""
+    parts, settings = of_partitions(parts_of(corpus)), settings_of(warmup_documents=3000)
+    met = []
+
+    def note(*report):
+        met.append(report)
+
+    plain = learn_once(client, parts, settings, on_progress=note)
+    one = Engine.of_rounds(settings)
+    one.add(corpus)
+    mine, theirs = plain.model({"corpus": "planted"}), one.snapshot()
+    assert mine.diagnostics["refinement_choice"]["kept"] == "start"
+    for name in ("components", "alpha", "background", "prevalence"):
+        np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-10, 1e-14)
+    assert mine.interval.tokens == theirs.interval.tokens == corpus.lengths.sum()
+    assert mine.diagnostics["topic_npmi"] == theirs.diagnostics["topic_npmi"]
+    assert mine.settings["corpus"] == "planted"
+    # The same documents, so that nothing but rounding of the topics is between the two.
+    samples = [found.measures.state() for found in (plain.engine, one)]
+    assert samples[0][1] == samples[1][1]
+    for name, array in samples[0][0].items():
+        np.testing.assert_array_equal(array, samples[1][0][name])
+    labels = [(label, done, total) for label, _, done, total in met]
+    assert labels[:5] == [("reading", n + 1, 5) for n in range(5)]
+    assert labels[-1] == ("refinement", 8, 8)
+    asked = refined(client, parts_of(corpus))
+    done = asked.diagnostics["refinement"]
+    assert (done["passes"], done["lanes"], done["documents"]) == (2, 2, 6000)
+    assert np.all(np.diff(asked.prevalence) <= 0)
+    assert asked.interval.prevalence == tuple(asked.prevalence)
+    unrefined = learn_once(client, parts, replace(settings, refine=False)).model()
+    assert "refinement_choice" not in unrefined.diagnostics
+    # Tasks are named by what they do, and nothing stays.
+    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    wanted = {"keep", "rows", "plan", "part", "refine", "samples", "merge"}
+    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
+    wait_until_empty(client)
+
+
+@pytest.mark.long
+def test_neither_cuts_nor_kills_nor_the_number_of_workers_change_a_bit(corpus, tmp_path):
+    parts = [dask.delayed(logged)(part, tmp_path) for part in parts_of(corpus)]
+    killed = []
+
+    def kill(label, counts, done, total):
+        if (label, done) == ("refinement", 2) and not killed:
+            # One that has documents: it may be that the other has them all.
+            held = client.has_what()
+            worker = max(held, key=lambda address: len(held[address]))
+            killed.append(client.run(os.getpid)[worker])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with cluster_of(2) as own, connect(own.scheduler_address) as client:
+        whole = refined(client, parts)
+        assert len(list(tmp_path.iterdir())) == len(parts)
+        found = refined(client, parts, on_progress=kill)
+        assert killed[0] not in client.run(os.getpid).values()
+        # What the lost worker kept was read again.
+        assert len(list(tmp_path.iterdir())) > 2 * len(parts)
+        own.scale(1)
+        wait_until(lambda: len(client.nthreads()) == 1)
+        alone = refined(client, parts_of(corpus, 7))
+    for other in (found, alone):
+        np.testing.assert_array_equal(other.components, whole.components)
+    assert found.diagnostics == whole.diagnostics
+
+
+class Died(Exception):
+    pass
+
+
+def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpus, tmp_path):
+    """Whoever died: the topics are those of a refinement that was not cut short."""
+    made = []
+
+    def die(label, counts, done, total):
+        if (label, done) == ("refinement", 3):
+            raise Died
+
+    wanted, how = refined(client, parts_of(corpus)), {"state_folder": str(tmp_path / "state")}
+    with pytest.raises(Died):
+        refined(client, parts_of(corpus), on_progress=die, **how)
+    found = refined(client, parts_of(corpus), on_progress=lambda *r: made.append(r[::2]), **how)
+    assert made[5:] == [("refinement", 4)]
+    np.testing.assert_array_equal(found.components, wanted.components)
+    assert found.diagnostics == wanted.diagnostics
+    with pytest.raises(InvalidSettingError, match="of the same files, settings and shards"):
+        refined(client, parts_of(corpus.rows(0, 5000)), **how)
+    few = refined(client, [corpus.rows(0, 200)])
+    assert "a refinement must take some 200 steps" in " ".join(few.diagnostics["warnings"])
+
+
+@pytest.mark.parametrize("kept", ["texts", "lines"])
+def test_text_is_read_once(client, tmp_path, kept):
+    """Also behind learned words and many rounds; in this process, to count what is read."""
+    from distributed import Client, LocalCluster
+
+    texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    corpus = of_files(path, shards=3, beginning=300)
+    if kept == "texts":
+        corpus = of_partitions([texts[:2500], texts[2500:]])
+    add = Pipeline.add
+
+    def count(self, records):
+        read.append(records.n_records)
+        return add(self, records)
+
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
+        patch.setattr(Pipeline, "add", count)
+        found = learn_once(here, corpus, settings_of(), WORDS, refinement_passes=4)
+    assert found.model().diagnostics["refinement"]["documents"] == 6000
+    assert sum(read) == 6000
+
+
+def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, documents):
+    """Parts are runs of equal documents, from shards of any size; nothing stays behind."""
+    usable = documents.where(documents.usable)
+    with keep_documents(Run(client), of_partitions(cut), None, D, 300, read={}) as store:
+        for first, last in ((0, 4875), (0, 1), (650, 1900), (4870, 4875)):
+            found, wanted = store.rows(first, last), usable.rows(first, last)
+            for name in ("counts", "word_ids", "row_pointers"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        plan, ends = store.parts(1, skips_aside=True)
+        parts = client.gather(store._futures)
+        assert [type(part) for part in parts] == [Kept] * plan.parts
+        assert [len(part) for part in parts] == np.diff(ends).tolist()
+        np.testing.assert_array_equal(store.rows(0, 4875).counts, usable.counts)
+    wait_until_empty(client)
+
+
+def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, cut, tmp_path):
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
+    gone = of_files(tmp_path, shards=2)
+    (tmp_path / "b.jsonl").unlink()
+    three = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
+    wide, ones, blank = (
+        DocumentBatch.from_matrix(matrix)
+        for matrix in (np.ones((3, D + 1)), np.ones((5, D)), np.zeros((9, D)))
+    )
+    five, many = (replace(settings, n_components=n) for n in (5, D + 1))
+    for parts, words, asked, error, wanted in (
+        ([cut[0], wide], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
+        ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
+        (cut, WORDS, settings, InsufficientDataError, "texts=0"),
+        (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
+        ([ones.rows(0, 4)], None, five, InsufficientDataError, "usable=4 topics=5"),
+        ([blank, blank], None, five, InsufficientDataError, "usable=0"),
+        (gone, three, settings, SourceError, r"b\.jsonl"),
+        (cut, None, replace(settings, solver="online-power"), InvalidSettingError, "solver="),
+    ):
+        corpus = parts if parts is gone else of_partitions(parts)
+        with pytest.raises(error, match=wanted):
+            learn_once(client, corpus, asked, words)
+    with pytest.raises(InvalidSettingError, match="refinement_passes=-1"):
+        learn_once(client, of_partitions([ones]), five, refinement_passes=-1)
+    assert learn_once(client, of_partitions([ones]), five).model().documents_seen == 5
+    wait_until_empty(client)

@@ -1,0 +1,264 @@
+"""The protocol: sums of any spans, merged in any tree, are those of all documents, each once."""
+
+import pickle
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.engine import Engine
+from streamlda.engine.settings import EngineSettings
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    MissingExtraError,
+    SourceError,
+)
+from streamlda.model.evaluation import document_completion
+from streamlda.refinement.choice import parted
+from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.scaleout import fit_with, merge, sums_of
+from streamlda.scaleout.kept import Kept, Writer
+from streamlda.scaleout.resume import SavedRounds
+from streamlda.scaleout.shards import Shard, task_of
+from streamlda.scaleout.steps import Refine
+from streamlda.scaleout.store import fold
+from streamlda.scaleout.sums import Census, Contents, Plan, Rows, Sums, check_whole
+from streamlda.simulate import PlantedLDA
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.threads import thread_count
+from tests.scaleout.conftest import D
+
+WORDS = Vocabulary.given([f"w{i:05}" for i in range(D)], TextAnalyzer(token_pattern=r"w\d+"))
+
+
+def by_pickles(parts, draw):
+    """Return a function that sums shards as another engine does: in any order and tree."""
+
+    def summed(stage):
+        sent = pickle.dumps(stage)
+        left = [sums_of(part, pickle.loads(sent), shard=n) for n, part in enumerate(parts)]
+        while len(left) > 1:
+            taken = [left.pop(draw.randrange(len(left))) for _ in range(min(3, len(left)))]
+            left.append(merge(*(pickle.loads(pickle.dumps(part)) for part in taken)))
+        return left[0]
+
+    return summed
+
+
+def census_of(parts, n_features=D, **how):
+    stage = Census(spans=((0, len(parts)),), n_features=n_features, warmup=300, **how)
+    return Contents(merge(*(sums_of(part, stage, shard=n) for n, part in enumerate(parts))))
+
+
+@pytest.fixture(scope="module")
+def usable(documents):
+    return documents.where(documents.usable)
+
+
+@pytest.fixture(scope="module")
+def plan(settings, usable):
+    engine = Engine.of_rounds(settings)
+    engine.add(usable.rows(0, 600))
+    last = usable.n_documents
+    how = {"settings": settings, "whitening": engine.better_projection()}
+    return Plan(spans=((0, last),), starts=(0, last), **how)
+
+
+def test_a_census_counts_what_one_process_counts(documents, cut, usable):
+    found = census_of(cut)
+    assert found.starts[-1] == usable.n_documents == 4875
+    assert (found.counts.documents, found.counts.short) == (5000, 125)
+    assert found.counts.tokens == documents.lengths.sum()
+    wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
+    np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
+    # Of a warm-up of 300 documents every fortieth is too short.
+    assert found.warmup(300) == np.count_nonzero(documents.usable[:300]) == 292
+    with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='shard 0'"):
+        census_of(cut, 7)
+
+
+def test_any_tree_of_sums_is_that_of_one_engine(plan, cut, usable):
+    """Through spans that end at no shard; the bound is not empty."""
+    starts, draw = census_of(cut).starts, random.Random(1)
+    stage = replace(plan, starts=starts, spans=((650, 4870),))
+    one = Engine(plan.settings, shared_projection=plan.whitening)
+    one.add(usable.rows(650, 4870))
+    wanted = one.state()[0]
+
+    def differs(found):
+        moments = stage.moments(found).state()
+        names = ("word_totals", "pair_cross", "triple_cross", "gram")
+        every = [(moments[name], wanted[f"current.{name}"]) for name in names]
+        return max(np.abs(mine - other).max() / np.abs(other).max() for mine, other in every)
+
+    for _ in range(3):
+        found = by_pickles(cut, draw)(stage)
+        check_whole(stage, found)
+        assert differs(found) < 1e-12
+    assert found.spans == ((650, 4870),)
+    fewer = replace(stage, spans=((650, 4869),))
+    assert differs(by_pickles(cut, draw)(fewer)) > 1e-6
+
+
+def test_each_document_is_summed_once_and_by_one_stage(plan, cut):
+    stage = replace(plan, starts=census_of(cut).starts)
+    a, b, c = (sums_of(cut[n], stage, shard=n) for n in (2, 3, 4))
+    assert merge(a, Sums(stage.stage_id)).arrays.keys() == a.arrays.keys()
+    for twice in ((a, b, a), (merge(a, b), merge(b, c))):
+        with pytest.raises(InvalidSettingError, match="each document must be summed once"):
+            merge(*twice)
+    with pytest.raises(InvalidDocumentsError, match="every document of a stage"):
+        check_whole(stage, merge(a, b))
+    again = replace(plan, starts=stage.starts, stage_id="another")
+    with pytest.raises(InvalidSettingError, match="of the stage that is merged"):
+        merge(a, sums_of(cut[3], again, shard=3))
+    with pytest.raises(InvalidDocumentsError, match="documents that were counted"):
+        sums_of(cut[2].rows(0, 9), stage, shard=2)
+
+
+def test_a_task_is_pure_and_keeps_to_one_thread(plan, cut, monkeypatch):
+    before, stage = thread_count(), replace(plan, starts=(0, 682), spans=((0, 682),))
+    assert before > 1
+    one, again = (sums_of(cut[0], stage, shard=0) for _ in range(2))
+    for name, array in merge(one).arrays.items():
+        np.testing.assert_array_equal(array, again.arrays[name])
+    seen = []
+
+    def look(self, batch):
+        blas = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+        seen.append((thread_count(), set(blas)))
+
+    monkeypatch.setattr("streamlda.scaleout.sums.Moments.add", look)
+    sums_of(cut[0], stage, shard=0)
+    assert seen == [(1, {1})]
+    assert thread_count() == before
+
+
+def test_a_package_that_a_worker_lacks_is_a_failure_of_the_source():
+    wanted = r"package=zstandard.* on every worker: shard='f'"
+    with pytest.raises(SourceError, match=wanted), task_of(Shard("f")):
+        raise MissingExtraError("zstandard", "zstd", "reading this file")
+
+
+def kept_of(batches):
+    with Writer(D) as writer:
+        for batch in batches:
+            writer.add(batch)
+    return writer.kept
+
+
+def assert_same_documents(one, other):
+    for name in ("counts", "word_ids", "row_pointers"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+
+
+def test_rows_of_files_are_read_where_they_are_asked_for(cut, documents):
+    kept = Kept.joined(kept_of(cut[:3]), kept_of(cut[3:4]).rows(0, 1100), kept_of(cut[4:]))
+    assert len(kept) == 5000
+    folders = {run.file.counts.parent for run in kept.runs}
+    for first, last in ((0, 5000), (0, 1), (650, 1900), (2000, 2001), (4990, 5000), (7, 7)):
+        rows = kept.rows(first, last)
+        # What is sent is the rows, in a file of their own.
+        sent = pickle.dumps(rows)
+        assert len(sent) < 12 * documents.rows(first, last).n_entries + 10 * (last - first) + 9000
+        for one in (rows, pickle.loads(sent)):
+            read = [*one.batches()]
+            found = DocumentBatch.joined(read) if read else documents.rows(0, 0)
+            assert_same_documents(found, documents.rows(first, last))
+    # Files go with what refers to them.
+    del kept, rows, one
+    assert not any(folder.exists() for folder in folders)
+
+
+def refined_by(state, documents, first, last, steps):
+    stage = Refine(spans=((first, last),), steps=steps, state=state)
+    return fold(stage, (first, last), (first, last), kept_of([documents]))
+
+
+def test_one_part_is_a_refinement_in_one_process(usable, settings):
+    engine = Engine(replace(settings, refine=False))
+    engine.add(usable.rows(0, 300))
+    model, size = engine.snapshot(), 100
+    how = StepwiseEMSettings(batch_documents=size, annealing_steps=2)
+    wanted = StepwiseEM(model.components, model.alpha, model.background, how)
+    state = wanted.state()
+    last = 1000 + 5 * size
+    wanted.add(usable.rows(1000, last))
+    # Pure: the state that was handed over does not move, and comes out the same again.
+    for _ in range(2):
+        found = refined_by(state, usable, 1000, last, 5)
+        np.testing.assert_array_equal(found.arrays["totals"], wanted.state()[0]["totals"])
+    assert found.arrays["documents"] == 5 * size
+    with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
+        refined_by(state, usable, 0, 3, 5)
+    kept = Rows(spans=((0, 900),), skips_aside=True)
+    rows = fold(kept, (0, 900), (0, 900), kept_of([usable]))
+    assert_same_documents(rows.parts[0][1], parted(usable.rows(0, 900))[0])
+
+
+@pytest.mark.parametrize("documents", [1, 29, 6000, 50_000, 195_000, 400_000, 10**9])
+@pytest.mark.parametrize("passes", [1, 2, 10])
+def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
+    plan = LocalSchedule.of(documents, passes)
+    steps = passes * plan.rounds * plan.steps
+    assert plan.rounds * plan.steps <= max(1, documents // plan.parts)
+    assert plan.settings.annealing_steps <= max(1, steps / 2)
+    if passes * documents >= 50_000 and documents >= 6000:
+        assert steps >= 0.9 * LOCAL_STEPS
+        assert plan.rounds == (4 if passes == 1 else 2)
+    if passes == 1:
+        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 256}
+        assert plan.parts == wanted.get(documents, 2)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Texts of two sorts that no one alpha fits, and counts of others like them."""
+    planted = [PlantedLDA(3, D, seed=s, mean_length=25, topic_concentration=0.05) for s in (1, 2)]
+    texts = [
+        text for pair in zip(*(lda.texts(2000) for lda in planted), strict=True) for text in pair
+    ]
+    return texts, DocumentBatch.joined([lda.documents(400) for lda in planted])
+
+
+def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, monkeypatch):
+    """From texts or counts, in any tree; the texts are read once where they are kept as counts."""
+    texts, held_out = corpus
+    settings = EngineSettings(n_components=6, n_features=D, oversampling=8)
+    shards = [texts[a : a + 1000] for a in range(0, 4000, 1000)]
+    counts = [WORDS.encode(own).batch for own in shards]
+    draw = random.Random(2)
+    model = fit_with(by_pickles(counts, draw), settings, shards=4)
+    done = model.diagnostics["refinement"]
+    assert model.diagnostics["refinement_choice"]["kept"] == "refinement"
+    assert (done["documents"], done["lanes"]) == (4000, 4)
+    read = fit_with(by_pickles(shards, draw), settings, WORDS, shards=4)
+    np.testing.assert_allclose(read.components, model.components, rtol=1e-9, atol=1e-12)
+    assert read.vocabulary == WORDS
+    _, one = Engine.fit(settings, DocumentBatch.joined(counts))
+
+    def perplexity(of):
+        return document_completion(held_out, of.components, of.alpha, of.background).perplexity
+
+    assert perplexity(model) < 1.03 * perplexity(one)
+    with pytest.raises(InsufficientDataError, match="fewer shards"):
+        fit_with(by_pickles([*counts, counts[0].rows(0, 9)], draw), settings, shards=5)
+
+
+def test_the_state_of_a_round_is_kept_at_a_url():
+    state = StepwiseEM(np.full((2, 4), 0.25), np.ones(2), np.full(4, 0.25)).state()
+    saved = SavedRounds("memory://streamlda-rounds")
+    assert saved.load("a") is None
+    for rounds in (1, 2):
+        saved.save("a", rounds, state)
+    found, (arrays, values) = saved.load("a")
+    assert (found, values["counters"]) == (2, state[1]["counters"])
+    np.testing.assert_array_equal(arrays["totals"], state[0]["totals"])
