@@ -165,7 +165,7 @@ def test_failed_write_stops_all_until_opened_again(folder, step, spent):
 
 
 def test_release_is_paid_then_published_then_committed(ledger, folder):
-    cohort = Cohort("c", (DocumentRange("a", 0, 5), DocumentRange("b", 3, 4)), 0, {"offset": 7})
+    cohort = Cohort("c", (DocumentRange("a", 0, 5), DocumentRange("b", 3, 4)), 0, slots=(3, 9))
     intent = ledger.begin(cohort, EVENT, config_hash="h", description="first")
     reader = LedgerReader(folder / "ledger", TERMS)
     for each in (ledger, reader):
