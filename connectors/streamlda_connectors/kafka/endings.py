@@ -173,6 +173,8 @@ class Endings:
 
     def _is_enough(self, manager: Any) -> bool:
         """Return whether connections to all servers have ended, again and again."""
+        if 0 < self._closed_logins < CLOSED_LOGINS:
+            return False
         servers = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
         return servers <= self._tried and self._at - self._tried_since > NAMING_SECONDS
 
