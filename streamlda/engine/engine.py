@@ -46,7 +46,6 @@ from streamlda.engine.members import (
     begun,
     check_projection,
     check_solver,
-    going_on_from,
     merged,
     new_beginning,
 )
@@ -379,11 +378,6 @@ class Engine(Learner):
         with one_blas_thread():
             return new_beginning(self._phase)
 
-    def go_on_from(self, beginning: Beginning) -> bool:
-        """Go on from a start, if it replaces the one it began with; return whether. O(V K)."""
-        before, self._phase = self._phase, going_on_from(self._phase, beginning)
-        return self._phase is not before
-
     def merge(self, other: Engine) -> None:
         """Add all that another engine has learned, as if its documents had come here.
 
@@ -392,8 +386,8 @@ class Engine(Learner):
         by stay random halves, though not the same ones. Time O(d m + t^3), no memory of its own.
 
         From a shared start, every document counts as it would in one engine, but its topics were
-        found by the engine that had it (`streamlda.refinement.shared_start`); of two starts, one
-        replaces the other. Time O(d K), memory 32 d K. The order of more matters by rounding.
+        found by the engine that had it (`streamlda.refinement.shared_start`). Time O(d K), memory
+        32 d K. The order of more matters by rounding.
 
         Parameters
         ----------

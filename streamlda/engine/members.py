@@ -76,7 +76,6 @@ def merged(mine: Phase, other: Phase) -> Phase:
         "an engine must be merged with another one, got the same engine twice",
         remedy="its documents would count twice",
     )
-    mine, other = _of_newer_start(mine, other), _of_newer_start(other, mine)
     ours, theirs = asdict(mine.settings), asdict(other.settings)
     differing = [
         f"{name}={ours[name]!r},{theirs[name]!r}"
@@ -100,19 +99,6 @@ def merged(mine: Phase, other: Phase) -> Phase:
     assert isinstance(mine, Refinement)
     assert isinstance(other, Refinement)
     return mine.merged(other)
-
-
-def going_on_from(phase: Phase, beginning: Beginning) -> Phase:
-    """Return a phase with a start that replaces its own; the phase itself where it does not."""
-    if not (isinstance(phase, Refinement) and isinstance(beginning, SharedStart)):
-        return phase
-    replaced = phase.shared is not None and phase.shared.digest in beginning.replaces
-    return phase.going_on_from(beginning) if replaced else phase
-
-
-def _of_newer_start(phase: Phase, other: Phase) -> Phase:
-    beginning = beginning_of(other)
-    return phase if beginning is None else going_on_from(phase, beginning)
 
 
 def digest_of(beginning: Beginning | None) -> str | None:

@@ -62,10 +62,6 @@ class Refinement(Phase):
         frequencies = np.zeros(settings.n_features)
         return cls(settings, counters, shared.begun(), shared.known, frequencies, shared)
 
-    def going_on_from(self, shared: SharedStart) -> Refinement:
-        """Return the phase with a start that replaces its own; counts and words stay."""
-        return replace(self, stepwise=shared.begun(), start=shared.known, shared=shared)
-
     def merged(self, other: Refinement) -> Refinement:
         """Return one phase with the documents of another of the same start too."""
         assert self.shared is not None

@@ -10,8 +10,7 @@ minibatches,
 with x_t what its minibatch t of b_t documents added. What its N documents added is
 ``A = (M - c_T M_0) N / sum_t w_t b_t``. A and N of members add up; the same formula solved for M,
 with the c_T and w_t of ceil(N / B) steps, is the merged one. So a document counts alike whoever
-learned it, and merging does not depend on order or grouping, but for rounding. A start of few
-documents is replaced once there are more; what members learned since the old one is forgotten.
+learned it, and merging does not depend on order or grouping, but for rounding.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from streamlda.utils.arrays import State
 
 Array = NDArray[np.float64]
 
-#: Steps of a stream after which a start is as good as it will be (see the tables above).
+#: Steps of a stream after which a start is as good as it will be.
 SETTLED_STEPS = 100
 
 
@@ -42,13 +41,11 @@ SETTLED_STEPS = 100
 class SharedStart:
     """Topics and statistics that several refinements begin from; none of them changes it.
 
-    `known` are the diagnostics of the model that it was made of. Members that began from a start
-    whose digest is in `replaces` can go on from this one.
+    `known` are the diagnostics of the model that it was made of.
     """
 
     stepwise: StepwiseEM
     known: Mapping[str, Any]
-    replaces: tuple[str, ...] = ()
 
     @classmethod
     def of_model(cls, model: TopicModel, warmup_documents: int) -> Self:
@@ -68,16 +65,6 @@ class SharedStart:
         for name in ("totals", "alpha"):
             digest.update(np.ascontiguousarray(arrays[name], dtype="<f8").view(np.uint8).data)
         return digest.hexdigest()
-
-    @property
-    def behind(self) -> int:
-        """About how many documents it was made of."""
-        return self.stepwise.steps * self.stepwise.settings.batch_documents
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was made of as many documents as a start should be."""
-        return self.stepwise.steps >= SETTLED_STEPS
 
     def begun(self) -> StepwiseEM:
         """Return a refinement that goes on from here, and counts its own documents."""
@@ -117,14 +104,14 @@ class SharedStart:
     def state(self) -> State:
         """Return all of it: arrays, and plain JSON values."""
         arrays, values = self.stepwise.state()
-        own = {"stepwise": values, "known": dict(self.known), "replaces": [*self.replaces]}
+        own = {"stepwise": values, "known": dict(self.known)}
         return arrays, own
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Return what `state` returned."""
         stepwise = StepwiseEM.from_state(arrays, values["stepwise"])
-        found = cls(stepwise, dict(values["known"]), tuple(values["replaces"]))
+        found = cls(stepwise, dict(values["known"]))
         V, K = found.stepwise.mean.shape
         if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
             raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")

@@ -308,8 +308,6 @@ def _open_public(
     engine = saved.restore()
     assert isinstance(engine, Engine)
     wanted, found = asdict(ask(saved.vocabulary)), asdict(engine.settings)
-    if shared is not None:
-        engine.go_on_from(shared.beginning)
     digest = None if shared is None else shared.digest
     differing = {name: (wanted[name], found[name]) for name in wanted}
     check_same({**differing, "projection": (digest, digest_of(engine.beginning))})

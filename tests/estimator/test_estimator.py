@@ -233,7 +233,10 @@ def test_every_parameter_reaches_the_engine():
         ({"refinement_passes": 1.5}, "refinement_passes must be an integer or auto"),
         ({"refinement_passes": -1}, ">= 0"),
         ({"refinement_passes": "slow"}, "must be a number"),
-        ({"solver": "online-power", **PRIVATE}, "solver online-power must be left out with epsilon"),
+        (
+            {"solver": "online-power", **PRIVATE},
+            "solver online-power must be left out with epsilon",
+        ),
         ({"refinement_passes": "thorough", **PRIVATE}, "must be 0 or auto with epsilon"),
         ({"refinement_passes": 1, **PRIVATE}, "epsilon: a refinement reads documents with"),
         (
