@@ -20,7 +20,6 @@ import numpy as np
 from bench.contenders_elsewhere import TLDA_FOLDER
 from bench.kinds import Case, Figure, Json, Scenario, markdown, series
 from bench.measure import Meter
-from bench.papers.wa16_stream import skewed
 
 K, SAMPLES, DIMENSIONS = 5, 20_000, (10, 30, 100)
 
@@ -79,6 +78,8 @@ FINDERS = {"streamlda": streamlda, "TensorLy": tensorly, "pyttb": pyttb, "tlda":
 
 def tensor_power(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Time one library on one tensor, and measure its error."""
+    from bench.papers.wa16_stream import skewed
+
     d = parameters["dimension"]
     rng = np.random.default_rng([seed, d])
     vectors = np.linalg.qr(rng.standard_normal((d, K)))[0]

@@ -27,7 +27,13 @@ extensions = [
 root_doc = "streamlda/docs/index"
 include_patterns = [
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("bench/README.md", "connectors/README.md", "streamlda/README.md", "streamlda/*/README.md"),
+    *(
+        "bench/README.md",
+        "bench/private-choices.md",
+        "connectors/README.md",
+        "streamlda/README.md",
+        "streamlda/*/README.md",
+    ),
     "streamlda/papers/errata/*.md",
     "streamlda/docs/**",
 ]

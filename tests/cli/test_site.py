@@ -293,8 +293,10 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     said = at_east(again, other, "another", "source.stream=other")
     assert "charged for each: repeated=" in said
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
-    (one, two) = (shot["documents"] for shot in report["snapshots"])
-    assert (one[0][0], two[0][0], one[0][2]) == ("stdin", "stdin", two[0][1])
+    first, second, charged = (shot["documents"] for shot in report["snapshots"])
+    n = first[0][2]
+    assert (first, charged) == ([["stdin", 0, n]], [["other", 0, n]])
+    assert second[0][:2] == ["stdin", n]
 
 
 def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder, tmp_path):

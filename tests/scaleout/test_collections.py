@@ -192,7 +192,7 @@ def test_a_private_fit_draws_the_noise_of_one_process_and_is_paid_for_once(
         private(**asked).fit(delayed(parts))
     # By what they hold, under another name and behind others, here or in one matrix.
     for rows in (delayed([X[:300, ::-1], *parts]), X[::-1]):
-        with pytest.raises(LedgerError, match="any name"):
+        with pytest.raises(LedgerError, match="a third or more of these were in one"):
             private(**asked | {"stream": "another"}).fit(rows)
     assert asked["ledger"].read_bytes() == spent
     with pytest.raises(InvalidSettingError, match="must not go on"):

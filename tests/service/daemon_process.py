@@ -18,6 +18,7 @@ from streamlda.container import to_json
 from streamlda.model.topic_model import load
 from streamlda.settings.run_settings import SETTINGS
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import read_state
 from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import INTERNAL
 from tests.service import planted
@@ -190,7 +191,7 @@ class Left(NamedTuple):
     """What a run left, but for times: comparable."""
 
     state: str
-    position: str
+    place: str
     about: str
     snapshots: dict[int, str]
 
@@ -200,9 +201,14 @@ def left_by(folder):
     with Store.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest.skipped == ()
-    state = (folder / "checkpoints" / f"state-{newest.generation:06d}").read_bytes()
-    about, position = to_json(newest.about), to_json(newest.position)
-    return Left(_digest(state), position, about, snapshots_in(folder))
+    arrays, metadata, _ = read_state(folder / "checkpoints" / f"state-{newest.generation:06d}")
+    # The name has the number of the checkpoint, of which a killed run makes more.
+    named = {name: [str(array.dtype), array.shape] for name, array in sorted(arrays.items())}
+    parts = [to_json([metadata | {"name": ""}, named]).encode()]
+    state = b"".join(parts + [arrays[name].tobytes() for name in named])
+    # The end of a file is a position in it, or the beginning of the next: as reading came to it.
+    place = to_json(newest.position.get("records", newest.position))
+    return Left(_digest(state), place, to_json(newest.about), snapshots_in(folder))
 
 
 def snapshots_in(folder):
