@@ -33,6 +33,7 @@ from bench.private_public import PRIVATE_PUBLIC
 from bench.private_text import PRIVATE_TEXT
 from bench.private_words import PRIVATE_WORDS
 from bench.roofline import ROOFLINE
+from bench.routes import ROUTES
 from bench.scale import SCALE
 from bench.scaleout import SCALEOUT
 from bench.shares import SHARES
@@ -304,6 +305,7 @@ ALL = [
     *KNOWN_TRUTH,
     *PREQUENTIAL,
     *TURNS,
+    *ROUTES,
     *START,
     *SCALE,
     *ROOFLINE,

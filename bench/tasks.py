@@ -32,6 +32,7 @@ from bench.private_public import PRIVATE_PUBLIC_TASKS
 from bench.private_tasks import PRIVATE_TASKS
 from bench.private_text import PRIVATE_TEXT_TASKS
 from bench.roofline import ROOFLINE_TASKS
+from bench.routes import ROUTES_TASKS
 from bench.scale import SCALE_TASKS
 from bench.scaleout import SCALEOUT_TASKS
 from bench.shares import SHARES_TASKS
@@ -210,6 +211,7 @@ TASKS = {
         *KNOWN_TRUTH_TASKS,
         *PREQUENTIAL_TASKS,
         *TURNS_TASKS,
+        *ROUTES_TASKS,
         *START_TASKS,
         *SCALE_TASKS,
         *ROOFLINE_TASKS,

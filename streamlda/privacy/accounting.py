@@ -1,4 +1,4 @@
-"""What releases cost and what a budget buys, exact for Gaussian noise.
+"""Cost of releases, and the noise that a budget buys: exact for Gaussian noise.
 
 Gaussian releases of the same documents with noise multipliers z_j are together exactly mu-GDP
 with mu^2 = sum 1 / z_j^2 [1]_, and a mu-GDP release is (epsilon, delta)-DP exactly when [2]_

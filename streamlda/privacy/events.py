@@ -1,4 +1,4 @@
-"""What was released, in words that an accountant can read years later.
+"""Descriptions of releases that an accountant can read years later.
 
 An event says how much noise covered a release, not what it protects nor what it costs; cost is
 worked out by `streamlda.privacy.accounting`. Events are stored in ledgers and published beside

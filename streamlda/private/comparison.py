@@ -1,4 +1,4 @@
-"""What documents say of refined topics beside those the refinement began with.
+"""Comparison of refined topics with those the refinement began with, by held-out documents.
 
 Released with the last round of a refinement, of the same documents; or, in windows that begin with
 common words, in a stage of its own, beside the word frequencies as the only topic. Neither set of

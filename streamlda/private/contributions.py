@@ -1,4 +1,4 @@
-"""What one document adds to a private release: its statistics, scaled down to a bounded norm.
+"""Contribution of one document to a private release: its statistics, scaled to a bounded norm.
 
 A *statistic* is summed over documents, each scaled by its own factor f so that its norm is at most
 the clip bound C of that statistic, and knows the `Block` of the mechanism that this makes true. The

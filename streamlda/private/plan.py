@@ -1,4 +1,4 @@
-"""What a private run will give, from its settings alone: stages, noise, and topics to expect.
+"""Plan of a private run from its settings alone: stages, noise, and topics to expect.
 
 No document is read. What is expected rests on one number, the noise of a direction
 ``u = sqrt(d) z / N``: d words, a window of N record slots, and noise of z documents' largest

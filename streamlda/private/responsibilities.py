@@ -1,4 +1,4 @@
-"""What a document says of topics that are known, even badly: its tokens by word and topic.
+"""Responsibilities of a document: its tokens by word and topic, for topics known even roughly.
 
 With the topics as public parameter, for a document with counts c::
 

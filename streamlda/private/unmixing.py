@@ -1,4 +1,4 @@
-"""What a round says of topics that it did not know: its tokens, unmixed.
+"""Deconvolve expected counts that were computed with rough topics.
 
 Post-processing: nothing here sees a document, so nothing here costs privacy.
 

@@ -1,4 +1,4 @@
-"""What a fit takes of the memory of workers and driver, known before it begins."""
+"""Memory that a fit takes of workers and driver, known before it begins."""
 
 from __future__ import annotations
 

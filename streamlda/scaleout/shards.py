@@ -1,4 +1,4 @@
-"""What is read: files or partitions cut into shards, and the rows of a shard, block by block."""
+"""Shards: files or partitions cut into parts, and the rows of a part, block by block."""
 
 from __future__ import annotations
 

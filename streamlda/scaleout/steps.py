@@ -27,12 +27,12 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.scaleout.sums import Span, Stage, Sums
+from streamlda.scaleout.sums import FoldedStage, Span, Sums
 from streamlda.utils.arrays import State
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Refine(Stage):
+class Refine(FoldedStage):
     """A round: every part takes the next steps from the topics of all; 8 V K bytes."""
 
     steps: int

@@ -28,6 +28,7 @@ from streamlda.scaleout.shards import Corpus, Shard, batches_of, task_of
 from streamlda.scaleout.sums import (
     Census,
     Contents,
+    FoldedStage,
     Plan,
     Rows,
     Samples,
@@ -167,7 +168,7 @@ class DaskDocuments(Documents):
         return plan, ends
 
 
-def fold(stage: Stage, span: Span, rows: Span, *found: Any) -> Sums:
+def fold(stage: FoldedStage, span: Span, rows: Span, *found: Any) -> Sums:
     """Sum a span of a stage, which these rows of kept documents are. A task; pure."""
     kept = part_of(rows, *found)
     require(
@@ -297,6 +298,7 @@ def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
     if isinstance(stage, Census):
         with task_of(own):
             return stage.read(shard, own, documents, len)
+    assert isinstance(stage, FoldedStage)
     begin, end = stage.starts[shard], stage.starts[shard + 1]
     spans = [(max(a, begin), min(b, end)) for a, b in stage.spans if a < end and b > begin]
     if not spans:

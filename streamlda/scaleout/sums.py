@@ -11,6 +11,7 @@ pickled as they are.
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -161,10 +162,6 @@ class Stage:
         """Return the spans that are tasks, with shards that start here."""
         return [*self.spans]
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
-        """Sum the documents of a span, in batches that depend on these documents alone."""
-        raise NotImplementedError
-
     def learned(self, number: int) -> int:
         """Return how many documents before a number the stage takes."""
         return learned_before(number) if self.skips_aside else number
@@ -180,8 +177,16 @@ class Stage:
             yield blocks.flush()
 
 
+class FoldedStage(Stage, ABC):
+    """Base of stages that sum the counts of documents which were read before."""
+
+    @abstractmethod
+    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+        """Sum the documents of a span, in batches that depend on these documents alone."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Plan(Stage):
+class Plan(FoldedStage):
     """Sums through a projection, shape (V, m): 8 (3 V + V m + V t + 2 t^2 + 2 t^3) bytes."""
 
     settings: EngineSettings
@@ -224,7 +229,7 @@ class Plan(Stage):
         return Moments.from_state(self.whitening, {**found.arrays, "tally": tally})
 
 
-class Rows(Stage):
+class Rows(FoldedStage):
     """The documents themselves."""
 
     def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
@@ -235,7 +240,7 @@ class Rows(Stage):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Samples(Stage):
+class Samples(FoldedStage):
     """The samples that one process takes; `tokens` are those before each span."""
 
     tokens: Mapping[int, float] = field(repr=False)

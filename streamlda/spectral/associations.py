@@ -1,4 +1,4 @@
-"""How documents answer a power method: sums over one round at its current probes.
+"""Answers of documents to a power method: sums over one round at its current probes.
 
 The "data association" of Wang & Anandkumar [1]_, Algorithm 2, line 6 (where x_i means x_l): for
 real vectors as printed, and for the documents of an LDA model seen through a whitening projection.

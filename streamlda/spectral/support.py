@@ -1,4 +1,4 @@
-"""Which directions of the word pairs are real: found in some documents, tested on others.
+"""Test which directions of the word pairs are real: found in some documents, tested on others.
 
 A projection W is made of documents, and the noise of these is what it looks for too: through it
 the same documents show noise as large as a topic. Other documents know nothing of it. With W from

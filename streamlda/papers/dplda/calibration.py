@@ -1,4 +1,4 @@
-"""How a budget is shared by the releases of a configuration, and Procedure 1 of [DP-LDA].
+"""Shares of a budget for the releases of a configuration, and Procedure 1 of [DP-LDA].
 
 Every release gets the same part of epsilon ("uniform for simplicity", section 7 there), or parts
 that are given (version 2 searches for them). Two ways of

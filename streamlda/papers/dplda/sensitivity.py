@@ -1,4 +1,4 @@
-"""How far one document moves the nodes of the flow graph: proven for moments, claimed for the rest.
+"""Sensitivity of the nodes of the flow graph: proven for moments, claimed for the rest.
 
 **Unit** document, **relation** replace-one: one of N slots holds another document, or a blank (a
 document of fewer than three tokens). N, d, k and alpha_0 are public. With the weights

@@ -1,4 +1,4 @@
-"""How papers and textbooks add up privacy: for comparison, and as [WA16] calibrates its noise.
+"""Composition of privacy as papers and textbooks state it, and as [WA16] calibrates its noise.
 
 `streamlda.privacy.accounting` is exact for Gaussian noise; what stands here is looser, and
 `wang_anandkumar` does not even give the wanted epsilon by its own argument (see there).

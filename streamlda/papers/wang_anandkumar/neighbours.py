@@ -1,4 +1,4 @@
-"""How far the answers of two neighbouring tensors lie apart, for three notions of neighbours.
+"""Distance between answers of two neighbouring tensors, for three notions of neighbours.
 
 A query asks a symmetric tensor T over d dimensions for ``T(I, u, u)`` or ``T(u, u, u)`` at a public
 vector u. Here stands how far neighbours move the answer (l2), with s the largest |entry| of u, or

@@ -1,4 +1,4 @@
-"""What was spent, on the disk before noise is drawn."""
+"""Ledger of privacy: what is spent is on the disk before noise is drawn."""
 
 from streamlda.privacy.ledger.artifact import digest_file
 from streamlda.privacy.ledger.budget_table import budget_table, figure, plain

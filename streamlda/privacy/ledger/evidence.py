@@ -1,4 +1,4 @@
-"""What shows, away from a ledger, that it made releases: an older copy of it is refused.
+"""Detect a ledger that was restored from an older copy, by evidence kept away from it.
 
 A ledger and its marker can be put back together, or be lost together. What was published by it
 carries its name and its generation, and lies elsewhere: models in files, folders and topics, and

@@ -1,4 +1,4 @@
-"""How a privacy ledger lies on disk: rows that are only ever added, chained by checksums.
+"""File of a privacy ledger: rows that are only ever added, chained by checksums.
 
 Three files belong together. ``NAME`` is an SQLite database with one table. Each row carries
 BLAKE2b over the row before it and its own content, so an edit, a lost row or rows in another order

@@ -1,4 +1,4 @@
-"""What the rows of a ledger add up to, and how they are reported. No files, no clock.
+"""State that the rows of a ledger add up to, and its report. No files, no clock.
 
 Kinds of rows, in the order in which a release adds them:
 

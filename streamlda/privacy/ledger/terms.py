@@ -1,4 +1,4 @@
-"""What a privacy ledger counts: its terms, cohorts of documents, and their exact losses.
+"""Terms of a privacy ledger, cohorts of documents, and their exact losses.
 
 Pure arithmetic without files. A release costs each of its units two numbers, which are summed as
 fractions, so that nothing is lost to rounding: mu^2, the squared parameter of Gaussian differential
