@@ -7,15 +7,24 @@ import time
 
 import pytest
 
+from streamlda_connectors.kafka.group import SESSION_SECONDS
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import Daemon, texts
+from tests.service.daemon_process import Daemon, changed, texts
 from tests.service.long_stream import answer_of, not_ready
 from tests.service.sharing import Shared, Truth, none_ended
 
+#: Locks as of a file system that grants all of them: only generations hold daemons apart.
+LOCKS_FOR_ALL = "import fcntl; fcntl.flock = lambda *_: None"
 
-def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed):
-    """Kill daemons and the broker, add and remove daemons and partitions; all is counted once."""
+#: Others take over what a daemon held that is stopped for so long.
+STOPPED_SECONDS = SESSION_SECONDS + 2
+
+
+def campaign(
+    shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed, stops=0, changes=""
+):
+    """Kill and stop daemons, kill the broker, add and remove daemons; all is counted once."""
     moments = random.Random(seed)
     truth = Truth(topics, shared.topic, shared.settings("truth"))
     all_of_it = texts(documents)
@@ -23,9 +32,14 @@ def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kill
     topics.make(shared.topic, 4)
     for number in range(4):
         truth.send(parts[number], number)
-    every = {"snapshots.every": documents // 5}
-    daemons = {n: Daemon(shared.settings(f"d{n}", **every)) for n in range(n_daemons)}
+
+    def daemon(number):
+        settings = shared.settings(f"d{number}", **{"snapshots.every": documents // 5})
+        return Daemon(settings, changed(settings, changes))
+
+    daemons = {number: daemon(number) for number in range(n_daemons)}
     broker_moments = set(moments.sample(range(kills), broker_kills))
+    stop_moments = set(moments.sample(range(kills), stops))
     rest = iter(enumerate(parts[4:], 4))
     try:
         for kill in range(kills):
@@ -35,7 +49,7 @@ def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kill
                 time.sleep(moments.uniform(1.0, 4.0))
                 broker.start()
             if kill == kills // 3:
-                daemons[n_daemons] = Daemon(shared.settings(f"d{n_daemons}", **every))
+                daemons[n_daemons] = daemon(n_daemons)
             if kill == kills // 2:
                 topics.admin.create_partitions({shared.topic: 6})
             if kill == 2 * kills // 3:
@@ -46,9 +60,14 @@ def campaign(shared, topics, broker, *, documents, n_daemons, kills, broker_kill
                 truth.send(part[1], part[0] % (4 if kill < kills // 2 else 6))
             none_ended(daemons.values())
             one = moments.choice(list(daemons))
+            if kill in stop_moments:
+                daemons[one].process.send_signal(signal.SIGSTOP)
+                time.sleep(STOPPED_SECONDS)
+                daemons[one].process.send_signal(signal.SIGCONT)
+                one = moments.choice(list(daemons))
             daemons[one].process.kill()
             daemons[one].end()
-            daemons[one] = Daemon(shared.settings(f"d{one}", **every))
+            daemons[one] = daemon(one)
         for number, part in rest:
             truth.send(part, number % 6)
         wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
@@ -72,14 +91,18 @@ def test_killed_daemons_that_share_partitions_count_each_record_once(shared, top
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", [1])
-def test_a_campaign_of_kills(seed, broker, own_topics, topic, tmp_path):
+@pytest.mark.parametrize("changes", ["", LOCKS_FOR_ALL], ids=["locks", "no-locks"])
+def test_a_campaign_of_kills(changes, broker, own_topics, topic, tmp_path):
     shared = Shared(tmp_path, broker.bootstrap, topic)
+    kills = int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 100))
     sizes = {
         "documents": int(os.environ.get("STREAMLDA_TEST_SHARED_DOCUMENTS", 300_000)),
-        "kills": int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 60)),
+        "kills": kills,
+        "stops": kills // 5,
+        "broker_kills": kills // 20,
+        "changes": changes,
     }
-    campaign(shared, own_topics, broker, n_daemons=3, broker_kills=2, seed=seed, **sizes)
+    campaign(shared, own_topics, broker, n_daemons=3, seed=1, **sizes)
 
 
 @pytest.mark.soak
