@@ -94,6 +94,7 @@ def daemons_alone(
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         settings = {
             "topics.count": parameters["n_components"],
+            "topics.warmup_documents": parameters["warmup"],
             "vocabulary.hash_bits": HASH_BITS,
             "snapshots.every": 10 * n_records,
             "checkpoint.folder": folder / "checkpoints",
@@ -210,7 +211,7 @@ LABEL = "topics"
 def parameters_of(quick: bool) -> Json:
     sizes = {"records": 60_000, "behind": 20_000, "until": 40_000, "turns": 1} if quick else {}
     full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3}
-    return {"n_words": 50_000, "n_components": 20, **full, **sizes}
+    return {"n_words": 50_000, "n_components": 20, "warmup": 20_000, **full, **sizes}
 
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
@@ -218,9 +219,9 @@ def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 
 def group_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    # Daemons that share a topic begin with 120,000 of its documents, or wait for a minute.
-    enough = {"records": 130_000} if quick else {}
-    return [Case(LABEL, "kafka_group", {**parameters_of(quick), **enough})]
+    # Each partition keeps a warm-up before daemons that share a topic begin.
+    sizes = {"records": 30_000, "behind": 15_000, "until": 25_000, "warmup": 2000} if quick else {}
+    return [Case(LABEL, "kafka_group", {**parameters_of(quick), **sizes})]
 
 
 def seconds(result: Json, what: str) -> float:

@@ -73,11 +73,13 @@ def campaign(
         wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
         snapshots = len(shared.snapshots())
         wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
-        for daemon in daemons.values():
-            assert daemon.stop() == 0
+        for one in daemons.values():
+            # Before that line a signal finds a process without a handler.
+            one.wait_for("memory-plan")
+            assert one.stop() == 0
     finally:
-        for daemon in daemons.values():
-            daemon.__exit__()
+        for one in daemons.values():
+            one.__exit__()
     assert shared.records() == truth.records
     assert shared.learned() == truth.learned()
     for model in shared.snapshots():
