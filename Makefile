@@ -7,6 +7,8 @@ PYTHON ?=
 WORKERS ?= 2
 
 RUN := .venv/bin/python
+# Tests start many processes, which read bytecode where it was written.
+test test-all soak: export PYTHONDONTWRITEBYTECODE :=
 # Few tests at a time to a worker, so that all end together.
 SPREAD := -n $(WORKERS) --maxschedchunk 4
 CANDIDATES := $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11)

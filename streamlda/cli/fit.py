@@ -107,8 +107,6 @@ def _fit(
     context: click.Context, settings: RunSettings, progress: Progress, quiet: bool
 ) -> tuple[int, FitResult]:
     """Learn here or on a cluster; return the number of the signal that ended it too, 0 for none."""
-    from streamlda.cli.plan import show_expected
-    from streamlda.run.cluster import fit_on_cluster
     from streamlda.run.fit import fit as fit_here
 
     def should_stop() -> bool:
@@ -116,6 +114,8 @@ def _fit(
 
     def on_opened() -> None:
         if settings.private:
+            from streamlda.cli.plan import show_expected
+
             show_expected(settings, quiet)
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
@@ -126,6 +126,8 @@ def _fit(
             if settings.cluster.dask is None:
                 found = fit_here(settings, on_progress=progress.show, **more)
             else:
+                from streamlda.run.cluster import fit_on_cluster
+
                 more |= {"on_plan": lambda line: say(quiet, line)}
                 found = fit_on_cluster(settings, on_progress=progress.show_round, **more)
         except InsufficientDataError as error:
