@@ -17,9 +17,10 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
@@ -168,6 +169,13 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+@cache
+def _say_compiling() -> None:
+    """Tell a person, once in a process, why the first fit after an install takes longer."""
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        print("streamlda: compiling kernels, once after an install", file=sys.stderr, flush=True)
+
+
 @_no_collections()
 def _compile(function: Callable[..., Any]) -> Any:
     import numba
@@ -191,6 +199,8 @@ def _compile(function: Callable[..., Any]) -> Any:
         pipeline_class=NoAliases,
     )(function)
     if compiled is not function:
+        if compiled.stats.cache_misses:
+            _say_compiling()
         # Numba learns at the first call that writable arrays may stand for read-only ones, and
         # refuses the call of a second thread meanwhile.
         arrays = numba.types.Array
