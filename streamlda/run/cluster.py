@@ -67,7 +67,7 @@ def fit_on_cluster(
 
     Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
     not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
-    `fit_privately`. What was released before is paid for.
+    `summed_stages`. What was released before is paid for.
     """
     start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None

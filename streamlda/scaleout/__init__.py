@@ -2,9 +2,9 @@
 
 The driver asks for one stage after another (`sums`): a census of the shards, the first documents,
 sums through a projection, rounds of a refinement, groups of a private release. `learn_once` and
-`fit_privately` are the driver on Dask, of what `of_files` or `of_partitions` reads, on a cluster
-that `connect` reaches; `fit_with` and `PrivateFit` are it for other engines, whose workers call
-`sums_of` and `merge`. ``StreamLDA`` takes collections of Dask and data frames of Spark
+`summed_stages` are the driver on Dask, of what `of_files` or `of_partitions` reads, on a cluster
+that `connect` reaches; `fit_with` is it for other engines, whose workers call `sums_of` and
+`merge`. ``StreamLDA`` takes collections of Dask and data frames of Spark
 (`collections`).
 
 Workers encode documents once, to files of their own (`kept`). Tasks are pure: no noise, no output,
@@ -17,7 +17,7 @@ use TLS (Dask's configuration ``distributed.comm``).
 
 from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
 from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once, limits_with_room
-from streamlda.scaleout.private import PrivateFit, PrivateStage, fit_privately, summed_stages
+from streamlda.scaleout.private import summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
@@ -26,13 +26,10 @@ __all__ = [
     "ClusterError",
     "ClusterFit",
     "Corpus",
-    "PrivateFit",
-    "PrivateStage",
     "Progress",
     "Stage",
     "Sums",
     "connect",
-    "fit_privately",
     "fit_with",
     "learn_once",
     "limits_with_room",

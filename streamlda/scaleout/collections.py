@@ -9,16 +9,13 @@
 
 Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
 most frequent without English stop words. Counts must be integers, with equal columns in all
-partitions. Nothing is computed here but the first documents, the merges and the topics. A private
-fit draws its noise once, here, after the ledger was paid.
+partitions. Nothing is computed here but the first documents, the merges and the topics.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import astuple, replace
 from functools import partial
 from itertools import islice
@@ -33,15 +30,13 @@ from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.published import few_topics
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
 from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
-from streamlda.scaleout.private import fit_privately, row_counts
 from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
 from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
 from streamlda.scaleout.words import first_columns
-from streamlda.settings.build import choose_passes, fit_settings, window_settings
+from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
 from streamlda.text.vocabulary import Vocabulary
@@ -121,14 +116,15 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     """Fit a `StreamLDA` to a collection: of Dask on the current client, of Spark where it is.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.steps`). With
-    `epsilon`, releases are number for number those of one process (`streamlda.scaleout.private`).
+    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.steps`).
     """
     settings = estimator._settings(estimator._seed(), users)
     require(
-        users is None,
-        "users must be counted in one place, got users with a collection",
-        remedy="fit a matrix",
+        not settings.private and users is None,
+        "a private fit must be of a matrix, or of files on a cluster",
+        epsilon=estimator.epsilon,
+        users=None if users is None else len(users),
+        remedy="fit a matrix, or run streamlda fit --dask",
     )
     check_unseeded(settings.topics.seeds)
     passes = choose_passes(settings.topics)
@@ -143,9 +139,6 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         return
     client, corpus = current_client(), of_collection(X)
     n_features = first_columns(Run(client), corpus)
-    if settings.private:
-        _fit_privately(estimator, settings, client, corpus, n_features)
-        return
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
@@ -159,12 +152,6 @@ def _fit_frame(
     estimator: Any, settings: RunSettings, frame: Any, passes: int | None, analyzer: Any
 ) -> None:
     """Fit a data frame of Spark, whose one column has the texts; they are encoded once."""
-    require(
-        not settings.private,
-        "private fits must be of counts, on Dask or in one process",
-        epsilon=estimator.epsilon,
-        remedy="collect counts, or use streamlda.scaleout.PrivateFit",
-    )
     texts = texts_of(frame)
     first = texts.take(START_DOCUMENTS)
     words = VocabularyLearner.by(analyzer, estimator.n_components).learn(first)
@@ -206,31 +193,6 @@ def sum_rows(rows: Any, stage: Stage) -> Sums:
     found: Sums = rows.mapPartitionsWithIndex(fold).treeReduce(merge)
     sent.unpersist()
     return found
-
-
-def _fit_privately(
-    estimator: Any, settings: RunSettings, client: Client, corpus: Corpus, n_features: int | None
-) -> None:
-    from streamlda.private.release_manager import ReleaseManager, open_ledger
-
-    if n_features is None:
-        raise failure(
-            "a private fit must be of counts, for words learned from texts reveal them",
-            epsilon=estimator.epsilon,
-            remedy="encode them by public words first, as in "
-            "bag.map_partitions(lambda texts: [vocabulary.encode(list(texts)).batch])",
-        )
-    slots = None
-    if settings.snapshots.every is None:
-        slots = sum(row_counts(Run(client), corpus))
-    asked, public = window_settings(settings, n_features, slots)
-    path = settings.privacy.ledger
-    with nullcontext() if path is None else open_ledger(path, asked) as ledger:
-        releaser = ReleaseManager(estimator._new_noise(), ledger, estimator.stream)
-        model = fit_privately(client, corpus, asked, releaser, public=public)
-    _set(estimator, model, None)
-    for message in few_topics(model.n_components, estimator.n_components):
-        warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:

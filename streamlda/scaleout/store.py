@@ -275,7 +275,7 @@ def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
         Taken block by block: an iterator of texts may be of any length. Texts are read by the words
         of the fit, in each stage: keep them encoded where they are used again.
     stage : Stage
-        From the function that `fit_with` or `PrivateFit` is given.
+        From the function that `fit_with` is given.
     shard : int
         Number of the shard, from 0, the same in each stage.
 

@@ -18,11 +18,8 @@ from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
-    LedgerError,
     VocabularyError,
 )
-from streamlda.privacy.noise import SeededNoise
-from streamlda.privacy.statement import check_statement
 from streamlda.scaleout import of_partitions
 from streamlda.scaleout.cluster import ClusterError, Run
 from streamlda.scaleout.collections import is_collection, of_collection
@@ -30,8 +27,6 @@ from streamlda.scaleout.words import learned_words
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of, wait_until
 
 pytestmark = pytest.mark.long
@@ -70,10 +65,6 @@ def delayed(parts):
 def new(**parameters):
     given = {"random_state": 0, "oversampling": 8, "refinement_passes": 0}
     return StreamLDA(3, **given | parameters)
-
-
-def private(**changes):
-    return new(**{"epsilon": 8.0, "delta": 1e-6, "refinement_passes": "auto"} | changes)
 
 
 def collections_of(X, parts, client):
@@ -172,44 +163,6 @@ def test_every_verb_knows_a_collection(current, X, parts, texts):
     assert proportions.shape == (len(texts), 3)
 
 
-def test_a_private_fit_draws_the_noise_of_one_process_and_is_paid_for_once(
-    current, X, parts, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(5)))
-    for slots in (1900, None):
-        asked = {"documents_per_snapshot": slots, "ledger": tmp_path / f"ledger {slots}"}
-        one, other = (
-            private(**asked | {"ledger": None}).fit(X),
-            private(**asked).fit(delayed(parts)),
-        )
-        np.testing.assert_array_equal(other.components_, one.components_)
-        check_statement(other.privacy_)
-        assert other.privacy_ == one.privacy_
-        assert other.documents_seen_ == one.documents_seen_
-        assert other.to_model().settings == one.to_model().settings
-    spent = asked["ledger"].read_bytes()
-    with pytest.raises(LedgerError, match="documents must not be in two releases"):
-        private(**asked).fit(delayed(parts))
-    # By what they hold, under another name and behind others, here or in one matrix.
-    for rows in (delayed([X[:300, ::-1], *parts]), X[::-1]):
-        with pytest.raises(LedgerError, match="a third or more of these were in one"):
-            private(**asked | {"stream": "another"}).fit(rows)
-    assert asked["ledger"].read_bytes() == spent
-    with pytest.raises(InvalidSettingError, match="must not go on"):
-        other.set_params(documents_per_snapshot=4000).partial_fit(parts[0])
-
-
-def test_private_texts_need_public_words(current, texts):
-    bag = dask.bag.from_sequence(texts, npartitions=2)
-    with pytest.raises(InvalidSettingError, match="epsilon=8") as caught:
-        private().fit(bag)
-    assert texts[0] not in str(caught.value)
-    words = Vocabulary.given([f"w{i:05}".translate(LETTERS) for i in range(D)], TextAnalyzer())
-    # What the message says to do.
-    counts = bag.map_partitions(lambda texts: [words.encode(list(texts)).batch])
-    assert private().fit(counts).privacy_["statement"] == "private"
-
-
 def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
     bag, halves = dask.bag.from_sequence, dask.array.from_array(X.toarray(), chunks=(900, 30))
     estimator = new().fit(delayed([X]))
@@ -232,9 +185,9 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
     np.testing.assert_array_equal(estimator.components_, before)
     with pytest.raises(InvalidSettingError, match="in one process, got refinement_passes="):
         new(refinement_passes="thorough").fit(delayed([X]))
-    by_user = private(privacy_unit="user", documents_per_user=1, refinement_passes=0)
-    with pytest.raises(InvalidSettingError, match="users must be counted in one place"):
-        by_user.fit(delayed([X]), users=["a"] * X.shape[0])
+    private = StreamLDA(3, epsilon=8.0, delta=1e-6)
+    with pytest.raises(InvalidSettingError, match=r"epsilon=8.*streamlda fit --dask"):
+        private.fit(delayed([X]))
 
 
 def test_without_a_cluster_it_says_how_to_get_one(X):
