@@ -13,9 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
-from streamlda.checks import require
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import LedgerError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
@@ -34,6 +32,7 @@ from streamlda.scaleout import (
     summed_stages,
 )
 from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.run_settings import RunSettings
@@ -122,12 +121,7 @@ def _limits(client: Any, pipeline: Pipeline[Any], settings: RunSettings) -> list
     words = pipeline.words
     assert not isinstance(words, PrivateVocabularySelection)
     path = settings.topics.projection_file
-    require(
-        path is None,
-        "a cluster finds its projection itself",
-        path=path,
-        remedy="leave cluster.dask or topics.projection_file out",
-    )
+    check(path is None, "projection", path=path)
     return limits_with_room(client, _asked(pipeline, settings), words)
 
 
@@ -208,13 +202,7 @@ def _fit_privately(
 def _check_unspent(run: OpenedRun) -> None:
     """Refuse files of which a part is spent: workers count slots from the first record of each."""
     spent = 0 if run.census is None else run.census.spent
-    require(
-        not spent,
-        "documents must not be in two releases, and a fit on a cluster cannot continue after one",
-        released=spent,
-        remedy="leave out the files that were in releases, or fit in one process",
-        error=LedgerError,
-    )
+    check(not spent, "spent", released=spent)
 
 
 #: Records without texts, and the proportions of those that have one.

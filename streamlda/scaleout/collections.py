@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
-from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.cluster import ClusterError, Run, require_dask
+from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
 from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
 from streamlda.scaleout.store import sums_of
@@ -79,13 +78,7 @@ def of_collection(X: Any) -> Corpus:
         return of_partitions([X])
     parts = X if isinstance(X, list | tuple) else []
     wrong = [part for part in parts if not isinstance(part, Delayed) and not _is_future(part)]
-    require(
-        not wrong,
-        "a list must hold what Dask makes one partition of each",
-        type=type(wrong[0]).__name__ if wrong else None,
-        remedy="pass the bag or array itself, or its to_delayed()",
-        error=InvalidDocumentsError,
-    )
+    check(not wrong, "list", type=type(wrong[0]).__name__ if wrong else None)
     return of_partitions(X)
 
 
@@ -102,13 +95,7 @@ def current_client() -> Client:
             'first: distributed.Client("tcp://host:8786"), or distributed.Client() for the cores '
             "of this machine"
         ) from error
-    require(
-        client.status == "running",
-        "a Dask scheduler must answer",
-        client_status=client.status,
-        remedy="start the scheduler, and make a new client",
-        error=ClusterError,
-    )
+    check(client.status == "running", "scheduler", client_status=client.status)
     return client  # type: ignore[no-any-return]
 
 
@@ -119,21 +106,16 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     one they are as good as those of its passes, without sweeps (`streamlda.scaleout.steps`).
     """
     settings = estimator._settings(estimator._seed(), users)
-    require(
+    check(
         not settings.private and users is None,
-        "a private fit must be of a matrix, or of files on a cluster",
+        "private collection",
         epsilon=estimator.epsilon,
         users=None if users is None else len(users),
-        remedy="fit a matrix, or run streamlda fit --dask",
     )
     check_unseeded(settings.topics.seeds)
     passes = choose_passes(settings.topics)
     if isinstance(passes, str):
-        raise failure(
-            "quick and thorough fits must be made in one process",
-            refinement_passes=passes,
-            remedy="set it to 'auto' or a number for a collection",
-        )
+        raise fault("effort", refinement_passes=passes)
     if is_frame(X):
         _fit_frame(estimator, settings, X, passes, analyzer)
         return
@@ -169,12 +151,10 @@ def _fit_frame(
 def texts_of(frame: Any) -> Any:
     """Return the texts of a data frame of Spark that has one column of them."""
     kinds = [kind for _, kind in frame.dtypes]
-    require(
+    check(
         kinds == ["string"],
-        "a data frame must have one column, of texts",
+        "frame",
         columns=",".join(f"{name}:{kind}" for name, kind in frame.dtypes),
-        remedy='select it first: frame.select("text")',
-        error=InvalidDocumentsError,
     )
     return frame.rdd.map(lambda row: row[0] or "")
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import at_least, require
-from streamlda.errors import SourceError
+from streamlda.checks import at_least
+from streamlda.scaleout.faults import check
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.listing import FilePart, Paths
 from streamlda.stream.source import RecordBatch, open_source
@@ -59,13 +59,7 @@ def readings_of(
         most = most if shards is None else -(-(total or 1) // shards)
         parts: list[FilePart] = source.parts(most)
     here = [part.file.name for part in parts if "memory" in _protocols(part.file.file_system)]
-    require(
-        not here,
-        "files of a cluster must be seen by all workers, and memory:// is of this process alone",
-        name=here[0] if here else None,
-        remedy="write them to a file system or an object store that all machines reach",
-        error=SourceError,
-    )
+    check(not here, "memory files", name=here[0] if here else None)
     made = [_readings(group) for group in _grouped(parts, most)]
     heads = _heads(made, beginning) if beginning else []
     return [*heads, *made], max(1, len(heads)), total
@@ -157,13 +151,11 @@ def _polled(
 
 def _check_size(source: Any, reading: Reading) -> None:
     size = source.progress().total
-    require(
+    check(
         size == reading.size or None in (size, reading.size),
-        "files must not change while a cluster reads them",
+        "changed",
         name=reading.names[0],
         files=len(reading.names),
         bytes=size,
         bytes_before=reading.size,
-        remedy="fit files that nobody writes to",
-        error=SourceError,
     )

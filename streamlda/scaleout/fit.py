@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, require
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS, DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.engine import Engine
@@ -43,6 +43,7 @@ from streamlda.scaleout.cluster import (
     never,
     no_progress,
 )
+from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.memory import MemoryPlan
 from streamlda.scaleout.resume import SavedRounds, digest_of
 from streamlda.scaleout.shards import Corpus
@@ -194,12 +195,7 @@ def learn_once(
             )
             return replace(found, vocabulary_documents=learned_from)
     except StoppedError:
-        raise failure(
-            "a run must go on until some shard was read and topics were made",
-            stopped=True,
-            remedy="nothing was saved: start it again",
-            error=InsufficientDataError,
-        ) from None
+        raise fault("stopped", stopped=True) from None
 
 
 def limits_with_room(client: Client, settings: EngineSettings, vocabulary: Words) -> list[float]:
@@ -234,12 +230,7 @@ def _check(settings: EngineSettings, passes: int | None) -> None:
 
 def check_unseeded(seeds: Sequence[object]) -> None:
     """Refuse seeded topics: local steps have no prior."""
-    require(
-        not seeds,
-        "seeded topics must be learned in one process",
-        seed_topics=len(seeds),
-        remedy="leave them out on a cluster",
-    )
+    check(not seeds, "seeds", seed_topics=len(seeds))
 
 
 def learn(

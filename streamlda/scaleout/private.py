@@ -18,11 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamlda.checks import require
-from streamlda.errors import InsufficientDataError, SourceError
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.scaleout.cluster import Run, check_cluster, listed
+from streamlda.scaleout.faults import check
 from streamlda.scaleout.files import SHARDS
 from streamlda.scaleout.shards import Corpus, Piece, batches_of, count_rows, task_of
 from streamlda.scaleout.sums import Span, Stage, Sums, check_whole, merge
@@ -105,22 +104,12 @@ def summed_stages(
     check_cluster(client)
     run = Run(client)
     lengths = row_counts(run, corpus)
-    require(
-        slots == sum(lengths),
-        "workers must find the records that the ledger will know",
-        records=sum(lengths),
-        known=slots,
-        remedy="nothing was released: fit files that nobody writes to, and that all machines see "
-        "alike",
-        error=SourceError,
-    )
-    require(
+    check(slots == sum(lengths), "records", records=sum(lengths), known=slots)
+    check(
         slots >= learner.settings.least_slots,
-        "a private snapshot needs a whole window of record slots",
+        "window",
         slots=slots,
         documents_per_snapshot=learner.settings.documents_per_snapshot,
-        remedy="nothing was released: take smaller windows, or more documents",
-        error=InsufficientDataError,
     )
     while (stage := stage_of(learner, slots, vocabulary)) is not None:
         found = _sums(run, corpus, lengths, stage)

@@ -15,10 +15,10 @@ from typing import Any
 
 import fsspec
 
-from streamlda.checks import require
 from streamlda.container import parse_arrays, write_arrays
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import LocalSchedule
+from streamlda.scaleout.faults import check
 from streamlda.utils.arrays import State
 
 KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"
@@ -41,12 +41,7 @@ class SavedRounds:
             return None
         data = self._system.cat_file(self._path)
         found = parse_arrays(data, KIND, FORMAT_VERSION, self._path)
-        require(
-            found.metadata["digest"] == digest,
-            "a fit must go on from a state of the same files, settings and shards",
-            folder=self._folder,
-            remedy="give them as they were, or take an empty folder",
-        )
+        check(found.metadata["digest"] == digest, "state", folder=self._folder)
         return int(found.metadata["rounds"]), (found.arrays, found.metadata["values"])
 
     def save(self, digest: str, rounds: int, state: State) -> None:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import sparray, spmatrix
 
-from streamlda.checks import failure, require
+from streamlda.checks import failure
 from streamlda.documents import DocumentBatch, read_texts
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
+from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.files import Reading, polled, readings_of
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
@@ -127,21 +128,10 @@ def of_partitions(partitions: Any) -> Corpus:
     """
     if hasattr(partitions, "to_delayed"):
         blocks = np.asarray(partitions.to_delayed(), dtype=object)
-        require(
-            blocks.size == len(blocks),
-            "blocks of an array must be whole rows",
-            blocks=blocks.shape,
-            remedy="rechunk it: array.rechunk({1: -1})",
-            error=InvalidDocumentsError,
-        )
+        check(blocks.size == len(blocks), "blocks", blocks=blocks.shape)
         partitions = blocks.ravel().tolist()
     if isinstance(partitions, str) or not isinstance(partitions, Sequence) or not partitions:
-        raise failure(
-            "partitions must be a Dask bag or array, or a list with at least 1 of them",
-            type=type(partitions).__name__,
-            remedy="pass a list of partitions",
-            error=InvalidDocumentsError,
-        )
+        raise fault("partitions", type=type(partitions).__name__)
     shards = tuple(Shard(f"partition {number}") for number in range(len(partitions)))
     return Corpus(shards, tuple(partitions))
 
@@ -217,12 +207,7 @@ def batches_of(
             yield found
             continue
         if vocabulary is None:
-            raise failure(
-                "texts must be read by a vocabulary",
-                vocabulary=None,
-                remedy="pass a Vocabulary or VocabularyLearner, or partitions of counts",
-                error=InvalidDocumentsError,
-            )
+            raise fault("no words", vocabulary=None)
         if pipeline is None:
             pipeline = Pipeline(vocabulary, lambda *_: rows, on_reject=on_reject)
             pipeline.counts = counts
@@ -268,14 +253,7 @@ def rows_of(
             yield block
         if at >= last:
             return
-    require(
-        last in (at, sys.maxsize),
-        "a shard must have the rows that were counted in it",
-        rows=at,
-        at_least=last,
-        remedy="let it come out the same each time",
-        error=InvalidDocumentsError,
-    )
+    check(last in (at, sys.maxsize), "rows", rows=at, at_least=last)
 
 
 def _length(rows: RecordBatch | DocumentBatch) -> int:
@@ -325,13 +303,7 @@ def _stacked(parts: list[Any]) -> DocumentBatch:
         for part in parts
     ]
     columns = {batch.n_features for batch in batches}
-    require(
-        len(columns) == 1,
-        "matrices of a partition must have equal columns",
-        n_features=",".join(map(str, sorted(columns)[:5])),
-        remedy="encode all by one vocabulary",
-        error=InvalidDocumentsError,
-    )
+    check(len(columns) == 1, "columns", n_features=",".join(map(str, sorted(columns)[:5])))
     return DocumentBatch.joined(batches)
 
 
@@ -341,14 +313,7 @@ def _matrix(part: Any) -> Any:
 
 def check_columns(batch: DocumentBatch, n_features: int) -> None:
     """Raise `InvalidDocumentsError` unless a batch has a column for each word."""
-    require(
-        batch.n_features == n_features,
-        "documents must have a column for each word of the vocabulary",
-        n_features=batch.n_features,
-        expected=n_features,
-        remedy="give all partitions the same columns, and the settings their number",
-        error=InvalidDocumentsError,
-    )
+    check(batch.n_features == n_features, "words", n_features=batch.n_features, expected=n_features)
 
 
 def no_documents(n_features: int) -> DocumentBatch:

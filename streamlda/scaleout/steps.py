@@ -20,13 +20,12 @@ from typing import Self
 
 import numpy as np
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.scaleout.faults import check
 from streamlda.scaleout.sums import FoldedStage, Span, Sums
 from streamlda.utils.arrays import State
 
@@ -46,13 +45,11 @@ class Refine(FoldedStage):
         ends = [number * step // self.steps for step in range(1, self.steps + 1)]
         for batch in cut_at(ends, batches):
             refinement.learn(batch)
-        require(
+        check(
             refinement.steps == before + self.steps,
-            "every local step must have a document",
+            "steps",
             steps=refinement.steps - before,
             expected=self.steps,
-            remedy="let partitions come out the same each time they are made",
-            error=InvalidDocumentsError,
         )
         arrays = {"totals": refinement.totals, "documents": np.array(number)}
         return Sums(self.stage_id, (span,), arrays)

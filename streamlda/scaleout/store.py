@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
 from streamlda.refinement.choice import documents_before, learned_before
 from streamlda.refinement.schedule import LocalSchedule
 from streamlda.scaleout.cluster import Progress, Run, StoppedError, no_progress
+from streamlda.scaleout.faults import check
 from streamlda.scaleout.kept import Kept, Writer
 from streamlda.scaleout.shards import Corpus, Shard, batches_of, task_of
 from streamlda.scaleout.sums import (
@@ -102,14 +101,12 @@ class Documents:
         borders = sorted({*self.starts})
         plan = LocalSchedule.of(self.count(skips_aside), passes, len(borders) - 1)
         least = min(b - a for a, b in pairwise(borders))
-        require(
+        check(
             least >= plan.rounds * plan.steps,
-            "each shard must have a document for each step of a refinement",
+            "few documents",
             documents=least,
             steps=plan.rounds * plan.steps,
             shards=len(borders) - 1,
-            remedy="cut the documents into fewer shards, of like size",
-            error=InsufficientDataError,
         )
         return plan, borders
 
@@ -171,13 +168,8 @@ class DaskDocuments(Documents):
 def fold(stage: FoldedStage, span: Span, rows: Span, *found: Any) -> Sums:
     """Sum a span of a stage, which these rows of kept documents are. A task; pure."""
     kept = part_of(rows, *found)
-    require(
-        len(kept) == span[1] - span[0],
-        "a shard must have the documents that were counted in it",
-        documents=len(kept),
-        expected=span[1] - span[0],
-        remedy="let it come out the same each time",
-        error=InvalidDocumentsError,
+    check(
+        len(kept) == span[1] - span[0], "documents", documents=len(kept), expected=span[1] - span[0]
     )
     with task_of(Shard(f"documents {span[0]}-{span[1]}")):
         return stage.fold(span, stage.blocks(span, kept.batches()))
@@ -319,11 +311,4 @@ def _usable(
         at += part.n_documents
         if at >= last:
             return
-    require(
-        at >= last,
-        "a shard must have the documents that were counted in it",
-        documents=at,
-        at_least=last,
-        remedy="let it come out the same each time",
-        error=InvalidDocumentsError,
-    )
+    check(at >= last, "documents", documents=at, at_least=last)

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidDocumentsError
 from streamlda.refinement.choice import ASIDE, learned_before, parted
+from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, batches_of, check_columns
 from streamlda.spectral.moments import Moments
 from streamlda.stream.blocks import Blocks
@@ -99,13 +98,7 @@ def merge(one: Sums, *others: Sums) -> Sums:
 
 def check_same_stage(one: str, other: str) -> None:
     """Refuse sums of another stage: they were taken from other topics, or clipped by others."""
-    require(
-        one == other,
-        "sums must be of the stage that is merged or released",
-        stages=f"{one},{other}",
-        remedy="sum all documents through the stage that was handed out, and keep no sums from one "
-        "stage to the next or from one fit to another",
-    )
+    check(one == other, "stage", stages=f"{one},{other}")
 
 
 def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -113,13 +106,7 @@ def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     found: list[Span] = []
     for begin, end in sorted(spans):
         last = found[-1][1] if found else begin
-        require(
-            last <= begin,
-            "each document must be summed once",
-            first=begin,
-            last=last,
-            remedy="merge sums of disjoint spans, each shard once",
-        )
+        check(last <= begin, "twice", first=begin, last=last)
         if found and last == begin:
             found[-1] = found[-1][0], end
         else:
@@ -131,13 +118,11 @@ def check_whole(stage: Stage, found: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
     check_same_stage(stage.stage_id, found.stage_id)
     wanted = joined_spans(stage.spans)
-    require(
+    check(
         found.spans == wanted,
-        "every document of a stage must be summed once",
+        "missing",
         spans=",".join(f"{a}-{b}" for a, b in found.spans[:5]),
         expected=",".join(f"{a}-{b}" for a, b in wanted[:5]),
-        remedy="sum all shards, and let them come out the same each time they are made",
-        error=InvalidDocumentsError,
     )
 
 

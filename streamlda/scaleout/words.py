@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.errors import VocabularyError
 from streamlda.scaleout.cluster import Run, listed
+from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, rows_of, task_of
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -76,15 +77,7 @@ def learned_words(
     documents = next(
         (n for n in range(starts[-1]) if words.is_enough(n, int(before[n]))), int(starts[-1])
     )
-    require(
-        documents,
-        "words must be learned from texts",
-        texts=0,
-        shards=len(corpus.shards),
-        remedy="check the paths and the text field, and leave the vocabulary out where shards "
-        "are counts",
-        error=InsufficientDataError,
-    )
+    check(documents, "no texts", texts=0, shards=len(corpus.shards))
 
     def count(analyzer: TextAnalyzer) -> WordFrequencies:
         leaves = [
@@ -157,13 +150,7 @@ def first_columns(run: Run, corpus: Corpus) -> int | None:
         for columns in run.compute(run.task("first", listed, *tasks)):
             if columns:
                 return columns[0]  # type: ignore[no-any-return]
-    raise failure(
-        "there must be a document in some partition",
-        documents=0,
-        partitions=len(corpus.shards),
-        remedy="check where they come from",
-        error=InsufficientDataError,
-    )
+    raise fault("no documents", documents=0, partitions=len(corpus.shards))
 
 
 def _columns(shard: Shard, value: Any) -> list[int | None]:

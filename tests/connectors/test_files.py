@@ -1,5 +1,6 @@
 """FileSource: finding files, refusing what cannot work, counting what is bad, staying small."""
 
+import bz2
 import errno
 import gzip
 import io
@@ -8,6 +9,7 @@ import sys
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -187,8 +189,10 @@ def test_missing_extra_is_named(package, extra, name, tmp_path, monkeypatch):
 
 @endings
 def test_what_is_whole_in_a_damaged_file_is_read_and_then_the_next_file(ending, tmp_path):
-    lines = [f"line {i} {i * 7919 % 1000003}" for i in range(80_000)]
-    data = COMPRESS[ending]("\n".join(lines).encode())
+    lines = [f"line {i} {i * 7919 % 1000003}" for i in range(30_000)]
+    # Blocks of bz2 are 100 kB then, several of the file.
+    compress = partial(bz2.compress, compresslevel=1) if ending == ".bz2" else COMPRESS[ending]
+    data = compress("\n".join(lines).encode())
     (tmp_path / f"a.txt{ending}").write_bytes(data[: len(data) * 2 // 3])
     (tmp_path / f"b.txt{ending}").write_bytes(b"no such format")
     (tmp_path / f"c.csv{ending}").write_bytes(COMPRESS[ending](b"text,id\n" * 9)[:-5])
@@ -200,7 +204,7 @@ def test_what_is_whole_in_a_damaged_file_is_read_and_then_the_next_file(ending, 
     n_whole = next(
         i for i, (text, line) in enumerate(zip(texts, lines, strict=False)) if text != line
     )
-    assert n_whole > 5_000
+    assert n_whole > 2_000
     assert texts[-1] == "last"
     assert set(texts[n_whole:-1]) <= {"text"}
     assert rejects[:2] == [(n_whole + 1, "broken-compression"), (1, "broken-compression")]

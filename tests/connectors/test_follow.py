@@ -138,8 +138,8 @@ def test_permission_lost_and_regained(follow):
 
 
 def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
-    monkeypatch.setattr(watch, "MAX_OPEN", 16)
-    n_files = 200
+    monkeypatch.setattr(watch, "MAX_OPEN", 8)
+    n_files = 60
     for i in range(n_files):
         (tmp_path / f"{i:05}.txt").write_text(f"document {i}\n")
     source = follow(tmp_path)

@@ -80,7 +80,7 @@ class Run:
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["file", "directory"])
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=25))
 def test_each_line_is_read_once(whole, steps):
     with (

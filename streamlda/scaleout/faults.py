@@ -1,0 +1,86 @@
+"""Faults of a fit on many workers: rule, remedy and class of each are data."""
+
+from __future__ import annotations
+
+from streamlda.checks import Faults
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    LedgerError,
+    SourceError,
+)
+from streamlda.scaleout.cluster import ClusterError
+
+_FAULTS = Faults(
+    {
+        ClusterError: {
+            "scheduler": "a Dask scheduler must answer; start the scheduler, and make a new client",
+        },
+        InsufficientDataError: {
+            "few documents": "each shard must have a document for each step of a refinement; cut "
+            "the documents into fewer shards, of like size",
+            "no documents": "there must be a document in some partition; check where they come "
+            "from",
+            "no texts": "words must be learned from texts; check the paths and the text field, "
+            "and leave the vocabulary out where shards are counts",
+            "stopped": "a run must go on until some shard was read and topics were made; nothing "
+            "was saved: start it again",
+            "window": "a private snapshot needs a whole window of record slots; nothing was "
+            "released: take smaller windows, or more documents",
+        },
+        InvalidDocumentsError: {
+            "blocks": "blocks of an array must be whole rows; rechunk it: array.rechunk({1: -1})",
+            "columns": "matrices of a partition must have equal columns; encode all by one "
+            "vocabulary",
+            "documents": "a shard must have the documents that were counted in it; let it come "
+            "out the same each time",
+            "frame": "a data frame must have one column, of texts; select it first: "
+            'frame.select("text")',
+            "list": "a list must hold what Dask makes one partition of each; pass the bag or "
+            "array itself, or its to_delayed()",
+            "missing": "every document of a stage must be summed once; sum all shards, and let "
+            "them come out the same each time they are made",
+            "no words": "texts must be read by a vocabulary; pass a Vocabulary or "
+            "VocabularyLearner, or partitions of counts",
+            "partitions": "partitions must be a Dask bag or array, or a list with at least 1 of "
+            "them; pass a list of partitions",
+            "rows": "a shard must have the rows that were counted in it; let it come out the same "
+            "each time",
+            "steps": "every local step must have a document; let partitions come out the same "
+            "each time they are made",
+            "words": "documents must have a column for each word of the vocabulary; give all "
+            "partitions the same columns, and the settings their number",
+        },
+        InvalidSettingError: {
+            "effort": "quick and thorough fits must be made in one process; set it to 'auto' or a "
+            "number for a collection",
+            "private collection": "a private fit must be of a matrix, or of files on a cluster; "
+            "fit a matrix, or run streamlda fit --dask",
+            "projection": "a cluster finds its projection itself; leave cluster.dask or "
+            "topics.projection_file out",
+            "seeds": "seeded topics must be learned in one process; leave them out on a cluster",
+            "stage": "sums must be of the stage that is merged or released; sum all documents "
+            "through the stage that was handed out, and keep no sums from one stage to the next "
+            "or from one fit to another",
+            "state": "a fit must go on from a state of the same files, settings and shards; give "
+            "them as they were, or take an empty folder",
+            "twice": "each document must be summed once; merge sums of disjoint spans, each shard "
+            "once",
+        },
+        LedgerError: {
+            "spent": "documents must not be in two releases, and a fit on a cluster cannot "
+            "continue after one; leave out the files that were in releases, or fit in one process",
+        },
+        SourceError: {
+            "changed": "files must not change while a cluster reads them; fit files that nobody "
+            "writes to",
+            "memory files": "files of a cluster must be seen by all workers, and memory:// is of "
+            "this process alone; write them to a file system or an object store that all machines "
+            "reach",
+            "records": "workers must find the records that the ledger will know; nothing was "
+            "released: fit files that nobody writes to, and that all machines see alike",
+        },
+    }
+)
+fault, check = _FAULTS.make, _FAULTS.check
