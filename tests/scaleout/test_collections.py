@@ -1,7 +1,6 @@
 """`StreamLDA.fit` of Dask collections: what a fit to the whole matrix gives, or one clear error."""
 
 import itertools
-import random
 import subprocess
 import sys
 
@@ -216,21 +215,6 @@ def test_dask_is_not_imported_for_a_matrix():
         "assert not {'dask', 'distributed'} & {*sys.modules}, 'imported'\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-
-
-def test_phrases_are_those_of_one_process(client):
-    """Counted by workers in two turns: the pairs, and then words with phrases."""
-    draw = random.Random(3)
-    texts = [
-        " ".join(draw.choice(("new york", "hot dog", "north", "south", "east")) for _ in range(12))
-        for _ in range(900)
-    ]
-    words = VocabularyLearner(max_document_frequency=1.0, documents=700, phrases=2)
-    corpus = of_partitions([texts[a : a + 150] for a in range(0, 900, 150)])
-    found, documents, _ = learned_words(Run(client), corpus, words)
-    assert documents == 700
-    assert found == words.learn(texts[:700])
-    assert {"new york", "hot dog"} <= {*found.words}
 
 
 def test_words_and_phrases_are_learned_from_the_beginning_of_one_large_shard(client):

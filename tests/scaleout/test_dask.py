@@ -8,6 +8,7 @@ from dataclasses import replace
 import dask
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -132,6 +133,7 @@ class Died(Exception):
     pass
 
 
+@pytest.mark.long
 def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpus, tmp_path):
     """Whoever died: the topics are those of a refinement that was not cut short."""
     made = []
@@ -153,17 +155,12 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
     assert "a refinement must take some 200 steps" in " ".join(few.diagnostics["warnings"])
 
 
-@pytest.mark.parametrize("kept", ["texts", "lines"])
-def test_text_is_read_once(client, tmp_path, kept):
+def test_text_is_read_once(tmp_path):
     """Also behind learned words and many rounds; in this process, to count what is read."""
-    from distributed import Client, LocalCluster
-
     texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     corpus = of_files(path, shards=3, beginning=300)
-    if kept == "texts":
-        corpus = of_partitions([texts[:2500], texts[2500:]])
     add = Pipeline.add
 
     def count(self, records):
@@ -178,6 +175,7 @@ def test_text_is_read_once(client, tmp_path, kept):
     assert sum(read) == 6000
 
 
+@pytest.mark.long
 def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, documents):
     """Parts are runs of equal documents, from shards of any size; nothing stays behind."""
     usable = documents.where(documents.usable)
@@ -194,6 +192,7 @@ def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, docu
     wait_until_empty(client)
 
 
+@pytest.mark.long
 def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, cut, tmp_path):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)

@@ -5,7 +5,6 @@ import gzip
 import json
 import lzma
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
 from streamlda.scaleout import ClusterError
-from streamlda.scaleout.store import Documents, keep_documents
+from streamlda.scaleout.store import Documents
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.merge import save_projection
@@ -296,23 +295,3 @@ def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
         assert found.counts.documents == 2100
         assert model.documents_seen > 2000
     assert model.n_components == K
-
-
-def test_a_fit_that_is_stopped_before_a_document_says_that_nothing_was_saved(
-    cluster, tmp_path, monkeypatch
-):
-    """The shards that were read until then may hold none."""
-
-    @contextmanager
-    def without_documents(*given, **how):
-        with keep_documents(*given, **how) as store:
-            store.starts = [0 for _ in store.starts]
-            store.run.stopped = True
-            yield store
-
-    monkeypatch.setattr("streamlda.scaleout.fit.keep_documents", without_documents)
-    sources = write(tmp_path, 3, [(300, "", [])])
-    settings = settings_of(tmp_path, sources, **{"cluster.dask": cluster.scheduler_address})
-    with pytest.raises(InsufficientDataError, match="nothing was saved"):
-        fit_on_cluster(settings)
-    assert not (tmp_path / "model").exists()

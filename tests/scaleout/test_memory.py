@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from importlib.resources import files
 from pathlib import Path
 from statistics import median
@@ -11,14 +10,10 @@ import numpy as np
 import pytest
 
 from streamlda.engine.settings import EngineSettings
-from streamlda.run.cluster import fit_on_cluster
 from streamlda.scaleout import ClusterError, learn_once, of_files
-from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.files import PLACES
 from streamlda.scaleout.memory import BLOCK_BYTES, IDLE_BYTES, PAUSE, SETS, MemoryPlan
-from streamlda.scaleout.worker_memory import EVERY_SECONDS
-from streamlda.settings.load import load_settings
 from streamlda.spectral.moments import Moments
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import exit_code
@@ -43,6 +38,7 @@ def test_a_set_of_sums_takes_what_the_plan_says(topics, words):
     assert plan.worker >= IDLE_BYTES + BLOCK_BYTES + SETS * plan.sums
 
 
+@pytest.mark.long
 def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp_path, monkeypatch):
     """Of 1 GB each for 100 topics of 2^17 columns; what is offered in place of it fits."""
     path = tmp_path / "a.jsonl"
@@ -62,25 +58,6 @@ def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp
     assert "(of 1,000 MB)" in said
 
 
-def test_a_fit_without_room_is_refused_before_files_are_listed(tmp_path, monkeypatch):
-    """Its workers are asked for their versions once."""
-    asked, check = [], cluster_module._check_workers
-    monkeypatch.setattr(
-        cluster_module, "_check_workers", lambda *given: asked.append(check(*given))
-    )
-    with cluster_of(1, memory_limit="1GB") as own:
-        flags = {
-            "source.files": [str(tmp_path / "none.jsonl")],
-            "vocabulary.hash_bits": 17,
-            "topics.count": 100,
-            "output.file": str(tmp_path / "model"),
-            "cluster.dask": own.scheduler_address,
-        }
-        with pytest.raises(ClusterError, match="needed_mb=2883 memory_limit_mb=1000"):
-            fit_on_cluster(load_settings(None, flags=flags, command="fit"))
-    assert asked == [None]
-
-
 def hold(megabytes):
     """Take memory in small blocks, below one that stays when they are freed."""
     FREED.extend(bytes(5000) for _ in range(200 * megabytes))
@@ -95,21 +72,16 @@ def status_of(dask_worker):
     return dask_worker.status.name
 
 
-@pytest.mark.parametrize(("limit", "returns"), [("600MB", True), ("6GB", False)])
-def test_a_worker_near_its_limit_returns_what_was_freed(limit, returns):
+@pytest.mark.long
+def test_a_worker_near_its_limit_returns_what_was_freed():
     """Else Dask pauses it, and it never goes on: a file of 10 GB was read by one worker of two."""
-    with cluster_of(1, memory_limit=limit) as own, connect(own.scheduler_address) as client:
+    with cluster_of(1, memory_limit="600MB") as own, connect(own.scheduler_address) as client:
         Run(client)
         client.run(hold, 410)
-        paused = "paused" if returns else "running"
-        wait_until(lambda: [*client.run(status_of).values()] == [paused])
+        wait_until(lambda: [*client.run(status_of).values()] == ["paused"])
         client.run(free)
-        if returns:
-            # A paused worker runs no task.
-            assert client.submit(resident_bytes).result(timeout=60) < 360e6
-        else:
-            time.sleep(2 * EVERY_SECONDS)
-            assert client.submit(resident_bytes).result(timeout=60) > 430e6
+        # A paused worker runs no task.
+        assert client.submit(resident_bytes).result(timeout=60) < 360e6
 
 
 def medians(case):

@@ -19,7 +19,6 @@ from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
-from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import merge, of_partitions, summed_stages
@@ -45,10 +44,6 @@ def settings_of(**changes):
     return PrivateSettings(**values | changes)
 
 
-def planted_topics():
-    return PlantedLDA(3, D, seed=4, topic_concentration=0.1).components
-
-
 @pytest.fixture(scope="module")
 def rows():
     planted = PlantedLDA(3, D, seed=4, mean_length=10, topic_concentration=0.1)
@@ -59,9 +54,9 @@ def partitions(rows):
     return [rows.rows(a, b) for a, b in itertools.pairwise(CUTS)]
 
 
-def in_one_process(settings, rows, public=None):
+def in_one_process(settings, rows):
     recorder = Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY, public=public)
+    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
     feed(learner, rows, last=True)
     if learner.private.ends_well:
         learner.release()
@@ -79,9 +74,9 @@ def assert_same_releases(mine, theirs):
             np.testing.assert_array_equal(arrays[name], others[name], f"{stage} {name}")
 
 
-def on_cluster(client, parts, settings, public=None, *, slots=SLOTS, recorder=None):
+def on_cluster(client, parts, settings, *, slots=SLOTS, recorder=None):
     recorder = recorder or Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY, public=public)
+    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
     for _ in summed_stages(client, of_partitions(parts), learner, None, slots):
         if learner.due == 0 or learner.private.ends_well:
             learner.release()
@@ -96,36 +91,31 @@ def killing(part, marker):
     return part
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "kills"),
     [
         ({}, False),
-        ({"solver": "simultaneous", "n_iterations": 3}, False),
         ({"documents_per_snapshot": 19_000}, False),
         ({"refinement_rounds": 2}, False),
-        ({"public_model": "given"}, False),
         ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
     ],
-    ids=["tensor", "power", "two windows, and a rest", "refinement", "public", "a lost worker"],
+    ids=["tensor", "two windows, and a rest", "refinement", "a lost worker"],
 )
 def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kills):
     settings, parts, marker = settings_of(**changes), partitions(rows), tmp_path / "killed"
-    public = None
-    if settings.public_model is not None:
-        topics = planted_topics()[:2]
-        public = PublicTopics(topics, np.ones(2), np.full(D, 1 / D), settings.public_model)
     if kills:
         parts = [dask.delayed(killing)(part, marker) for part in parts]
-    wanted, model = in_one_process(settings, rows, public)
-    recorder, found = on_cluster(client, parts, settings, public)
+    wanted, model = in_one_process(settings, rows)
+    recorder, found = on_cluster(client, parts, settings)
     assert_same_releases(recorder, wanted)
-    assert (wanted.released[1][0] == "public") == (public is not None)
     np.testing.assert_array_equal(found.components, model.components)
     assert found.documents_seen == model.documents_seen
     assert found.privacy == model.privacy
     assert marker.exists() == kills
 
 
+@pytest.mark.long
 def test_one_document_more_would_show(client, rows):
     """The comparison above is not empty: noise is equal there, so it sees a single document."""
     wanted, _ = in_one_process(settings_of(), rows)
@@ -177,6 +167,7 @@ def shrinking(part, marker):
     return part
 
 
+@pytest.mark.long
 def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_path):
     recorder = Recorder(SeededNoise(7))
     part = dask.delayed(shrinking)(rows, tmp_path / "made")
@@ -185,6 +176,7 @@ def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_
     assert recorder.released == []
 
 
+@pytest.mark.long
 def test_what_gives_no_snapshot_or_is_not_what_was_counted_is_refused(client, rows):
     for changes, slots, error, wanted in (
         ({"documents_per_snapshot": 2 * SLOTS}, SLOTS, InsufficientDataError, "nothing was relea"),
