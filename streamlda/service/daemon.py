@@ -256,8 +256,6 @@ class Daemon:
                     self._events.put(m.Failed(self._threads.now(), "dead-letters", reason=why))
                 else:
                     self._worker.checkpoint()
-            case m.Publish():
-                self._worker.publish()
             case m.Pause():
                 self._ask("pause")
             case m.Resume():

@@ -143,14 +143,19 @@ class Lease(Thread):
             else:
                 self._error = error
             return
+        # A snapshot that could not be sent is, when it is opened again.
+        self._close_store()
         self._status.count_failure("output", reason_of(error))
         self._status.show(self._retry.failed(time.monotonic(), reason_of(error)))
 
+    def _close_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
     def _do(self) -> None:
         if self._lock is None or not self._lock.in_place:
-            if self._store is not None:
-                self._store.close()
-                self._store = None
+            self._close_store()
             self._lock = take_lease(self._folder)
             self._status.note_group(lease=self._lock is not None)
             if self._lock is None:
@@ -220,7 +225,6 @@ class Lease(Thread):
         self._made_at = time.monotonic()
         self.snapshots += 1
         log("info", "snapshot", number=number, topics=model.n_components)
-        store.send()
 
     def _since(self, model: TopicModel) -> TopicModel:
         """Return a model whose interval is since the newest snapshot.

@@ -64,8 +64,7 @@ class Machine:
         self._letters = Retry("dead-letters")
         self._saving = Retry("checkpoint")
         self._storing = Retry("output")
-        self._publishing = Retry("publish")
-        # A release was made and is not stored.
+        # A release was made and is not published.
         self._unstored = False
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
@@ -110,8 +109,6 @@ class Machine:
                 self._writing, self._owed = False, False
                 self._saved_at = event.time
                 out += self._saving.done(event.time)
-            case m.Published():
-                out += self._publishing.done(event.time)
             case m.Opened():
                 # The new client fetches until it is paused.
                 self._source.opening = self._paused = False
@@ -138,8 +135,6 @@ class Machine:
         self._unfinished = event.unfinished
         self._clock.restart(event.time)
         self.phase = Phase.LEARNING
-        if event.snapshot:
-            out.append(m.Publish())
         if event.unsaved:
             return  # What is left, its `ReleaseDone` will say.
         self._left_to_poll = self._left_to_learn = event.slots_left
@@ -195,8 +190,6 @@ class Machine:
         self._unfinished = event.unfinished
         self._clock.restart(event.time)
         out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
-        if event.snapshot:
-            out.append(m.Publish())
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 
@@ -215,9 +208,6 @@ class Machine:
 
     def _on_failed(self, event: m.Failed, out: list[m.Instruction]) -> None:
         out.append(m.LogLine("error", "failed", {"what": event.what}))
-        if event.what == "publish":
-            out += self._publishing.failed(event.time, event.reason)
-            return
         if event.what == "output":
             self._done(m.Release)
             self._unstored = True
@@ -293,14 +283,10 @@ class Machine:
             self._exit(exit_codes.UNFINISHED, out)
             return
         running = self.phase is Phase.LEARNING
-        for retry, instruction in ((self._source, m.Rebuild()), (self._publishing, m.Publish())):
-            if retry.at is None or retry.waits(event.time):
-                continue
-            if retry is self._publishing:
-                out.append(instruction)
-            elif running or self.phase is Phase.STARTING:
+        if self._source.at is not None and not self._source.waits(event.time):
+            if running or self.phase is Phase.STARTING:
                 self._source.opening = True
-                out.append(instruction)
+                out.append(m.Rebuild())
         if running and self._paused and self._asked is None and self._source.may_poll:
             self._asked = 0
             # The client looks after its connections only while it is polled.

@@ -28,9 +28,7 @@ class Started(Event):
 
     #: Record slots to the next release; None if none is left.
     slots_left: int | None
-    #: A snapshot was restored: it is published again, for the last time may have failed.
-    snapshot: bool = False
-    #: The state is after a release that no checkpoint knows of; a `Release` stores its model.
+    #: The state is after a release that no checkpoint knows of; a `Release` publishes its model.
     unsaved: bool = False
     #: Records learned since the last release, and the fraction of a window that they are of.
     since_release: int = 0
@@ -61,7 +59,7 @@ class Learned(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDone(Event):
-    """A `Release` is durable; `snapshot` if it gave topics. The rest is as in `Started`."""
+    """A `Release` is published; `snapshot` if it gave topics. The rest is as in `Started`."""
 
     snapshot: bool
     slots_left: int | None
@@ -87,16 +85,12 @@ class Failed(Event):
 
     ``dead-letters`` answers a `Checkpoint` before which they could not be made durable. ``account``
     answers a `Checkpoint` or a `Release`: the state does not have each record before its position
-    once. ``output`` answers a `Release` that was made and not stored: the next one stores it.
+    once. ``output`` answers a `Release` that was made and not published: the next one publishes it.
     """
 
-    what: Literal["learn", "release", "output", "checkpoint", "account", "dead-letters", "publish"]
+    what: Literal["learn", "release", "output", "checkpoint", "account", "dead-letters"]
     code: int = exit_codes.INTERNAL
     reason: str = ""
-
-
-class Published(Event):
-    """A `Publish` is done."""
 
 
 class Opened(Event):
@@ -168,16 +162,12 @@ class Learn(Instruction):
 
 @dataclass(frozen=True, slots=True)
 class Release(Instruction):
-    """Make the release that is due, or store the one that was made and could not be.
+    """Make the release that is due, or publish the one that was made and could not be.
 
     The `last` one comes where the source has ended. Answered by `ReleaseDone` or `BudgetExhausted`.
     """
 
     last: bool = False
-
-
-class Publish(Instruction):
-    """Give the newest snapshot out; the same bytes, however often. Answered by `Published`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,10 +149,10 @@ def _run_alone(opened: Opened) -> int:
     status.note_snapshot(store.newest_summary())
     letters = opened.letters()
     letters.read_note(store)
-    store.sink = opened.wait_for("publish", lambda: snapshot_sink(output.topic, settings.kafka))
+    store.sink = opened.wait_for("output", lambda: snapshot_sink(output.topic, settings.kafka))
     ledger = wait_for(
         status,
-        "publish",
+        "output",
         lambda: open_ledger(
             *(settings, until_end, store),
             lambda ended: log("warning", "release-cut-short", outcome=ended),
@@ -176,7 +176,7 @@ def _run_alone(opened: Opened) -> int:
             )
 
         source = partial(open_source, settings, found, letters)
-        return Run(source, worker_of, _started(found, snapshots))
+        return Run(source, worker_of, _started(found))
 
     found = open_found()
     opened.infer()
@@ -246,12 +246,11 @@ def make_status(settings: RunSettings) -> Status:
     )
 
 
-def _started(found: OpenedRun, snapshots: Snapshots) -> Started:
+def _started(found: OpenedRun) -> Started:
     pipeline = found.pipeline
     return Started(
         time.monotonic(),
         pipeline.due,
-        snapshot=snapshots.latest() is not None,
         unsaved=found.released is not None,
         since_release=pipeline.since_release,
         unfinished=pipeline.is_unfinished,

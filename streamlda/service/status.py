@@ -33,12 +33,12 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
 FAILURES = (
     *("learn", "release", "output", "checkpoint", "account"),
-    *("dead-letters", "publish", "source", "infer"),
+    *("dead-letters", "source", "infer"),
 )
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
 STALLABLE = (
-    *("source", "dead-letters", "output", "checkpoint", "publish", "infer"),
+    *("source", "dead-letters", "output", "checkpoint", "infer"),
     *("beginning", "partitions"),
 )
 

@@ -114,16 +114,12 @@ class Worker:
         self._tasks.put(self._guarded("learn", self._learn, batches))
 
     def release(self, *, last: bool = False) -> None:
-        """Make a release, or store the one that could not be stored."""
+        """Make a release, or publish the one that could not be."""
         self._tasks.put(self._guarded("release", self._release, last))
 
     def checkpoint(self) -> None:
         """Copy the state, and then write it."""
         self._tasks.put(self._guarded("checkpoint", self._take))
-
-    def publish(self) -> None:
-        """Give the newest snapshot out."""
-        self._writes.put(self._guarded("publish", self._publish))
 
     def _guarded(self, what: str, do: Callable[..., None], *values: Any) -> Callable[[], None]:
         def work() -> None:
@@ -140,10 +136,6 @@ class Worker:
         reason = reason_of(error)
         self._status.count_failure(what, reason)
         self._tell(m.Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
-
-    def _publish(self) -> None:
-        self._store.send()
-        self._tell(m.Published(self._threads.now()))
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:

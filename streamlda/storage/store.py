@@ -285,11 +285,11 @@ class Store:
     # Snapshots.
 
     def publish(self, model: TopicModel) -> int:
-        """Write a model; return its number in the folder, 0 without one.
+        """Write a model, and send it; return its number in the folder, 0 without one.
 
         A release that is made a second time, after a crash before the next checkpoint, has the same
         settings and statement: the snapshot that is out stays. Raises `OSError` if it cannot be
-        written.
+        written or sent.
         """
         if self._file is not None:
             if self.snapshots is None:
@@ -304,6 +304,7 @@ class Store:
             self.snapshots.publish(newest, model)
             if self._keep is not None:
                 self.snapshots.remove_old(self._keep)
+        self.send()
         return newest
 
     def newest_summary(self) -> Summary | None:

@@ -97,7 +97,6 @@ class Scene(NamedTuple):
                 store.write(capture(pipeline, store))
                 self.group.left = [Evidence("", ledger.ledger_id, ledger.generation).note]
             store.publish(model)
-            store.send()
         return model
 
     def left(self, *kinds, lost=False):

@@ -60,8 +60,8 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
     ("stop", "start", "instructions"),
     [
         # A release was due when the process died.
-        (False, m.Started(0.0, 0, snapshot=True), [m.Publish(), m.Release(), Pause()]),
-        # The state is behind a release that no checkpoint knows of: its model is stored first.
+        (False, m.Started(0.0, 0), [m.Release(), Pause()]),
+        # The state is behind a release that no checkpoint knows of: its model is published first.
         (False, m.Started(0.0, 10, unsaved=True), [m.Release(), Pause()]),
         (True, m.Started(0.0, None, unsaved=True), [m.Release(), Pause()]),
         (False, m.Started(0.0, None), [Pause()]),
@@ -98,7 +98,7 @@ def test_a_source_that_ends_is_learned_to_its_end_unless_a_signal_comes(after):
     assert told(machine, Learned(2.0)) == [Learn(2)]
     if after == "release":
         assert told(machine, Learned(3.0)) == [m.Release(last=True)]
-        assert told(machine, m.ReleaseDone(4.0, True, 1000)) == [m.Publish(), m.Checkpoint(2)]
+        assert told(machine, m.ReleaseDone(4.0, True, 1000)) == [m.Checkpoint(2)]
     else:
         assert told(machine, Learned(3.0)) == [m.Checkpoint(2)]
     assert saved(machine, 4.0) == [m.Exit(0)]
@@ -194,7 +194,7 @@ def test_dead_letters_that_cannot_be_written_hold_up_the_checkpoint_and_never_en
     assert told(machine, Tick(time + 1)) == [m.Rebuild()]
 
 
-def test_a_release_that_cannot_be_stored_is_made_once_and_holds_up_all_else():
+def test_a_release_that_cannot_be_published_is_made_once_and_holds_up_all_else():
     machine = started(slots_left=10, batches=1)
     assert told(machine, Learned(2.0)) == [m.Release()]
     failed = m.Failed(3.0, "output", reason="ENOSPC")
@@ -264,14 +264,3 @@ def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_the
     out = told(machine, m.SignalReceived(261.0))
     assert out == [m.Checkpoint(2), Pause()]
     assert told(machine, m.Failed(266.0, "dead-letters")) == [m.Exit(0)]
-
-
-def test_a_failed_publication_is_tried_again():
-    machine = started(slots_left=10, batches=1)
-    told(machine, Learned(2.0))
-    told(machine, m.ReleaseDone(3.0, True, 10))
-    assert m.Publish() not in told(machine, m.Failed(3.0, "publish"))
-    assert m.Publish() in told(machine, Tick(4.0))
-    assert m.Publish() not in told(machine, Tick(9.0))
-    assert shown(machine, m.Failed(9.0, "publish", reason="Gone"))[0].reason == "Gone"
-    assert shown(machine, m.Published(10.0)) == [m.Recovered("publish", 7.0)]

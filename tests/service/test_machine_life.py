@@ -188,10 +188,6 @@ class Life(RuleBasedStateMachine):
         self.time += seconds
         self.tell(Tick(self.time))
 
-    @rule()
-    def fail_to_publish(self):
-        self.tell(m.Failed(self.time, "publish"))
-
     @precondition(lambda self: self.learned > 2 or self.time > 20)
     @rule(happens=rarely(12))
     def signal(self, happens):

@@ -179,7 +179,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         ("rounds_total",): 3,
         ("places_left",): 920,
         ("kafka_lag_records", ("partition", "0")): 7,
-        ("failures_total", ("what", "publish")): 0,
+        ("failures_total", ("what", "output")): 0,
         ("last_snapshot_timestamp_seconds",): 1795348800,
         ("ahead_documents",): 5,
         ("resident_memory_bytes",): 2**28,

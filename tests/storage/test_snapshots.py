@@ -239,7 +239,6 @@ def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
     store = Store.open(output=folder)
     store.sink = topic
     store.publish(model(topics(), settings={"stream": "s"}, **over_time()))
-    store.send()
     timeline = json.loads(topic.got[0][1])["timeline"]
     assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
     assert timeline["shares"] == [[None] * 4]
@@ -251,12 +250,11 @@ def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     store.sink = topic
     store.send()
     assert topic.got == [], "before the first snapshot there is nothing to say"
-    store.publish(release())
     topic.away = True
     with pytest.raises(SourceError, match="reachable"):
-        store.send()
+        store.publish(release())
     topic.away = False
-    store.send()
+    assert store.publish(release()) == 1
     store.close()
     store = Store.open(output=folder)
     store.sink = topic

@@ -10,7 +10,6 @@ const STALLED = {
   "dead-letters": "dead letters cannot be written",
   output: "snapshots cannot be stored",
   checkpoint: "checkpoints cannot be written",
-  publish: "snapshots cannot be sent",
   beginning: "words and projection are being made",
   partitions: "partitions are still with another daemon",
 };
