@@ -283,10 +283,10 @@ class Machine:
             self._exit(exit_codes.UNFINISHED, out)
             return
         running = self.phase is Phase.LEARNING
-        if self._source.at is not None and not self._source.waits(event.time):
-            if running or self.phase is Phase.STARTING:
-                self._source.opening = True
-                out.append(m.Rebuild())
+        due = self._source.at is not None and not self._source.waits(event.time)
+        if due and (running or self.phase is Phase.STARTING):
+            self._source.opening = True
+            out.append(m.Rebuild())
         if running and self._paused and self._asked is None and self._source.may_poll:
             self._asked = 0
             # The client looks after its connections only while it is polled.

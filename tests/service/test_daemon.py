@@ -10,7 +10,6 @@ import time
 import pytest
 
 from tests.kafka.broker import free_ports
-from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
     ROOT,
     Daemon,
@@ -168,35 +167,6 @@ def test_a_full_disk_of_checkpoints_is_waited_for_at_the_start_and_later(
         assert [line["what"] for line in daemon.events("recovered")] == ["checkpoint"] * 2
     assert all("make room" in line["message"] for line in daemon.events("checkpoint-failed"))
     assert left_by(tmp_path) == twin
-
-
-@pytest.mark.long
-def test_killed_while_its_output_folder_is_full_a_daemon_loses_nothing(tmp_path):
-    """In place of the folder of snapshots there is one in which nobody can write."""
-    (port,) = free_ports(1)
-    folder, aside, documents = tmp_path / "snapshots", tmp_path / "aside", texts(8000)
-    source = write_documents(tmp_path / "documents.jsonl", [])
-    more = {"source.kind": "follow", "source.stream": "followed", "checkpoint.interval": "1 h"}
-    more |= {"snapshots.every": 4000, "snapshots.most": 2, "snapshots.when_exhausted": "stop"}
-    settings = settings_of(tmp_path, source, more | {"http.port": port})
-    with Daemon(settings) as daemon:
-        wait_until((folder / "lock").exists)
-        folder.rename(aside)
-        folder.symlink_to("/proc")
-        with source.open("a") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in documents)
-        daemon.wait_for("output-failed", 2)
-        assert answer_of(port, "/livez")["alive"]
-        assert re.fullmatch(r"output stalled since \S+: ENOENT", not_ready(port))
-        daemon.process.kill()
-        assert daemon.end() == -signal.SIGKILL
-    folder.unlink()
-    aside.rename(folder)
-    run_to_end(settings)
-    left = left_by(tmp_path)
-    (tmp_path / "twin").mkdir()
-    run_to_end(settings_of(tmp_path / "twin", source, more))
-    assert (left.state, left.snapshots) == left_by(tmp_path / "twin")[::3]
 
 
 CANARY = "zebracanary"

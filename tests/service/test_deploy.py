@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -206,18 +204,6 @@ def test_the_daemon_starts_in_its_memory_and_ends_in_its_time(tmp_path, monkeypa
     # Nor does systemd start again what a restart does not mend.
     hopeless = {exit_codes.USAGE, exit_codes.DATA, exit_codes.CONFIGURATION}
     assert set(map(int, unit()["RestartPreventExitStatus"].split())) == hopeless
-
-
-def test_the_lines_of_the_page_make_the_token_of_compose(tmp_path):
-    deploy = tmp_path / "streamlda/service/deploy"
-    shutil.copytree(DEPLOY, deploy)
-    page = (ROOT / "streamlda/docs/howto/deploy.md").read_text("utf-8")
-    lines = re.search(r"^```console\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[1]
-    shell, _, start = lines.replace("$ ", "").strip().rpartition("\n")
-    assert start == "docker compose up --build"
-    subprocess.run(["bash", "-euc", shell], cwd=tmp_path, check=True)
-    assert (deploy / "token").stat().st_mode & 0o777 == 0o644, "its user is another"
-    settings_of(tmp_path, STREAMLDA_HTTP_TOKEN_FILE=str(deploy / "token"))
 
 
 @pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])

@@ -16,7 +16,12 @@ from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
-from tests.service.web import JSON_VALUES
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
 
 #: What has broken readers of JSON before.
 PIECES = [

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 import pytest
@@ -135,21 +135,15 @@ def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, 
     assert not running.done()
 
 
-def test_what_a_person_must_mend_is_raised_and_nothing_is_written(
-    topics, topic, tmp_path, inference_of
-):
-    topics.fill(topic, as_json(texts(3)))
-    snapshots = Snapshots(tmp_path / "snapshots")
-    snapshots.publish(1, planted.model(planted.topics(3, 200), privacy=planted.private()))
-    running, status = inference_of()
-    # A topic may be made later; that a model is private, nothing changes.
-    wait_until(lambda: status.status()["stalled"].get("infer", {}).get("reason") == "topic-missing")
-    topics.make(f"{topic}-out")
-    with pytest.raises(InvalidSettingError, match="must be disclosed on purpose"):
-        running.result(60)
-    assert results(topics, topic, 1) == []
-    inference_of(infer__disclose=True)
-    wait_until(lambda: len(results(topics, topic, 1)) == 3)
+def test_proportions_by_a_private_model_are_disclosed_on_purpose_alone(tmp_path):
+    planted.model(planted.topics(3, 200), privacy=planted.private()).save(tmp_path / "model")
+    newest, status = NewestModel(tmp_path / "model"), Status(private=False, stream="s")
+    flags = {"kafka.bootstrap": "b", "kafka.topic": "t", "infer.topic": "out"}
+    for disclose in (False, True):
+        given = load_settings(None, {}, {**flags, "infer.disclose": disclose}, INFER)
+        inference = Inference(given, newest, status, with_letters=False, strict=True)
+        with nullcontext() if disclose else pytest.raises(InvalidSettingError, match="on purpose"):
+            inference._check_private(newest.find())
 
 
 @pytest.mark.long

@@ -131,4 +131,4 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.bench.finish() == ""
 
 
-TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder = pytest.mark.fuzz(AnyOrder.TestCase)

@@ -169,26 +169,3 @@ def test_poison_goes_to_its_topic_by_reference_and_costs_only_itself(
         assert reference["bytes"] == len(values[reference["offset"]])
         assert reference["reason"] in ("not-json", "not-utf8", "not-text", "missing-field")
         assert SECRET.encode() not in row.value
-
-
-@pytest.mark.long
-def test_mostly_poison_stops_it_and_is_read_again(topics, topic, settings_for):
-    values, poison = poisoned(6000, 2)
-    for offset in range(1, 6000, 4):
-        values[offset] = b"{%s" % SECRET.encode()
-        poison.add(offset)
-    topics.make(topic)
-    topics.send(topic, values)
-    letters = f"{topic}-letters"
-    more = {"dead_letters.topic": letters, "breaker.records": 2000, "kafka.group": f"{topic}-group"}
-    for _ in range(2):
-        with Daemon(settings_for("daemon") | more) as daemon:
-            assert daemon.end() == 65
-        (line,) = daemon.events("breaker")
-        assert 0.5 < line["share"] <= 0.8
-    # Not saved: with corrected settings they are read again.
-    again = run_to_end(settings_for("daemon") | more | {"breaker.share": 0.9} | ending(6000))
-    assert SECRET.encode() not in b"".join(daemon.raw + again.raw)
-    # Each start read the same records, and none wrote a letter that an earlier one had written.
-    keys = [row.key for row in topics.read(letters)]
-    assert sorted(keys) == sorted(b"%s/0/%d" % (topic.encode(), at) for at in poison)

@@ -1,5 +1,6 @@
 """The daemon's brain under whatever may come, in any order: what it promises holds."""
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -230,5 +231,5 @@ class Life(RuleBasedStateMachine):
         assert self.code == 0 or (ending and self.code in (65, 71, 74)) or late
 
 
-Life.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=100)
-TestLife = Life.TestCase
+Life.TestCase.settings = hypothesis_settings(stateful_step_count=100)
+TestLife = pytest.mark.fuzz(Life.TestCase)

@@ -96,15 +96,6 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     assert 0.35 * planned <= peak <= planned
 
 
-def test_a_plan_grows_with_the_settings():
-    small = plan_of({"memory.queue": "1 MiB"}, 1000)
-    assert (small["documents that wait"], small["words"]) == (MIB, 0)
-    assert total({}, 50_000) > total({})
-    assert total({"topics.count": 100}) > total({})
-    prefix = {"privacy.mode": "prefix", "snapshots.most": 100}
-    assert total(PRIVATE | prefix, 1000) > total(PRIVATE, 1000)
-
-
 @pytest.mark.parametrize(
     ("own", "files", "allowed"),
     [

@@ -1,18 +1,15 @@
 """Private daemons that read a topic of a real broker: killed at random, and rolled back."""
 
 import random
-import shutil
 from itertools import count
 
 import pytest
 
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
-from streamlda.privacy.ledger.evidence import Evidence
 from streamlda_connectors.kafka.partitions import BLOCK
-from tests.kafka.topics import wait_until
 from tests.private.pipelines import published
-from tests.service.daemon_process import Daemon, changed, few_or, texts
+from tests.service.daemon_process import changed, few_or, texts
 from tests.service.long_stream import as_json, ending, run_killed
 from tests.service.test_kafka_daemon import settings_for
 
@@ -106,60 +103,3 @@ def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_
         if all_drawn:
             assert (models, again) == (wanted, paid)
             compared += 1
-
-
-@pytest.fixture
-def private_daemon(topics, topic, settings_for, tmp_path):
-    """Settings of a private daemon on a topic of one window, all that it keeps in one folder."""
-    records = as_json(texts(1000))
-    topics.fill(topic, records[:500])
-    folder = tmp_path / "private"
-    promise = {
-        **PROMISE,
-        "privacy.ledger": str(folder / "ledger"),
-        "snapshots.every": 500,
-        "kafka.partitions": "0",
-        "kafka.group": topic,
-        "output.topic": f"{topic}-out",
-    }
-    return settings_for("private", **promise), folder, records[500:]
-
-
-def learn_window(settings, topics, windows):
-    """Run until a snapshot is out, in a checkpoint, and the group shows it."""
-    group, ledger = settings["kafka.group"], settings["privacy.ledger"]
-
-    def shown():
-        entries = topics.admin.list_group_offsets([group]).get(group, {})
-        return [entry.metadata.rstrip("\0") for entry in entries.values()] == [note]
-
-    with Daemon(settings) as daemon:
-        daemon.wait_for("snapshot")
-        report = read_report(ledger)
-        note = Evidence("", report["ledger_id"], report["generation"]).note
-        wait_until(shown)
-        wait_until(lambda: len(topics.read(settings["output.topic"])) >= windows)
-        assert daemon.stop() == 0
-
-
-@pytest.mark.long
-def test_a_private_daemon_rolled_back_is_refused_by_topic_or_group(
-    topics, topic, private_daemon, tmp_path
-):
-    """All that lies on its machine is as it was after the first of two windows."""
-    settings, folder, more = private_daemon
-    learn_window(settings, topics, 1)
-    shutil.copytree(folder, tmp_path / "before")
-    topics.send(topic, more)
-    learn_window(settings, topics, 2)
-    for other, where in (
-        ({"output.topic": f"{topic}-new"}, f"the offsets of kafka.group='{topic}'"),
-        ({"kafka.group": f"{topic}-new"}, "the topic of snapshots, key"),
-    ):
-        shutil.rmtree(folder)
-        shutil.copytree(tmp_path / "before", folder)
-        with Daemon(settings | other) as daemon:
-            assert daemon.end() == 78
-        said = daemon.raw[-1].decode()
-        assert "must not be older than what was made with it" in said
-        assert where in said

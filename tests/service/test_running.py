@@ -62,21 +62,6 @@ def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, sou
     assert not folder.exists()
 
 
-def ended(command, code):
-    """Return the last line that a daemon logs, which ends with this code."""
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    return json.loads(done.stderr.splitlines()[-1])
-
-
-def test_a_source_that_is_not_there_is_74(tmp_path):
-    last = ended(arguments(settings_of(tmp_path, tmp_path / "none.jsonl")), 74)
-    assert last["event"] == "not-started"
-    assert "none.jsonl" in last["message"]
-
-
 #: A fault of the program, which quotes a document.
 FAULT = """
 from streamlda.stream.source import RecordBatch
@@ -87,7 +72,11 @@ RecordBatch.check = check
 
 
 def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
-    last = ended(changed(settings_of(tmp_path, source), FAULT), 70)
+    command = changed(settings_of(tmp_path, source), FAULT)
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (70, "")
+    assert "Traceback" not in done.stderr
+    last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "message" not in last
     assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in json.dumps(last)

@@ -22,7 +22,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", ["records", pytest.param("settings", marks=pytest.mark.long)])
 def test_it_waits_after_a_refusal(tmp_path, what):
     code, why = REFUSED[what]
     (port,) = free_ports(1)
