@@ -14,7 +14,6 @@ from streamlda.cli.shared import (
     Progress,
     StopSignals,
     format_reasons,
-    list_earlier_models,
     say,
     show_warnings,
     warn,
@@ -46,11 +45,11 @@ Documents are kept in memory, up to memory.kept, and fitted together at the end,
 StreamLDA.fit; beyond that topics follow them as a stream.
 
 With --epsilon the model is differentially private: each snapshot is paid for in the --ledger before
-its noise is drawn. --output is the newest snapshot; earlier ones go to OUTPUT.snapshots, or all to
-output.folder. Documents that were in a release are refused from then on, but the same command
-resumes a fit of files in windows that was cut short. Ctrl-C keeps the last snapshot. Numbers of
-documents, rejects and tokens are private and not shown; standard error (progress, time, warnings)
-is only for the owner of the documents.
+its noise is drawn. --output is the newest snapshot; all go to output.folder, if it is set, and
+streamlda budget LEDGER --publish writes each once more. Documents that were in a release are
+refused from then on, but the same command resumes a fit of files in windows that was cut short.
+Ctrl-C keeps the last snapshot. Numbers of documents, rejects and tokens are private and not shown;
+standard error (progress, time, warnings) is only for the owner of the documents.
 """
 
 #: Part of a fit that was stopped, and what its topics are.
@@ -188,7 +187,6 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
 
     model, about = found.model, found.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
-    file, folder = settings.output.file, settings.output.folder
     return [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
         f"({about['vocabulary']})",
@@ -199,5 +197,4 @@ def _private(found: FitResult, settings: RunSettings) -> list[str]:
         f"streamlda budget {settings.privacy.ledger}",
         "numbers of documents, rejects and tokens are private and not shown; the number of records "
         "is not hidden",
-        *([] if file is None or folder is not None else list_earlier_models(file)),
     ]

@@ -198,13 +198,9 @@ class SettingsCommand(click.Command):
             no = flag.replace("--", "--no-", 1)
             return click.Option([f"{flag}/{no}", name], default=None, help=help)
         declared = [flag, name, *([setting.short] if setting.short else [])]
-        choices, values = _choices(setting), _values(setting)
+        choices = _choices(setting)
         metavar = choices if len(choices) <= MOST_CHOICES else setting.kind.upper()
         more: dict[str, Any] = {"type": kind, "metavar": metavar, "help": help}
-        if values:
-            more["shell_complete"] = lambda ctx, param, text: [
-                v for v in values if v.startswith(text)
-            ]
         return click.Option(declared, multiple=setting.kind == "seeds", **more)
 
     def _row(self, name: str, setting: Setting) -> tuple[str, str]:
@@ -213,21 +209,11 @@ class SettingsCommand(click.Command):
         return f"{name} {_choices(setting)}", setting.help + end
 
     def _set_option(self) -> click.Option:
-        """Return ``--set``; a shell completes the names, and choices behind the sign."""
-
-        def offer(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-            name, sign, _ = text.partition("=")
-            found = [f"{each}=" for each in self.settings]
-            if sign and name in self.settings:
-                found = [f"{name}={value}" for value in _values(self.settings[name])]
-            return [each for each in found if each.startswith(text)]
-
         return click.Option(
             ["--set", "assigned"],
             metavar="SECTION.KEY=VALUE",
             multiple=True,
             callback=_assignments,
-            shell_complete=offer,
             help="Any setting that --help-all lists; may be repeated. [default: none]",
         )
 
@@ -254,10 +240,6 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
         if not (name and sign):
             raise click.BadParameter(f"must be section.key=value, got {value[:80]!r}", ctx, param)
     return [(name, value) for name, _, value in pairs]
-
-
-def _values(setting: Setting) -> list[str]:
-    return [*setting.choices, *setting.words]
 
 
 def _choices(setting: Setting) -> str:

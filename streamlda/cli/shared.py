@@ -135,14 +135,6 @@ def show_warnings(model: TopicModel) -> None:
         warn(message)
 
 
-def list_earlier_models(output: str) -> list[str]:
-    """Return the line that says where the private models are that a file held before, if any."""
-    from streamlda.storage.store import earlier_snapshots
-
-    kept = earlier_snapshots(output)
-    return [f"earlier snapshots: {kept}"] if kept.exists() else []
-
-
 def format_reasons(counts: Mapping[str, int]) -> str:
     """Return counts as ``not-json 3, too-long 1``, the largest first."""
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))

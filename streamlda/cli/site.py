@@ -14,7 +14,6 @@ from streamlda.checks import Faults
 from streamlda.cli.options import Given, SettingsCommand, output_option, path_option, quiet_option
 from streamlda.cli.shared import (
     Progress,
-    list_earlier_models,
     say,
     show_warnings,
     warn,
@@ -395,6 +394,8 @@ def aggregate(
     inputs = [*shares, config_path, round_file, *filter(None, [key])]
     check_output(next_round, inputs)
     check_output(output, [*inputs, next_round])
+    if Path(output).exists():
+        raise click.UsageError(f"models are never replaced, got path={output!r}; choose another")
     config, this = FederationConfig.load(config_path), Round.load(round_file)
     loaded = [Share.load(path) for path in shares]
     found = adding.aggregate(config, this, loaded)
@@ -412,7 +413,6 @@ def aggregate(
             f"{plural(model.n_components, 'topic')}, {model.privacy['statement']}: {budget} for "
             f"each document, against the aggregator and {colluding}; config "
             f"{config.digest[:SHOWN]}",
-            *list_earlier_models(output),
             f"model: {output}",
         ]
         show_warnings(model)

@@ -1,6 +1,6 @@
 """A run over a source that ends: polls it, makes what is due, and returns the newest model.
 
-A source that has no end (a topic, files that grow) ends for a fit where nothing more is there yet.
+A topic, which has no end, ends for a fit where nothing more is there yet.
 With a folder of checkpoints a fit that was cut short resumes as the daemon does; a private fit of
 files has one of its own beside the ledger until it is done.
 """
@@ -25,14 +25,11 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, SnapshotClock
-from streamlda.stream.source import RecordBatch, Reject, Source, poll
+from streamlda.stream.source import Reject, Source, poll
 from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
-
-#: Empty polls in a row after which a rest that may never be a record is not waited for.
-LAST_POLLS = 4
 
 #: What a run says where it must pay before it knows that its slots suffice.
 UNCOUNTED = (
@@ -143,7 +140,7 @@ class FitLoop:
         self._settings, self._should_stop, self._warn = settings, should_stop, warn
         self._start = self._saved_at = time.monotonic()
         self._failure: SourceError | None = None
-        self._ended, self._empty_polls = False, 0
+        self._ended = False
         self._newest: TopicModel | None = None
         self._missed, self._shows_nothing = "", False
         self._store = opened.enter_context(open_store(settings))
@@ -251,22 +248,9 @@ class FitLoop:
             self._failure = error
             return
         pipeline.add(batch)
-        self._ended = batch.exhausted or self._nothing_is_left(batch)
-
-    def _nothing_is_left(self, batch: RecordBatch) -> bool:
-        """Return whether a source without an end has, for now, no record after an empty poll."""
-        if batch.n_records or not hasattr(self._source, "lag"):
-            self._empty_polls = 0
-            return False
-        self._empty_polls += 1
-        is_last = self._empty_polls >= LAST_POLLS
-        if is_last and hasattr(self._source, "at_end"):
-            # Behind it may be an open transaction.
-            return bool(self._source.at_end())
-        if is_last and self._settings.source.kind == "follow":
-            # A file may end with a line that is not whole.
-            return True
-        return all(n == 0 for n in self._source.lag().values())
+        # A topic has no end; behind the present one may be an open transaction.
+        at_end = getattr(self._source, "at_end", None)
+        self._ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
 
     def _clock_is_over(self) -> bool:
         pipeline = self._pipeline

@@ -27,8 +27,6 @@ from streamlda.settings.values import parsed
 NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
 VARIABLES = {s.variable: s.name for s in TABLE}
 VARIABLES |= {f"{s.variable}_FILE": f"{s.name}_file" for s in TABLE if s.kind == "secret"}
-#: Settings of earlier versions that nothing takes the place of, and why.
-GONE = {"kafka.client": "; it is gone: kafka-python reads all topics, so leave it out"}
 PARAMETERS = {s.parameter: s for s in TABLE if s.parameter}
 
 
@@ -204,7 +202,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> di
 def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
     """Return the setting of a name; or None, and say what is wrong with it."""
     if name not in NAMES:
-        hint = GONE.get(name) or nearest(name, NAMES)
+        hint = nearest(name, NAMES)
         problems.append(f"{_plain(name)} is no known setting{hint} ({origin})")
         return None
     setting = NAMES[name]

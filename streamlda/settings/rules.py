@@ -159,6 +159,8 @@ SOURCE: Rules = {
         lambda s: not (_reads_topic(s) or s.source.files) and s.command not in (FIT, RUN),
     "{kafka.topic} and {source.files} must not both be set":
         lambda s: not _reads_topic(s) and s.source.files and s.kafka.topic,
+    "{source.kind} follow needs a daemon (streamlda run): a fit reads files once":
+        lambda s: s.source.kind == "follow" and s.command == FIT,
     "{source.format} must be jsonl or text for files that grow":
         lambda s: s.source.kind == "follow" and s.source.format not in ("auto", "jsonl", "text"),
     "{source.format} must be jsonl, text or registry for Kafka":

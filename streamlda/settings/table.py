@@ -293,8 +293,7 @@ class OutputSettings:
     """Outputs for topics."""
 
     file: str | None = entry(
-        "text", None, "Model file to write: the newest snapshot; earlier private ones go to "
-        "FILE.snapshots if there is no folder.", flag="--output", short="-o")
+        "text", None, "Model file to write: the newest snapshot.", flag="--output", short="-o")
     folder: str | None = entry(
         "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
         flag="--output-folder")

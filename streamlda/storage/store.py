@@ -107,9 +107,8 @@ class Store:
         `folder` has the checkpoints, or those of a `partition`, where daemons share it. A `claim`
         keeps earlier openings from writing, whatever became of their locks, or raises
         `FencedError`. `output` is the folder of numbered snapshots, of which `keep` stay
-        (`Snapshots.remove_old`), and `file` has the newest model. Without `output`, private models
-        that the file held are kept in ``FILE.snapshots``: they were paid for. `on_step` is called
-        with the name of each step, for tests of crashes.
+        (`Snapshots.remove_old`), and `file` has the newest model. `on_step` is called with the
+        name of each step, for tests of crashes.
         """
         store = cls(file, keep, on_step)
         try:
@@ -292,8 +291,6 @@ class Store:
         written or sent.
         """
         if self._file is not None:
-            if self.snapshots is None:
-                _keep_paid(Path(self._file), model)
             model.save(self._file)
         if self.snapshots is None:
             return 0
@@ -331,18 +328,16 @@ class Store:
     def evidence(self, stream: str) -> list[Evidence]:
         """Return the evidence of a ledger in the newest published models.
 
-        They are in the folder, in the file and beside it, and in the topic under the name of the
-        `stream`. Raises `SourceError` if the topic cannot be read.
+        They are in the folder, in the file, and in the topic under the name of the `stream`. Raises
+        `SourceError` if the topic cannot be read.
         """
         found: list[tuple[str, Mapping[str, Any]]] = []
         newest = self._newest_model()
         if self.snapshots is not None and newest is not None:
             found.append((str(self.snapshots.folder), newest.privacy))
-        if self._file is not None:
-            earlier = earlier_snapshots(self._file)
-            for path in (Path(self._file), *sorted(earlier.glob("snapshot-*[0-9]"))[-1:]):
-                if (model := unless_damaged(load, path)) is not None:
-                    found.append((str(path), model.privacy))
+        held = None if self._file is None else unless_damaged(load, Path(self._file))
+        if held is not None:
+            found.append((str(self._file), held.privacy))
         if self.sink is not None and (value := self.sink.newest(stream)) is not None:
             found.append((f"the topic of snapshots, key {stream!r}", _read_statement(value)))
         shown = (Evidence.of(privacy, where) for where, privacy in found if claims_privacy(privacy))
@@ -355,20 +350,6 @@ class Store:
         read, numbers = self.snapshots.model, reversed(self.snapshots.numbers())
         models = (unless_damaged(read, number) for number in numbers)
         return next((model for model in models if model is not None), None)
-
-
-def earlier_snapshots(file: str) -> Path:
-    """Return the folder of the private models that a file held before."""
-    return Path(file + ".snapshots")
-
-
-def _keep_paid(file: Path, model: TopicModel) -> None:
-    """Put a private model of a file into a folder beside it, unless the new one is the same."""
-    earlier = unless_damaged(load, file)
-    if earlier is None or not claims_privacy(earlier.privacy) or _origin(earlier) == _origin(model):
-        return
-    with Store.open(output=earlier_snapshots(str(file)), private=True) as store:
-        store.publish(earlier)
 
 
 def _read_statement(value: bytes) -> Mapping[str, Any]:

@@ -217,17 +217,12 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
     [
         (["re"], ["reduce", "report"]),
         (["fit", "--privacy"], []),
-        (["fit", "--set", "vocabulary.d"], ["vocabulary.documents="]),
-        (["fit", "--set", "topics.solver=n"], ["topics.solver=noisy-power"]),
-        (["fit", "--set", "topics.alpha_0="], ["topics.alpha_0=auto"]),
-        (["fit", "--topics", ""], []),
-        (["plan", "--vocabulary-kind", "ha"], ["hashed"]),
         (["fit", "reviews"], ["file"]),
         (["fit", "--ledger", "reviews"], ["file"]),
         (["topics", "reviews"], ["file"]),
     ],
 )
-def test_a_shell_completes_commands_options_values_and_files(words, found):
+def test_a_shell_completes_commands_and_files(words, found):
     complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
     offered = complete.get_completions(words[:-1], words[-1])
     assert ["file" if item.type == "file" else item.value for item in offered] == found

@@ -101,24 +101,12 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
     assert done.stdout == ""
 
 
-def test_no_window_is_paid_for_and_then_overwritten(folder, tmp_path):
-    """By the next one, nor by a later run; what is not private goes as before."""
-    said = fit(folder, tmp_path, every=4600)
-    kept = tmp_path / "m.snapshots"
-    assert f"earlier snapshots: {kept}" in said
-    newest = (tmp_path / "m").read_bytes()
-    assert Snapshots(kept).latest() == 1
-    slots = Snapshots(kept).model(1).privacy["cohort"], load(tmp_path / "m").privacy["cohort"]
-    assert slots == ({"first": 0, "last": 4599}, {"first": 4600, "last": 9199})
-    for number in (2, 3):
-        other = tmp_path / f"{number}.jsonl"
-        plant(other, 1000, 60, seed=number)
-        run("fit", other, *options(folder, tmp_path, every=1000))
-        assert Snapshots(kept).latest() == number
-    assert Snapshots(kept).path(2).read_bytes() == newest
-    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "source.max_documents=500")
-    run("fit", folder / "plain.jsonl", "-k", 3, "-o", tmp_path / "n", "source.max_documents=600")
-    assert not (tmp_path / "n.snapshots").exists()
+def test_each_window_that_was_paid_for_gives_its_model_again(folder, tmp_path):
+    """The file has that of the last one alone."""
+    fit(folder, tmp_path, every=4600)
+    run("budget", tmp_path / "L", "--publish", tmp_path / "first", "--release", 1)
+    slots = [load(tmp_path / name).privacy["cohort"] for name in ("first", "m")]
+    assert slots == [{"first": 0, "last": 4599}, {"first": 4600, "last": 9199}]
 
 
 def test_topics_prints_the_statement(folder, fitted):

@@ -29,6 +29,7 @@ REFUSED = [
     # Settings of a fit.
     ("fit {new}/gone.txt -k 1 -o {new}/m", 74, "gone.txt"),
     (f"{FIT} vocabulary.size=8 vocabulary.hash_bits=4", 78, "size needs vocabulary.kind"),
+    (f"{FIT} source.kind=follow", 78, "source.kind follow needs a daemon (streamlda run)"),
     (f"{FIT} --topics many", 78, "--topics must be an integer, got 'many' (flag)"),
     ("fit {new}/gone -k 2 -o {new}/m --vocabulary {new}/one", 78, "topics=2 words=1"),
     ("fit {new}/gone -k 9 -o {new}/m vocabulary.size=8", 78, "topics=9 words=8"),

@@ -81,12 +81,3 @@ def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, from_
     assert from_topic("b").counts.documents == 400
     producer.abort_transaction()
     producer.close()
-
-
-@pytest.mark.parametrize("ending", ["", "\n"])
-def test_files_that_grow_are_read_to_their_present_end(tmp_path, ending):
-    file, records = tmp_path / "a.jsonl", planted(500)
-    file.write_bytes(b"\n".join(records) + ending.encode())
-    found = model_of(tmp_path, "m", source__files=[str(file)], source__kind="follow")
-    # A line without its end may still be written.
-    assert found.counts.documents == (500 if ending else 499)

@@ -182,16 +182,6 @@ def test_a_new_ledger_is_refused_beside_what_another_one_left(scene, kind):
     assert scene.learn().settings["places"] == WINDOW
 
 
-def test_models_that_a_file_held_before_tell_too(scene):
-    """A file whose newest model was moved elsewhere."""
-    with Store.open(output=scene.folder / "model.snapshots", private=True) as store:
-        store.publish(load(scene.folder / "model"))
-    roll_back(scene)
-    scene.left()
-    with pytest.raises(LedgerError, match=r"where='.*/model\.snapshots/snapshot-000001'"):
-        scene.learn()
-
-
 def test_a_damaged_newest_snapshot_leaves_the_one_before_to_tell(scene):
     roll_back(scene)
     scene.left("folder")
