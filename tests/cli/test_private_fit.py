@@ -293,40 +293,32 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
         assert list(tmp_path.iterdir()) == []
 
 
-def test_no_output_replaces_what_a_ledger_has(folder, tmp_path):
-    run("fit", folder / "a.jsonl", *options(folder, tmp_path))
+def test_no_output_replaces_what_a_ledger_has(folder, fitted):
+    to, _ = fitted
 
     def files():
-        return {p: p.read_bytes() for p in sorted(tmp_path.rglob("*")) if p.is_file()}
+        return {p: p.read_bytes() for p in sorted(to.rglob("*")) if p.is_file()}
 
     kept = files()
-    (one, *_) = (tmp_path / "L.releases").iterdir()
+    (one, *_) = (to / "L.releases").iterdir()
     rule = "must not be where a ledger keeps its own"
     fit = ("fit", folder / "a.jsonl", "-k", 3, "-o")
-    for path in (tmp_path / "L", one, one.with_name("m"), *beside(tmp_path / "L")):
+    for path in (to / "L", one, one.with_name("m"), *beside(to / "L")):
         if not path.is_dir():
             assert rule in refused(*fit, path)
-            assert rule in refused("report", tmp_path / "m", "-o", path)
-    assert rule in refused("budget", tmp_path / "L", "--publish", one.with_name("m"))
+            assert rule in refused("report", to / "m", "-o", path)
+    assert rule in refused("budget", to / "L", "--publish", one.with_name("m"))
     into = ("run", folder / "a.jsonl", "-k", 3, "http.port=0")
     for name in ("--output-folder", "--checkpoint-folder"):
-        assert rule in refused(*into, name, tmp_path / "L.releases")
+        assert rule in refused(*into, name, to / "L.releases")
     assert files() == kept
 
 
-@pytest.mark.parametrize(
-    ("options", "stages"),
-    [
-        # Three topics: two starts and an eigenvalue round each, or all at once.
-        (("topics.solver=noisy-power", "topics.iterations=3", "topics.restarts=2"), 3 * (3 + 1)),
-        (("topics.solver=simultaneous", "topics.iterations=3"), 3),
-        (("privacy.refinement_rounds=2",), 2),
-    ],
-)
-def test_private_rounds_from_the_command_line(folder, tmp_path, options, stages):
-    fit(folder, tmp_path, *options)
+def test_private_rounds_from_the_command_line(folder, tmp_path):
+    """Of three topics: two starts and an eigenvalue round each."""
+    fit(folder, tmp_path, "topics.solver=noisy-power", "topics.iterations=3", "topics.restarts=2")
     check_releases(tmp_path)
     statement = load(tmp_path / "m").privacy
     assert statement["statement"] == "private"
     names = [stage["name"] for stage in statement["stages"]]
-    assert len([name for name in names if name.startswith(("power", "refine"))]) == stages
+    assert len([name for name in names if name.startswith("power")]) == 3 * (3 + 1)

@@ -344,3 +344,6 @@ def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
         over_config,
     ):
         assert "or another output" in run(*wrong, code=CONFIGURATION).stderr
+    (tmp_path / "model").touch()  # Of a window before.
+    wrong = (*command, "--next-round", tmp_path / "next", "-o", tmp_path / "model")
+    assert "models are never replaced" in run(*wrong, code=USAGE).stderr

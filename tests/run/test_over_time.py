@@ -15,7 +15,7 @@ from streamlda.storage.store import Store
 from tests.service.planted import words
 from tests.service.test_status import shares
 
-DOCUMENTS, EVERY, THEMES = 3000, 500, 4
+DOCUMENTS, EVERY, THEMES = 1800, 300, 4
 START = datetime(2019, 3, 1, tzinfo=UTC)
 BAD_TIMES = {7: None, 8: "soon", 9: "2019-02-30"}
 
@@ -110,9 +110,9 @@ def test_a_timeline_counts_the_documents_of_each_day(whole):
 
 def test_a_run_that_was_cut_short_has_the_same_intervals(source, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "POLL_RECORDS", 200)
-    polls = iter([False] * 4)
+    polls = iter([False] * 5)
     found, _ = learned(source, tmp_path, should_stop=lambda: next(polls, True))
-    assert found.counts.records == 700
+    assert found.counts.records == 800
     _, snapshots = learned(source, tmp_path)
     intervals = {each.documents: each.interval for each in snapshots.summaries()}
     wanted = {each.documents: each.interval for each in whole[1].summaries()}

@@ -157,7 +157,6 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
             "words.hash_bits is no known setting; did you mean vocabulary.",
         ),
         ("count = 5\n", "count is no known setting"),
-        ("kafka.client is no known setting; did you mean kafka.",),
         ("[topics.count]\nx = 1\n", "topics.count must be an integer"),
         ("[topics]\ncount = true\n", "topics.count must be an integer"),
         ("[topics]\nalpha_0 = nan\n", "topics.alpha_0 must be a finite number or auto"),
