@@ -13,12 +13,11 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from streamlda.cli import commands
-from streamlda.service import memory, running, signals
+from streamlda.service import running
 from streamlda.service.machine import Phase
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
-from streamlda.settings.table import MIB
 from streamlda.utils import exit_codes
 from tests.service.planted import outcomes
 
@@ -163,47 +162,6 @@ def test_the_health_check_follows_the_settings(serve, status, tmp_path):
     server.stop()
     assert probed(server.port) == exit_codes.NO
     assert probed(0) not in (exit_codes.OK, exit_codes.NO)
-
-
-def unit():
-    """Return the entries of the unit for systemd: name and last value."""
-    lines = [line for line in read("streamlda.service").splitlines() if "=" in line]
-    return dict(line.split("=", 1) for line in lines if line[0] not in "#[")
-
-
-def deployments():
-    """Return memory in GiB, seconds to end in, and variables, of each way to deploy."""
-    ours = tree_of("compose.yaml")["services"]["streamlda"]
-    _, stateful = yaml.safe_load_all(read("kubernetes.yaml"))
-    pod = stateful["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    found = unit()
-    limit = container["resources"]["limits"]["memory"]
-    return {
-        "compose": (ours["mem_limit"], ours["stop_grace_period"], ours["environment"]),
-        "kubernetes": (
-            limit,
-            str(pod["terminationGracePeriodSeconds"]),
-            {each["name"]: each["value"] for each in container["env"]},
-        ),
-        "systemd": (
-            found["MemoryMax"],
-            found["TimeoutStopSec"],
-            dict(part.split("=", 1) for part in found["Environment"].split()),
-        ),
-    }
-
-
-def test_the_daemon_starts_in_its_memory_and_ends_in_its_time(tmp_path, monkeypatch):
-    for limit, grace, variables in deployments().values():
-        ours = {key: value for key, value in variables.items() if key.startswith("STREAMLDA_")}
-        size = int(limit.rstrip("giGb")) * 1024 * MIB
-        monkeypatch.setattr(memory, "allowed_bytes", lambda size=size: size)
-        running.check(settings_of(tmp_path, **ours))
-        assert float(grace.rstrip("s")) > signals.LATEST_EXIT_SECONDS
-    # Nor does systemd start again what a restart does not mend.
-    hopeless = {exit_codes.USAGE, exit_codes.DATA, exit_codes.CONFIGURATION}
-    assert set(map(int, unit()["RestartPreventExitStatus"].split())) == hopeless
 
 
 @pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])

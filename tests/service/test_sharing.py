@@ -56,6 +56,7 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     )
 
 
+@pytest.mark.long
 def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
     here, shared, monkeypatch, caplog
 ):
@@ -133,6 +134,7 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     here.turn(lambda: here.partitions.records == here.truth.records)
 
 
+@pytest.mark.long
 def test_a_partition_whose_account_differs_is_opened_again_where_it_was_saved(here):
     here.turn(lambda: here.partitions.records >= 400)
     here.save()
