@@ -1,11 +1,9 @@
-"""``streamlda budget``: in this process, and as a process beside a writer."""
+"""``streamlda budget``: what it shows, checks and refuses."""
 
 import json
 import math
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from streamlda.errors import BudgetExceededError
 from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.ledger import state as state_module
 from tests.cli.conftest import refused, run
 from tests.privacy import ledger_cases
@@ -208,32 +206,3 @@ def test_of_many_releases_the_first_and_last_are_shown_and_priced(folder, monkey
     assert numbers(budget(folder / "ledger", "--all").stdout) == everything
     report = json.loads(budget(folder / "ledger", "--json").stdout)
     assert [shot["intent"] for shot in report["snapshots"]] == everything
-
-
-@pytest.mark.long
-def test_a_ledger_that_another_process_writes_is_read(folder):
-    program = (
-        "import sys\n"
-        "from tests.privacy.ledger_cases import *\n"
-        "with Ledger.open(sys.argv[1], TERMS, create=True) as ledger:\n"
-        "    release(ledger, 0, 10)\n"
-        "    ledger.begin(cohort_of(ledger, 10, 20), EVENT)\n"
-        "    print('ready', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    path, pipes = folder / "ledger", {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", program, str(path)]
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as writer:
-        assert writer.stdout.readline() == "ready\n"
-        before = {file.name: file.read_bytes() for file in folder.iterdir()}
-        beside, as_json = budget(path), budget(path, "--json")
-        assert writer.poll() is None
-        assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
-        writer.communicate("")
-    assert writer.returncode == 0
-    assert beside.stderr == ""
-    assert "2: 1 committed, 1 pending" in beside.stdout
-    assert json.loads(as_json.stdout) == LedgerReader(path).report()
-    too_much = budget(path, "--check", "2", code=1)
-    assert too_much.stderr.count("\n") == 1
-    assert too_much.stdout == beside.stdout

@@ -143,16 +143,6 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path):
         assert process.stderr.read() == b""
 
 
-def test_progress_and_answers_do_not_mix(tmp_path):
-    done = run(*FIT, "-o", tmp_path / "m", given=LINE * 50)
-    assert done.stdout == ""
-    assert "50 documents" in done.stderr
-    assert "apple" not in done.stderr
-    answered = run("infer", tmp_path / "m", "-", "--format", "jsonl", given=LINE * 2)
-    rows = [json.loads(line) for line in answered.stdout.splitlines()]
-    assert [(row["location"], row["record"]) for row in rows] == [("stdin", 1), ("stdin", 2)]
-
-
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """Documents of planted topics as lines of text, and a file of their words."""
