@@ -98,7 +98,8 @@ class Summary:
 class Snapshots:
     """The published models of one daemon; safe between threads, one process writes.
 
-    Memory: `CACHED_MODELS` models, and the summaries of `FOLLOWED`.
+    Memory: `CACHED_MODELS` models (each twice, once it was used for inference), and the
+    summaries of `FOLLOWED`.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

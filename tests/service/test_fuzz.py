@@ -16,12 +16,7 @@ from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
-
-JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=8,
-)
+from tests.service.web import JSON_VALUES
 
 #: What has broken readers of JSON before.
 PIECES = [

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from streamlda.service.http import Server
 from streamlda.service.http import server as connections
-from tests.service.web import TOKEN, ask
+from tests.service.web import JSON, TOKEN, ask
 
 pytestmark = pytest.mark.long
 
@@ -96,3 +96,16 @@ def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
         assert 0 < came < len(body)
     finally:
         server.stop()
+
+
+def test_probes_are_answered_while_all_connections_are_busy(serve, connect, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    server = serve()
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in JSON.items())
+    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n" + lines + b"\r\n"
+    for _ in range(3):
+        connect(server, head)
+        time.sleep(0.05)
+    assert ask(server, "/livez").status == 200
+    assert ask(server, "/readyz").status == 200
+    assert ask(server, "/status").status == 503

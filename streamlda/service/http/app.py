@@ -10,22 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from streamlda.checks import require
-from streamlda.errors import ModelFileError
+from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
 from streamlda.service.http.guard import KNOWN, NONE, Guard, Refused, json_response
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
+from streamlda.utils.threads import limit_threads
 
-#: Words of a topic that may be asked for.
-MOST_WORDS = 100
+#: Words of a topic that may be asked for, and texts to infer at once.
+MOST_WORDS, MOST_TEXTS = 100, 100
+
+#: Most bytes of a body, and the time in which it must have come.
+BODY_BYTES, BODY_SECONDS = 2**20, 10.0
 
 _PAGE = Path(__file__).parent / "page"
 #: What the page shares with the report.
@@ -53,8 +58,8 @@ def make_app(
 ) -> Starlette:
     """Return the application that serves a daemon.
 
-    Snapshots are read in one thread, ``app.state.pool``, however many ask. With `private`, only
-    private snapshots are served, and `/status` and `/metrics` only to those who send the
+    Snapshots and inference run in one thread, ``app.state.pool``, however many ask. With `private`,
+    only private snapshots are served, and `/status` and `/metrics` go to those who send
     `operator_token`. Clients send a token as ``Authorization: Bearer TOKEN``; that of the operator
     opens all. `host` is the address that the server is bound to.
     """
@@ -92,6 +97,7 @@ class _Api:
             Route("/snapshots", self.snapshots),
             Route("/snapshots/latest", self.latest),
             Route("/snapshots/{number}", self.snapshot),
+            Route("/infer", self.infer, methods=["POST"]),
         ]
 
     async def livez(self, request: Request) -> Response:
@@ -134,6 +140,26 @@ class _Api:
         if not _NUMBER.fullmatch(number):
             raise _no_snapshot("number=none")
         return await self._topics(int(number), request)
+
+    async def infer(self, request: Request) -> Response:
+        texts = _texts(await _body(request))
+        number = await self._latest()
+        return json_response(await self._read(number, partial(self._infer, number, texts)))
+
+    def _infer(self, number: int, texts: list[str]) -> dict[str, Any]:
+        model = self._snapshots.model(number)
+        try:
+            # The other processors are for the stream.
+            with limit_threads(1):
+                proportions = model.transform(texts)
+        except InvalidDocumentsError as error:
+            rule, _, found = str(error).partition(", got ")
+            raise Refused(422, rule, found, "leave the text out") from None
+        except VocabularyError:
+            rule = "the latest snapshot must have a vocabulary to read texts"
+            raise Refused(409, rule, "vocabulary=none", "run the daemon on texts") from None
+        ids = [topic.id for topic in self._snapshots.summary(number).topics]
+        return {"number": number, "ids": ids, "proportions": proportions.tolist()}
 
     async def _topics(self, number: int, request: Request) -> Response:
         n_words = _n_words(request)
@@ -182,6 +208,41 @@ async def _not_there(request: Request, error: Exception) -> Response:
         rule, found = "a route must be asked by its method", "method=another"
     remedy = "see Routes of the daemon in the documentation"
     return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # A foreign page may send other kinds without asking first.
+        remedy = "send Content-Type: application/json"
+        raise Refused(415, "a body must be JSON", "content_type=another", remedy)
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES:
+                    rule = f"a body must have at most {BODY_BYTES} bytes"
+                    raise Refused(413, rule, "body_bytes=more", "send fewer or shorter texts")
+    except (TimeoutError, ClientDisconnect):
+        rule = f"a body must come within {BODY_SECONDS:g} seconds"
+        raise Refused(408, rule, f"body_bytes={len(body)}", "send it at once") from None
+    return body
+
+
+def _texts(body: bytes) -> list[str]:
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        asked = None
+    texts = asked.get("texts") if isinstance(asked, dict) and len(asked) == 1 else None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        rule = 'a body must be {"texts": [...]} with a list of texts'
+        raise Refused(400, rule, f"body_bytes={len(body)}", "send such an object, as UTF-8")
+    if not 1 <= len(texts) <= MOST_TEXTS:
+        rule = f"texts must be 1 to {MOST_TEXTS} at once"
+        raise Refused(400, rule, f"texts={len(texts)}", "send them in several requests")
+    return texts
 
 
 def _n_words(request: Request) -> int:

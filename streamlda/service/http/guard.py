@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 #: Asked by what would stop the daemon: they need no token.
 PROBES = ("/livez", "/readyz")
 
-#: Member of a scope: whether the client has a token, where one is needed.
-KNOWN = "streamlda.known"
+#: Members of a scope: whether the client has a token, where one is needed, and whether there is
+#: room for probes alone.
+KNOWN, BUSY = "streamlda.known", "streamlda.busy"
 
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
@@ -124,6 +125,9 @@ class Guard:
         scope[KNOWN] = is_known
         if path in PROBES:
             return
+        if scope.get(BUSY, False):
+            rule = "a connection must be free"
+            raise Refused(503, rule, "connections=all busy", "ask again in a moment")
         if path in PAGE:
             return
         if not is_known:

@@ -2,7 +2,8 @@
 
 uvicorn has no deadline for the head of a request, and its own limit refuses probes like all else.
 Here a connection whose request does not come, or whose answer is not taken, is closed in time; of
-too many, the one that has waited longest for a request is closed for the new one.
+too many, the one that has waited longest for a request is closed for the new one. Where all others
+are being answered, a few more are taken for probes alone.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import os
 import socket
 import threading
 import time
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamlda.errors import StreamLDAError
+from streamlda.service.http.guard import BUSY
 
-#: Most connections: a browser has six, a proxy a pool.
-MOST_CONNECTIONS = 128
+#: Most connections: a browser has six, a proxy a pool. Beyond them, most for probes alone.
+MOST_CONNECTIONS, MOST_PROBES = 128, 16
 
 #: Time for the head of a request, from the beginning or from the answer before it, and then for
 #: its body and its answer.
@@ -40,14 +43,24 @@ class Connection(H11Protocol):
     _since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for it, if there is none."""
+        """Make room for it; where all others are being answered, there is some for probes."""
         super().connection_made(transport)
-        known = cast(set[Connection], self.connections)
-        others = [each for each in known - {self} if not each.transport.is_closing()]
+        others = self._others()
         if len(others) >= MOST_CONNECTIONS:
-            waiting = (each for each in others if each.waits)
-            min(waiting, key=lambda each: each._since, default=self).transport.abort()
+            waiting = [each for each in others if each.waits]
+            full = len(others) >= MOST_CONNECTIONS + MOST_PROBES
+            if waiting or full:
+                min(waiting, key=lambda each: each._since, default=self).transport.abort()
+        self.app = partial(self._serve, self.app)
         self._wait()
+
+    def _others(self) -> list[Connection]:
+        known = cast(set[Connection], self.connections)
+        return [each for each in known - {self} if not each.transport.is_closing()]
+
+    async def _serve(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
+        scope[BUSY] = len(self._others()) >= MOST_CONNECTIONS
+        await app(scope, receive, send)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may be here already."""
