@@ -15,7 +15,8 @@ The connections of a cluster carry raw documents and raw sums: keep it on a netw
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import ClusterError, Progress, connect, never, no_progress
+from streamlda.scaleout.cluster import Progress, connect, never, no_progress
+from streamlda.scaleout.faults import ClusterError
 from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once, limits_with_room
 from streamlda.scaleout.private import summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions

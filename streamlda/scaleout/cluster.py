@@ -13,8 +13,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamlda.checks import require
-from streamlda.errors import MissingExtraError, SourceError
+from streamlda.errors import MissingExtraError
+from streamlda.scaleout.faults import ClusterError, check, fault
 from streamlda.stream.counts import RecordCounts
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ MOST_LOSSES = 25
 
 #: How often reports and workers are looked at while a result is waited for, in seconds.
 POLL_SECONDS = 0.5
-
-
-class ClusterError(SourceError):
-    """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
 class StoppedError(Exception):
@@ -91,11 +87,8 @@ def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
             warnings.filterwarnings("ignore", "(?s).*Mismatched versions found")
             client = Client(address, timeout=timeout_seconds, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:
-        raise ClusterError(
-            "a Dask scheduler must answer, got "
-            f"address={address!r} seconds={timeout_seconds:g} ({type(error).__name__}); start it "
-            "(dask scheduler), and check the address and its port"
-        ) from error
+        problem = type(error).__name__
+        raise fault("answer", address=address, seconds=timeout_seconds, problem=problem) from error
     with client:
         check_cluster(client, timeout_seconds)
         yield client
@@ -122,10 +115,7 @@ def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> 
     except ClusterError:
         raise
     except OSError as error:
-        raise ClusterError(
-            "a Dask scheduler must answer, got a lost connection "
-            f"({type(error).__name__}); start the cluster, and connect again"
-        ) from error
+        raise fault("scheduler", problem=type(error).__name__) from error
 
 
 def _check_workers(client: Client, timeout_seconds: float) -> None:
@@ -135,11 +125,7 @@ def _check_workers(client: Client, timeout_seconds: float) -> None:
         try:
             client.wait_for_workers(1, timeout=timeout_seconds)
         except DaskTimeoutError as error:
-            raise ClusterError(
-                "a Dask cluster must have a worker, got "
-                f"workers=0 seconds={timeout_seconds:g}; start some: dask worker ADDRESS "
-                "--nthreads 1"
-            ) from error
+            raise fault("worker", workers=0, seconds=timeout_seconds) from error
     found: Any = client.get_versions()
     ours = found["client"]["packages"]
     there = [about["packages"] for about in found["workers"].values()]
@@ -156,12 +142,7 @@ def _check_workers(client: Client, timeout_seconds: float) -> None:
         for name, (mine, theirs) in versions.items()
         if theirs - {mine}
     ]
-    require(
-        not differing,
-        f"packages must have the same versions here and on the cluster, got {'; '.join(differing)}",
-        remedy="install the same on all machines",
-        error=ClusterError,
-    )
+    check(not differing, "versions", differing="; ".join(differing))
 
 
 def _first_two(numbers: str | None) -> str:
@@ -300,10 +281,7 @@ class Run:
                 kept = "nothing was written"
                 if self._state_folder is not None:
                     kept = f"the last round of a refinement is in {self._state_folder}"
-                raise ClusterError(
-                    "a scheduler must stay until the end, got a lost connection "
-                    f"({type(error).__name__}); {kept}: start the cluster and fit again"
-                ) from error
+                raise fault("lost scheduler", problem=type(error).__name__, kept=kept) from error
             raise
 
     async def _retry(self, keys: list[str]) -> None:
@@ -317,17 +295,9 @@ class Run:
         """Raise `ClusterError` if a task ended its workers, not somebody from outside."""
         logs: Any = self._client.get_worker_logs(nanny=True)
         full = sum("memory budget" in line for own in logs.values() for _, line in own)
-        require(
-            not full and times < MOST_LOSSES,
-            "a worker must have room for its tasks" if full else "a task must not end its worker",
-            task=error.task,
-            losses=times,
-            workers_out_of_memory=full,
-            remedy="give workers more memory, or cut the documents into more shards"
-            if full
-            else "see the logs of the workers, which nothing but this task seems to end",
-            error=ClusterError,
-        )
+        about = {"task": error.task, "losses": times, "workers_out_of_memory": full}
+        check(not full, "room for tasks", **about)
+        check(times < MOST_LOSSES, "killer", **about)
 
     def _wait(self, root: Any, waiting: list[Any], on_report: Callable[[Any], None] | None) -> None:
         done = threading.Event()
@@ -353,10 +323,7 @@ class Run:
                 continue
             alone_since = alone_since or time.monotonic()
             if time.monotonic() - alone_since > self._patience:
-                raise ClusterError(
-                    "a cluster must have workers until the end, got workers=0 "
-                    f"seconds={self._patience:g}; start workers and fit again"
-                )
+                raise fault("lost workers", workers=0, seconds=self._patience)
 
     def _name(self, kind: str) -> str:
         self._made += 1

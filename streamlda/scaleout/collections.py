@@ -28,7 +28,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
-from streamlda.scaleout.cluster import ClusterError, Run, require_dask
+from streamlda.scaleout.cluster import Run, require_dask
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
 from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
@@ -90,11 +90,7 @@ def current_client() -> Client:
     try:
         client: Any = default_client()  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise ClusterError(
-            "a Dask collection must be learned from on a cluster, got no current client; make one "
-            'first: distributed.Client("tcp://host:8786"), or distributed.Client() for the cores '
-            "of this machine"
-        ) from error
+        raise fault("client", current_client=None) from error
     check(client.status == "running", "scheduler", client_status=client.status)
     return client  # type: ignore[no-any-return]
 

@@ -10,12 +10,33 @@ from streamlda.errors import (
     LedgerError,
     SourceError,
 )
-from streamlda.scaleout.cluster import ClusterError
+
+
+class ClusterError(SourceError):
+    """A Dask cluster that cannot be reached, does not fit, or was lost."""
+
 
 _FAULTS = Faults(
     {
         ClusterError: {
+            "answer": "a Dask scheduler must answer; start it (dask scheduler), and check the "
+            "address and its port",
+            "client": "a Dask collection must be learned from on a cluster; make a client first: "
+            'distributed.Client("tcp://host:8786"), or distributed.Client() for the cores of this '
+            "machine",
+            "killer": "a task must not end its worker; see the logs of the workers, which nothing "
+            "but this task seems to end",
+            "lost scheduler": "a scheduler must stay until the end; start the cluster and fit "
+            "again",
+            "lost workers": "a cluster must have workers until the end; start workers and fit "
+            "again",
+            "room for tasks": "a worker must have room for its tasks; give workers more memory, "
+            "or cut the documents into more shards",
             "scheduler": "a Dask scheduler must answer; start the scheduler, and make a new client",
+            "versions": "packages must have the same versions here and on the cluster; install "
+            "the same on all machines",
+            "worker": "a Dask cluster must have a worker; start some: dask worker ADDRESS "
+            "--nthreads 1",
         },
         InsufficientDataError: {
             "few documents": "each shard must have a document for each step of a refinement; cut "

@@ -8,7 +8,7 @@ from typing import Self
 
 from streamlda.checks import failure
 from streamlda.engine.settings import EngineSettings
-from streamlda.scaleout.cluster import ClusterError
+from streamlda.scaleout.faults import ClusterError
 
 #: Bytes of a worker that has loaded the kernels and does nothing (200 MB were measured), and of a
 #: block of documents while it is read (60 MB).

@@ -314,8 +314,3 @@ def _matrix(part: Any) -> Any:
 def check_columns(batch: DocumentBatch, n_features: int) -> None:
     """Raise `InvalidDocumentsError` unless a batch has a column for each word."""
     check(batch.n_features == n_features, "words", n_features=batch.n_features, expected=n_features)
-
-
-def no_documents(n_features: int) -> DocumentBatch:
-    """Return a batch without documents."""
-    return DocumentBatch(np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), n_features)

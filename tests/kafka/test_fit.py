@@ -33,6 +33,7 @@ def model_of(folder, name, **flags):
     return found
 
 
+@pytest.mark.long
 @pytest.fixture
 def from_topic(topics, topic, tmp_path):
     def fitted(name, **flags):

@@ -15,6 +15,8 @@ from streamlda_connectors.kafka import reader
 from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
+pytestmark = pytest.mark.long
+
 #: Records of a window, and those that are there before a run that starts with the latest.
 WINDOW, BEFORE = 400, 100
 

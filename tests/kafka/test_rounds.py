@@ -138,6 +138,7 @@ def numbered(lengths):
     return [[f"{n} {i}".encode() for i in range(size)] for n, size in enumerate(lengths)]
 
 
+@pytest.mark.long
 def places_of(source, n_records, size=1000):
     found, polls = [], 0
     while len(found) < n_records:
@@ -148,6 +149,7 @@ def places_of(source, n_records, size=1000):
     return found
 
 
+@pytest.mark.long
 def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, source_of):
     topics.fill(topic, *numbered(LENGTHS))
     wanted = in_turns(dict.fromkeys(range(3), 0), dict(enumerate(LENGTHS)), 64)
@@ -165,6 +167,7 @@ def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, so
     assert source.waits_for() is None
 
 
+@pytest.mark.long
 def test_partitions_longer_than_a_poll_are_read_to_their_end(topics, topic, source_of):
     """What was fetched of those that wait comes back; the package forgets it by itself."""
     lengths = [1500] * 3
@@ -174,6 +177,7 @@ def test_partitions_longer_than_a_poll_are_read_to_their_end(topics, topic, sour
     assert places_of(source, len(wanted), 300) == wanted
 
 
+@pytest.mark.long
 def test_a_position_goes_on_in_the_midst_of_a_block_without_new_partitions(
     topics, topic, source_of
 ):

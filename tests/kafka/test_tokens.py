@@ -126,6 +126,7 @@ def test_an_endpoint_without_a_token_has_a_reason_that_holds_no_secret(
         assert secret not in str(caught.value)
 
 
+@pytest.mark.long
 @contextmanager
 def refused(kind, reason):
     with pytest.raises(kind) as caught:

@@ -17,8 +17,9 @@ from distributed import Client
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout import connect, learn_once, of_partitions
-from streamlda.scaleout.cluster import ClusterError, Given, Run, check_cluster
+from streamlda.scaleout.cluster import Given, Run, check_cluster
 from streamlda.scaleout.collections import current_client
+from streamlda.scaleout.faults import ClusterError
 from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import cluster_of, wait_until
 
@@ -103,7 +104,7 @@ def test_a_worker_of_another_version_is_refused(scheduler, tmp_path):
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: streamlda\nVersion: 0.0.7\n")
     # The folder that a module is run from comes first on its path.
-    wanted = refused(r"got streamlda=.* there=0\.0\.7; install the same")
+    wanted = refused(r"streamlda=.* there=0\.0\.7'; install the same")
     with wanted, worker_of(scheduler, cwd=tmp_path):
         raise AssertionError
 

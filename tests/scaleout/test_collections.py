@@ -20,8 +20,9 @@ from streamlda.errors import (
     VocabularyError,
 )
 from streamlda.scaleout import of_partitions
-from streamlda.scaleout.cluster import ClusterError, Run
+from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.collections import is_collection, of_collection
+from streamlda.scaleout.faults import ClusterError
 from streamlda.scaleout.words import learned_words
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.blocks import BLOCK_ROWS
@@ -190,7 +191,7 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
 
 
 def test_without_a_cluster_it_says_how_to_get_one(X):
-    with pytest.raises(ClusterError, match=r"no current client; make one first: distributed\.Cl"):
+    with pytest.raises(ClusterError, match=r"make a client first: distributed\.Cl"):
         new().fit(delayed([X]))
     with cluster_of(1) as own:
         client = Client(own)
