@@ -8,12 +8,11 @@ record slots too, so that the ledger knows the documents again wherever they are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
-from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
@@ -25,7 +24,6 @@ from streamlda.scaleout import (
     Progress,
     connect,
     learn_once,
-    limits_with_room,
     never,
     no_progress,
     of_files,
@@ -76,8 +74,6 @@ def fit_on_cluster(
         run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
         client = opened.enter_context(connect(address))
-        # Before files are listed and cut, which takes long where there are many.
-        limits = None if settings.private else _limits(client, pipeline, settings)
         # Refined topics begin with documents from all files; others are those of one process.
         mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
         corpus = of_files(
@@ -97,9 +93,7 @@ def fit_on_cluster(
                     warn(message)
                 raise
         else:
-            found = _fit(
-                client, corpus, pipeline, settings, limits, on_progress, on_plan, should_stop
-            )
+            found = _fit(client, corpus, pipeline, settings, on_progress, on_plan, should_stop)
             stopped = found.stopped
             model = found.model(pipeline.facts())
             store.publish(model)
@@ -116,43 +110,30 @@ def fit_on_cluster(
     )
 
 
-def _limits(client: Any, pipeline: Pipeline[Any], settings: RunSettings) -> list[float]:
-    """Return the memory limits of workers that have room for what is asked."""
-    words = pipeline.words
-    assert not isinstance(words, PrivateVocabularySelection)
-    path = settings.topics.projection_file
-    check(path is None, "projection", path=path)
-    return limits_with_room(client, _asked(pipeline, settings), words)
-
-
-def _asked(pipeline: Pipeline[Any], settings: RunSettings) -> EngineSettings:
-    if pipeline.learner is None:
-        return engine_settings(settings, most_words(settings.vocabulary))
-    learned: EngineSettings = pipeline.learner.settings
-    return learned
-
-
 def _fit(
     client: Any,
     corpus: Corpus,
     pipeline: Pipeline[Any],
     settings: RunSettings,
-    limits: Sequence[float] | None,
     on_progress: Progress,
     on_plan: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> ClusterFit:
     """Learn from all files, and bring the pipeline to their end."""
-    words = pipeline.words
+    words, path = pipeline.words, settings.topics.projection_file
     assert not isinstance(words, PrivateVocabularySelection)
+    check(path is None, "projection", path=path)
+    if pipeline.learner is None:
+        asked = engine_settings(settings, most_words(settings.vocabulary))
+    else:
+        asked = pipeline.learner.settings
     found = learn_once(
         client,
         corpus,
-        _asked(pipeline, settings),
+        asked,
         words,
         names_rejects=settings.source.rejects is not None,
         state_folder=settings.checkpoint.folder,
-        limits=limits,
         on_progress=on_progress,
         on_plan=on_plan,
         should_stop=should_stop,

@@ -17,7 +17,7 @@ use TLS (Dask's configuration ``distributed.comm``).
 
 from streamlda.scaleout.cluster import Progress, connect, never, no_progress
 from streamlda.scaleout.faults import ClusterError
-from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once, limits_with_room
+from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once
 from streamlda.scaleout.private import summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions
 from streamlda.scaleout.store import sums_of
@@ -33,7 +33,6 @@ __all__ = [
     "connect",
     "fit_with",
     "learn_once",
-    "limits_with_room",
     "merge",
     "never",
     "no_progress",

@@ -143,7 +143,6 @@ def learn_once(
     refinement_passes: int | None = None,
     names_rejects: bool = False,
     state_folder: str | None = None,
-    limits: Sequence[float] | None = None,
     on_progress: Progress = no_progress,
     on_plan: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = never,
@@ -162,19 +161,23 @@ def learn_once(
     Before, `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a
     shard. With a `state_folder`, local or a URL, a refinement goes on from the last round in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
-    that says how much it takes. With `limits`, of `limits_with_room`, the cluster was checked.
+    that says how much it takes. Words that are still to be learned are taken to be as many as the
+    settings allow.
     """
     _check(settings, refinement_passes)
-    if limits is None:
-        check_cluster(client)
-        limits = limits_with_room(client, settings, vocabulary)
+    check_cluster(client)
+    known = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
+    most = settings.n_features if known is None else known.n_features
+    room = MemoryPlan.of(settings, max(most, settings.n_components))
+    room.check(limits := memory_limits(client), settings, most)
     run = Run(client, should_stop=should_stop, state_folder=state_folder)
     saved = None if state_folder is None else SavedRounds(state_folder)
     try:
         words, learned_from, read = find_words(run, corpus, vocabulary, settings)
         if words is not None:
             settings = replace(settings, n_features=words.n_features)
-        plan = _check_memory(limits, settings)
+        plan = MemoryPlan.of(settings, settings.n_features)
+        plan.check(limits, settings, settings.n_features)
         on_plan(plan.described(limits, len(corpus.shards)))
         with keep_documents(
             *(run, corpus, words, settings.n_features, settings.warmup_documents),
@@ -196,24 +199,6 @@ def learn_once(
             return replace(found, vocabulary_documents=learned_from)
     except StoppedError:
         raise fault("stopped", stopped=True) from None
-
-
-def limits_with_room(client: Client, settings: EngineSettings, vocabulary: Words) -> list[float]:
-    """Return the memory limits of all workers; `ClusterError` if one has not the memory.
-
-    Words that are still to be learned are taken to be as many as the settings allow.
-    """
-    limits = memory_limits(client)
-    known = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
-    most = settings.n_features if known is None else known.n_features
-    _check_memory(limits, replace(settings, n_features=max(most, settings.n_components)))
-    return limits
-
-
-def _check_memory(limits: Sequence[float], settings: EngineSettings) -> MemoryPlan:
-    plan = MemoryPlan.of(settings, settings.n_features)
-    plan.check(limits, settings, settings.n_features)
-    return plan
 
 
 def _check(settings: EngineSettings, passes: int | None) -> None:

@@ -137,7 +137,7 @@ def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threa
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
     whole = clone(new).partial_fit(rows)
     assert "refinement" in whole.diagnostics_
-    for cuts, threads in (([1, 8, 508, 541], 2), (range(64, 1500, 64), 1)):
+    for cuts, threads in (([1, 8, 508, 541], 2), (range(160, 1500, 160), 1)):
         lda = clone(new)
         for number, part in enumerate(np.split(np.arange(1500), cuts)):
             with limit_threads(threads):
