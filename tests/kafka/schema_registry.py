@@ -75,7 +75,6 @@ class SchemaRegistry:
             (r"/schemas/types", lambda: (200, ["JSON", "AVRO"])),
             (r"/schemas/ids/(\d+)", self._by_id),
             (r"/subjects/([^/]+)/versions", self._register),
-            (r"/subjects/([^/]+)/versions/(\d+)", self._version),
             (r"/subjects/([^/]+)", self._lookup),
         ):
             if match := re.fullmatch(pattern, urlsplit(path).path):
@@ -100,11 +99,6 @@ class SchemaRegistry:
 
     def _lookup(self, subject, schema):
         return self._register(subject, schema)
-
-    def _version(self, subject, version):
-        if int(version) > len(self.subjects.get(subject, ())):
-            return 404, {"error_code": 40402, "message": "Version not found"}
-        return 200, self._full(subject, int(version) - 1)
 
     def _full(self, subject, index):
         number = self.subjects[subject][index]

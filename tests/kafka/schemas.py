@@ -2,7 +2,7 @@
 
 import json
 
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -28,19 +28,10 @@ def client_of(registry):
     return SchemaRegistryClient({"url": registry.url, "max.retries": 0})
 
 
-def avro(registry, *records, schema=AVRO, references=()):
+def avro(registry, *records, schema=AVRO):
     with client_of(registry) as client:
-        given = Schema(json.dumps(schema), "AVRO", list(references))
-        write = AvroSerializer(client, given)
+        write = AvroSerializer(client, Schema(json.dumps(schema), "AVRO"))
         return [write(record, _CONTEXT) for record in records]
-
-
-def register(registry, subject, schema):
-    """Register an Avro schema, and return a reference to it."""
-    with client_of(registry) as client:
-        client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
-    name = ".".join(filter(None, (schema.get("namespace"), schema["name"])))
-    return SchemaReference(name, subject, 1)
 
 
 def json_schema(registry, *records):

@@ -6,7 +6,6 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from confluent_kafka.schema_registry import SchemaReference
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -83,25 +82,8 @@ def test_versions_of_a_schema_come_together(registry):
     assert len(fetched) == 2
 
 
-def test_schemas_refer_to_others(registry):
-    one = {"type": "record", "name": "One", "namespace": "x", "fields": [field("id", "string")]}
-    left = {"type": "record", "name": "Left", "fields": [field("one", "x.One")]}
-    first = schemas.register(registry, "one", one)
-    registry.respond("POST", "/subjects/left/versions", avro_with(left, first), None)
-    left_of = SchemaReference("Left", "left", 1)
-    fields = [field("text", "string"), field("left", "Left"), field("by", "x.One")]
-    whole = {"type": "record", "name": "Whole", "fields": fields}
-    record = {"text": "a", "left": {"one": {"id": "u"}}, "by": {"id": "v"}}
-    values = schemas.avro(registry, record, schema=whole, references=[left_of, first])
-    assert read(decoder(registry), values) == [("a", "v", None, "v")]
-    # Several kinds of records in one topic.
-    either = schemas.avro(registry, {"id": "u"}, schema=["x.One"], references=[first])
-    assert read(decoder(registry, ReadOptions("id")), either) == [("u", None, None, None)]
-
-
-def avro_with(schema, *references):
-    named = [{"name": r.name, "subject": r.subject, "version": r.version} for r in references]
-    return {"schema": json.dumps(schema), "schemaType": "AVRO", "references": named}
+def avro_with(schema):
+    return {"schema": json.dumps(schema), "schemaType": "AVRO", "references": []}
 
 
 def test_damage_is_one_reject(registry):
@@ -163,7 +145,6 @@ def test_a_schema_that_is_a_danger_or_none_rejects_its_records(registry, schema)
         (avro_with({**schemas.AVRO, "doc": "x" * 2**20}), b"\x00\x00\x00", "bad-schema"),
         (avro_with("string"), b"\x02a", "not-an-object"),
         (avro_with(["null", schemas.AVRO]), b"\x00", "not-an-object"),
-        (avro_with(schemas.AVRO, SchemaReference("x", "gone", 3)), b"\x00", "unknown-schema"),
     ],
 )
 def test_schemas_of_no_use(registry, schema, payload, reason):

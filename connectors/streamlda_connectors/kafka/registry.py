@@ -11,9 +11,9 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from io import BytesIO
 from time import monotonic
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 from uuid import UUID
 
@@ -38,7 +38,7 @@ MOST_SCHEMAS = 64
 #: How long an id that the registry does not know is not asked for again, and most of them.
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
 
-#: Answers of a registry that does not know a subject, a version or a schema (its own codes).
+#: Answers of a registry that does not know a schema (its own codes).
 _UNKNOWN_CODES = (40401, 40402, 40403)
 
 #: Longest answer that is read.
@@ -127,34 +127,15 @@ class RegistryDecoder:
         if self._unknown.get(number, 0.0) > monotonic():
             raise Rejected("unknown-schema")
         try:
-            found = self._find(number)
+            schema = self._ask(f"/schemas/ids/{number}")
         except Rejected:
             if len(self._unknown) >= MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[number] = monotonic() + UNKNOWN_SECONDS
             raise
-        return reader_of(found, self._options)
-
-    def _find(self, number: int) -> FoundSchema:
-        """Return a schema with all that it refers to."""
-        named: dict[str, str] = {}
-
-        def gather(found: Any) -> str:
-            for each in found.get("references") or ():
-                if each["name"] not in named:
-                    subject, version = quote(each["subject"], safe=""), int(each["version"])
-                    other = self._ask(f"/subjects/{subject}/versions/{version}")
-                    named[each["name"]] = gather(other)
-            text = found["schema"]
-            if not isinstance(text, str):
-                raise TypeError
-            return text
-
-        schema = self._ask(f"/schemas/ids/{number}")
-        try:
-            return FoundSchema(schema.get("schemaType") or "AVRO", gather(schema), named)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise self._fail("answer as one", type(error).__name__) from None
+        if not isinstance(schema, dict) or not isinstance(schema.get("schema"), str):
+            raise self._fail("answer as one", "TypeError")
+        return reader_of(schema.get("schemaType") or "AVRO", schema["schema"], self._options)
 
     def _ask(self, path: str) -> Any:
         """Return an answer of the first of the addresses that is not away."""
@@ -227,25 +208,17 @@ def _trust(ca_file: str | None) -> ssl.SSLContext:
 #: Turns a record without its frame into a document; raises `Rejected`.
 Reader = Callable[[bytes], Document | None]
 
-#: Longest schema, with all that it refers to, in characters.
+#: Longest schema, in characters.
 MOST_CHARACTERS = 2**20
 
 
-class FoundSchema(NamedTuple):
-    """A schema of a registry; `named` are those it refers to, by name."""
-
-    kind: str
-    text: str
-    named: Mapping[str, str]
-
-
-def reader_of(schema: FoundSchema, options: ReadOptions) -> Reader:
+def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
     """Return what reads records of a schema: for one of no use, what rejects them all."""
     makers = {"AVRO": _avro, "JSON": _json}
     try:
-        if sum(map(len, (schema.text, *schema.named.values()))) > MOST_CHARACTERS:
+        if len(schema) > MOST_CHARACTERS:
             raise Rejected("bad-schema")
-        return makers[schema.kind](schema, options)
+        return makers[kind](schema, options)
     except MemoryError:
         raise
     except Exception:
@@ -257,29 +230,16 @@ def _refuse(_: bytes) -> Document:
     raise Rejected("bad-schema")
 
 
-def _json(_: FoundSchema, options: ReadOptions) -> Reader:
+def _json(_: str, options: ReadOptions) -> Reader:
     # What the record says counts, not whether it keeps to the schema.
     return json_parser(options)
 
 
-def _avro(schema: FoundSchema, options: ReadOptions) -> Reader:
-    from fastavro import schemaless_reader
-    from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError
-    from fastavro.schema import load_schema
+def _avro(schema: str, options: ReadOptions) -> Reader:
+    from fastavro import parse_schema, schemaless_reader
 
-    texts = {"": schema.text}
-    for name, text in schema.named.items():
-        found = orjson.loads(text)
-        full = ".".join(filter(None, (found.get("namespace"), found["name"])))
-        texts |= {name: text, full if "." not in found["name"] else found["name"]: text}
-
-    class Named(AbstractSchemaRepository):
-        def load(self, name: str) -> Any:
-            if name not in texts:
-                raise SchemaRepositoryError(name)
-            return orjson.loads(texts[name])
-
-    parsed: Any = load_schema("", repo=Named())
+    # One that refers to others of the registry is not parsed.
+    parsed: Any = parse_schema(orjson.loads(schema))
     _check_bounded(parsed, {}, ())
     document = document_reader(options, _avro_value)
 
