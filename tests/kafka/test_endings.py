@@ -141,7 +141,6 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
 
 
 @pytest.mark.long
-@pytest.mark.long
 @pytest.mark.parametrize("case", ["wrong-password", "http"])
 def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_path):
     where, given, cause = (AWAY | NO_ACCESS)[case]
@@ -162,6 +161,7 @@ def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_p
                 assert cause in daemon.raw[-1].decode()
 
 
+@pytest.mark.long
 def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_restart_do_not(
     broker, own_topics, topic, monkeypatch
 ):

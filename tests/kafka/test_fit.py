@@ -33,7 +33,6 @@ def model_of(folder, name, **flags):
     return found
 
 
-@pytest.mark.long
 @pytest.fixture
 def from_topic(topics, topic, tmp_path):
     def fitted(name, **flags):
@@ -44,6 +43,7 @@ def from_topic(topics, topic, tmp_path):
     return fitted
 
 
+@pytest.mark.long
 def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(
     topics, topic, from_topic, tmp_path
 ):

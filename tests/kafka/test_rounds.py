@@ -138,7 +138,6 @@ def numbered(lengths):
     return [[f"{n} {i}".encode() for i in range(size)] for n, size in enumerate(lengths)]
 
 
-@pytest.mark.long
 def places_of(source, n_records, size=1000):
     found, polls = [], 0
     while len(found) < n_records:
@@ -196,6 +195,7 @@ def test_a_position_goes_on_in_the_midst_of_a_block_without_new_partitions(
         plain.seek(first.position())
 
 
+@pytest.mark.long
 def test_the_end_of_a_transaction_holds_nothing_up(topics, topic, source_of):
     """Its mark is an offset without a record, and none comes behind it."""
     topics.make(topic, 2)

@@ -126,7 +126,6 @@ def test_an_endpoint_without_a_token_has_a_reason_that_holds_no_secret(
         assert secret not in str(caught.value)
 
 
-@pytest.mark.long
 @contextmanager
 def refused(kind, reason):
     with pytest.raises(kind) as caught:
@@ -135,6 +134,7 @@ def refused(kind, reason):
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_topic_is_read_with_tokens_of_an_endpoint_and_of_a_file(
     broker, own_topics, topic, endpoint, security, tmp_path, source_of
 ):
