@@ -33,8 +33,6 @@ class LearnerProgress(NamedTuple):
 class PrivateProgress(NamedTuple):
     """State of a private learner, from public numbers and released sums."""
 
-    #: Fraction of a window that the running stage is; a clock may end it after as much of the time.
-    fraction_of_window: float
     #: Whether the end of the stream may end the running stage.
     ends_well: bool
     #: Fewest further rows with which the end of the stream can still give topics.

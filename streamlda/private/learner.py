@@ -101,10 +101,8 @@ class PrivateLearner(Learner):
     @property
     def private(self) -> PrivateProgress:
         """State of the running stage, and what became of the last release."""
-        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
-        fraction = 1.0 if stage is None else (stage.last - stage.first) / whole
         ends_well, missing = self._ends_well(), self._least_missing()
-        return PrivateProgress(fraction, ends_well, missing, self._missed, self._shows_nothing)
+        return PrivateProgress(ends_well, missing, self._missed, self._shows_nothing)
 
     def resume(self, stages: int) -> None:
         """Resume with the number of stages that were released before."""

@@ -34,8 +34,8 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 #: What a run says where it must pay before it knows that its slots suffice.
 UNCOUNTED = (
     "record slots cannot be counted before they are paid for: that takes files that are read "
-    "once, and windows that no clock ends; if the source ends before a window is full, what was "
-    "spent gives no model, or one of an incomplete window"
+    "once; if the source ends before a window is full, what was spent gives no model, or one of an "
+    "incomplete window"
 )
 
 Progress = Callable[[Source, RecordCounts], None]
@@ -154,11 +154,11 @@ class FitLoop:
         )
         self._run, self._pipeline = run, run.pipeline
         self._slots: int | None = None
-        if run.census is not None and settings.snapshots.seconds is None:
+        if run.census is not None:
             self._slots = run.census.slots
         elif settings.private:
             warn(UNCOUNTED)
-        self._clock = SnapshotClock(settings.snapshots.seconds, counts_slots=settings.private)
+        self._clock = SnapshotClock(settings.snapshots.seconds)
         self._clock.restart(self._start)
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
@@ -235,7 +235,7 @@ class FitLoop:
         """Take what is there; note whether it was the last."""
         pipeline, counts = self._pipeline, self._pipeline.counts
         assert pipeline.due is not None
-        n = self._clock.count_to_step(pipeline.since_release, min(pipeline.due, POLL_RECORDS))
+        n = min(pipeline.due, POLL_RECORDS)
         most = self._settings.source.max_documents
         if most is not None:
             n = min(n, most - (counts.records if self._settings.private else counts.documents))
@@ -253,11 +253,8 @@ class FitLoop:
         self._ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
 
     def _clock_is_over(self) -> bool:
-        pipeline = self._pipeline
-        over = self._clock.is_over(
-            time.monotonic(), pipeline.since_release, pipeline.fraction_of_window
-        )
-        return over and pipeline.learner is not None
+        over = self._clock.is_over(time.monotonic(), self._pipeline.since_release)
+        return over and self._pipeline.has_words
 
     def _release(self, *, last: bool = False) -> None:
         chosen = self._pipeline.learner is not None

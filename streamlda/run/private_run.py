@@ -184,24 +184,20 @@ def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census, warn
     Warns where the noise is for more snapshots than the files give. Raises `InsufficientDataError`,
     or `LedgerError` if that is since documents were released.
     """
-    if settings.snapshots.seconds is not None:
-        # Where a clock ends windows, the records that they have are known when they have passed.
-        words = window = least = 0
-    else:
-        words = 0 if terms.choice is None else word_documents(settings)
-        window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
-        # How many words there will be decides how a window is cut: a whole one always suffices.
-        least = window if words else least
-    found = {"slots": census.slots, "documents_per_snapshot": window or None}
+    words = 0 if terms.choice is None else word_documents(settings)
+    window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
+    # How many words there will be decides how a window is cut: a whole one always suffices.
+    least = window if words else least
+    found = {"slots": census.slots, "documents_per_snapshot": window}
     found |= {"vocabulary_documents": words} if words else {}
-    enough = census.slots >= max(1, words + least)
+    enough = census.slots >= words + least
     see = f"streamlda budget {settings.privacy.ledger}"
     FAULTS.check(enough or not census.spent, "spent", released=census.spent, **found, see=see)
     FAULTS.check(enough, "few slots", **found, room=max(0, census.slots - words))
     census.check_has_document()
-    most, here = settings.snapshots.most, (census.slots - words) // max(1, window)
+    most, here = settings.snapshots.most, (census.slots - words) // window
     shared = settings.privacy.unit == "user" or settings.privacy.mode == "prefix"
-    if window and shared and most is not None and here < most:
+    if shared and most is not None and here < most:
         warn(
             f"the noise of each snapshot is for snapshots={most}, and the files have record slots "
             f"for {max(1, here)}; with fewer (snapshots.most) there is less noise"

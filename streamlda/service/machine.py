@@ -72,8 +72,9 @@ class Machine:
         self._since_release = 0
         # A last release would give better topics than the one before did.
         self._unfinished = False
-        self._clock = SnapshotClock(rules.snapshot_seconds, counts_slots=rules.counts_slots)
-        self._fraction = 1.0
+        self._clock = SnapshotClock(rules.snapshot_seconds)
+        # A clock ends no window before the words are known.
+        self._has_words = False
         self._saved_at = 0.0
         self._breaker = Breaker(rules)
         self._signals = 0
@@ -131,7 +132,7 @@ class Machine:
         self._source.opening = False
         self._saved_at = event.time
         self._unstored = event.unsaved
-        self._since_release, self._fraction = event.since_release, event.fraction
+        self._since_release, self._has_words = event.since_release, event.has_words
         self._unfinished = event.unfinished
         self._clock.restart(event.time)
         self.phase = Phase.LEARNING
@@ -175,7 +176,7 @@ class Machine:
             self.queued_bytes -= size
             self._left_to_learn -= records
             self._since_release += records
-        self._learned, self._dirty, self._fraction = work.batch, True, event.fraction
+        self._learned, self._dirty, self._has_words = work.batch, True, event.has_words
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
         self._done(m.Release)
@@ -186,7 +187,7 @@ class Machine:
             # A clock may end what is running while records wait.
             self._left_to_poll = event.slots_left - sum(records for _, records, _ in self._queue)
         self._dirty = self._owed = True
-        self._since_release, self._fraction = 0, event.fraction
+        self._since_release = 0
         self._unfinished = event.unfinished
         self._clock.restart(event.time)
         out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
@@ -312,12 +313,8 @@ class Machine:
             and left
             and self._asked is None
             and self._source.may_poll
-            # Where a clock ends stages, nothing is read ahead: how much fits depends on what
-            # documents say.
-            and not (self._clock.step and (self._queue or self._work is not None))
         ):
-            most = min(left, self.rules.poll_records)
-            self._asked = self._clock.count_to_step(self._since_release, most)
+            self._asked = min(left, self.rules.poll_records)
             out.append(m.Poll(self._asked))
 
     def _next_work(self, time: float) -> m.Learn | m.Release | m.Checkpoint | None:
@@ -337,7 +334,7 @@ class Machine:
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._dirty else None
         reading = self.phase is Phase.LEARNING
-        by_clock = self._clock.is_over(time, self._since_release, self._fraction)
+        by_clock = self._has_words and self._clock.is_over(time, self._since_release)
         if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds

@@ -30,9 +30,9 @@ class Started(Event):
     slots_left: int | None
     #: The state is after a release that no checkpoint knows of; a `Release` publishes its model.
     unsaved: bool = False
-    #: Records learned since the last release, and the fraction of a window that they are of.
+    #: Records learned since the last release, and whether their words are known.
     since_release: int = 0
-    fraction: float = 1.0
+    has_words: bool = True
     #: Whether a last release would give better topics than the one before.
     unfinished: bool = False
 
@@ -52,9 +52,9 @@ class Polled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Learned(Event):
-    """A `Learn` is done; `fraction` as in `Started`."""
+    """A `Learn` is done; `has_words` as in `Started`."""
 
-    fraction: float = 1.0
+    has_words: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,6 @@ class ReleaseDone(Event):
 
     snapshot: bool
     slots_left: int | None
-    fraction: float = 1.0
     unfinished: bool = False
 
 

@@ -101,7 +101,7 @@ class Partitions:
 
     #: As of a pipeline that releases nothing by itself, and whose topics were given.
     due: ClassVar[int] = NEVER_BY_ITSELF
-    fraction_of_window: ClassVar[float] = 1.0
+    has_words: ClassVar[bool] = True
     rounds: ClassVar[int] = 1
     warmup: ClassVar[None] = None
 

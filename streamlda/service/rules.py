@@ -32,10 +32,8 @@ class Rules:
     silent_seconds: float = 60.0
     #: Stop rather than idle when no release is left.
     stop_when_exhausted: bool = False
-    #: A release is due after this time, too, or after the fraction of it that a stage is.
+    #: A release is due after this time, too.
     snapshot_seconds: float | None = None
-    #: Whether releases are private: a clock ends them at multiples of record slots then.
-    counts_slots: bool = False
     #: When the source ends, release once more what was learned since the last time. Only where
     #: releases are not private: those end at slots that were fixed in advance.
     release_at_end: bool = False

@@ -61,7 +61,6 @@ def rules_of(settings: RunSettings) -> Rules:
         attempts=settings.breaker.attempts,
         stop_when_exhausted=settings.snapshots.when_exhausted == "stop",
         snapshot_seconds=settings.snapshots.seconds,
-        counts_slots=settings.private,
         release_at_end=not settings.private,
     )
 
@@ -254,7 +253,7 @@ def _started(found: OpenedRun) -> Started:
         unsaved=found.released is not None,
         since_release=pipeline.since_release,
         unfinished=pipeline.is_unfinished,
-        fraction=pipeline.fraction_of_window,
+        has_words=pipeline.has_words,
     )
 
 

@@ -143,7 +143,7 @@ class Worker:
             self._status.count("bytes", "", sum(map(_n_bytes, batch.documents)))
             self._newest |= batch.newest
             self._show()
-        self._tell(m.Learned(self._threads.now(), self._pipeline.fraction_of_window))
+        self._tell(m.Learned(self._threads.now(), self._pipeline.has_words))
 
     def _show(self) -> None:
         pipeline = self._pipeline
@@ -193,7 +193,7 @@ class Worker:
         self._show()
         self._show_budget()
         pipeline = self._pipeline
-        left = pipeline.due, pipeline.fraction_of_window, pipeline.is_unfinished
+        left = pipeline.due, pipeline.is_unfinished
         self._tell(m.ReleaseDone(self._threads.now(), released.model is not None, *left))
 
     def _take(self) -> None:

@@ -117,7 +117,7 @@ def word_documents(settings: RunSettings) -> int:
     words, snapshots = settings.vocabulary, settings.snapshots
     if words.documents is not None:
         return words.documents
-    if words.kind != "private" or snapshots.seconds is not None:
+    if words.kind != "private":
         return WORD_DOCUMENTS
     return max(1, round(WORDS_OF_WINDOW * (snapshots.every or DEFAULT_EVERY)))
 

@@ -16,7 +16,6 @@ records came before it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -193,15 +192,9 @@ class Pipeline(Generic[LearnerT]):
         return self.records - self._released_at
 
     @property
-    def fraction_of_window(self) -> float:
-        """Fraction of the time between snapshots after which a clock may end the running stage.
-
-        Infinite while the words are not known: no clock ends their choice.
-        """
-        if self._learner is None:
-            return math.inf
-        private = self._learner.private
-        return 1.0 if private is None else private.fraction_of_window
+    def has_words(self) -> bool:
+        """True once the words are known; before, no clock ends a window."""
+        return self._learner is not None
 
     @property
     def rounds(self) -> int:

@@ -8,11 +8,6 @@ from typing import NamedTuple
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.model.topic_model import TopicModel
 
-#: Where a clock ends private stages, they end at multiples of this many record slots, whatever the
-#: documents. A document that takes longer to process moves the border by timing, which the promise
-#: excludes.
-CLOCKED_SLOTS = 64
-
 
 class Released(NamedTuple):
     """A model, or the reason that there is none, and True if no document is to be seen."""
@@ -41,26 +36,19 @@ class Schedule:
 class SnapshotClock:
     """Ends a window after a time, in seconds of one clock that never goes back.
 
-    Without `seconds` it never does. Where slots are counted, windows end at multiples of
-    `CLOCKED_SLOTS`.
+    Without `seconds` it never does.
     """
 
-    def __init__(self, seconds: float | None, *, counts_slots: bool) -> None:
-        self.seconds = seconds
-        self.step = CLOCKED_SLOTS if counts_slots and seconds is not None else 0
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
         self._began: float | None = None
 
     def restart(self, time: float) -> None:
         """Begin with a release, or with the run."""
         self._began = time
 
-    def is_over(self, time: float, records: int, fraction: float = 1.0) -> bool:
-        """Return whether the time is over for a fraction of a window that has these records."""
-        if self.seconds is None or self._began is None or not records:
+    def is_over(self, time: float, records: int) -> bool:
+        """Return whether the time is over for a window that has these records."""
+        if self._seconds is None or self._began is None or not records:
             return False
-        on_step = not self.step or records % self.step == 0
-        return on_step and time - self._began >= fraction * self.seconds
-
-    def count_to_step(self, records: int, most: int) -> int:
-        """Return the most records to read next so that none crosses a step."""
-        return min(most, self.step - records % self.step) if self.step else most
+        return time - self._began >= self._seconds

@@ -160,10 +160,10 @@ def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp
         pipeline.behind = Behind({}, {})
         pipeline.add(RecordBatch(ROWS[:100]))
         assert capture(pipeline, store) is None
-        assert pipeline.fraction_of_window == np.inf
+        assert not pipeline.has_words
         pipeline.add(RecordBatch(ROWS[100:200]))
         assert capture(pipeline, store) is not None
-        assert pipeline.fraction_of_window == 1.0
+        assert pipeline.has_words
 
 
 def test_other_settings_than_the_saved_ones_are_refused(tmp_path):

@@ -72,6 +72,13 @@ def test_a_start_goes_on_where_the_last_run_ended(stop, start, instructions):
     assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 
+def test_a_clock_ends_a_window_once_the_words_are_known():
+    machine = started(snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert told(machine, Learned(61.0, has_words=False)) == [Learn(2)]
+    assert told(machine, Learned(62.0)) == [m.Release()]
+    assert told(machine, m.ReleaseDone(63.0, True, 1000)) == [m.Checkpoint(2)]
+
+
 @pytest.mark.parametrize("answer", [m.BudgetExhausted(3.0), m.ReleaseDone(3.0, False, None)])
 @pytest.mark.parametrize("stop", [True, False])
 def test_with_no_release_left_it_saves_and_idles_or_stops(answer, stop):

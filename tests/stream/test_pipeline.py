@@ -1,7 +1,6 @@
 """The pipeline between a source and what learns."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -74,7 +73,7 @@ class Noting(Learner):
 
     @property
     def private(self):
-        return PrivateProgress(1.0, len(self.lengths) > 4, 0, "", False)
+        return PrivateProgress(len(self.lengths) > 4, 0, "", False)
 
     def add(self, batch, users=None, /):
         self.lengths += batch.lengths.tolist()
@@ -226,7 +225,7 @@ def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     # From those that have come at a release, and from a bounded number of characters.
     made = Pipeline(learner_of(), engine)
     made.add(RecordBatch(corpus(40)))
-    assert (made.learner, made.rounds, made.fraction_of_window) == (None, 0, math.inf)
+    assert (made.learner, made.rounds, made.has_words) == (None, 0, False)
     model = made.release().model
     assert model.vocabulary.words == WORDS
     assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
