@@ -76,6 +76,7 @@ def test_brokers_that_do_not_answer_are_a_fault():
     assert shown["login"] == "not known"
 
 
+@pytest.mark.long
 def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
     asked = ("--kafka-bootstrap", topics.bootstrap, "--kafka-topic")
     topics.make(topic)
@@ -86,6 +87,7 @@ def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
     assert shown["broker"] == f"{topics.bootstrap} accepts connections"
 
 
+@pytest.mark.long
 def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_path):
     topics.make(topic)
     topics.make(f"{topic}-letters")

@@ -104,6 +104,7 @@ def inference_of(topics, topic, tmp_path):
         yield start
 
 
+@pytest.mark.long
 def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, inference_of):
     topics.make(topic)
     topics.make(f"{topic}-out")
