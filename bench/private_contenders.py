@@ -20,8 +20,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from streamlda.documents import DocumentBatch
+    from streamlda.guarantee.noise import Noise
     from streamlda.papers.dplda.spectral import SpectralSteps
-    from streamlda.privacy.noise import Noise
     from streamlda.private.settings import PrivateSettings
     from streamlda.private.topics import PairView
 
@@ -132,7 +132,7 @@ def pairs_of(
 
 def halved(epsilon: float, delta: float) -> tuple[float, float]:
     """Return epsilon of the pairs and of all queries, which at this delta cost epsilon together."""
-    from streamlda.privacy.accounting import epsilon_of, mu_of
+    from streamlda.guarantee.accounting import epsilon_of, mu_of
 
     squared = mu_of(epsilon, delta) ** 2
     pairs, queries = PAIRS_SHARE * squared, (1 - PAIRS_SHARE) * squared
@@ -147,9 +147,9 @@ def wang_anandkumar(
     Half of mu^2 goes to the pairs (as the engine releases them), half to all queries.
     """
     from streamlda.errors import InsufficientDataError
+    from streamlda.guarantee.noise import SecureNoise
     from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-    from streamlda.privacy.noise import SecureNoise
     from streamlda.private.power import centred_answers
     from streamlda.private.settings import NOISY_POWER
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs

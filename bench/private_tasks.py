@@ -259,8 +259,8 @@ def write_texts(path: Path, parameters: Json) -> None:
 
 def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Draw secure noise, and compute the table of noise multipliers."""
+    from streamlda.guarantee.noise import SecureNoise
     from streamlda.papers.wang_anandkumar.compositions import wang_anandkumar_table
-    from streamlda.privacy.noise import SecureNoise
 
     noise = SecureNoise()
     noise.discrete_gaussian(NOISE_STEPS, 1000)
@@ -280,7 +280,7 @@ def private_noise(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Js
 
 def private_words(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Choose words from the first documents, beside one round of uniform weights."""
-    from streamlda.privacy.noise import SecureNoise
+    from streamlda.guarantee.noise import SecureNoise
     from streamlda.private.budget import words_and_delta
     from streamlda.stream.source import open_source
     from streamlda.text.analysis import TextAnalyzer

@@ -42,7 +42,7 @@ DIMENSIONS, ROUNDS, CLUSTERING_SHARE = 32, 4, 0.25
 
 
 def gaussian(sigma: float, shape: tuple[int, ...]) -> Any:
-    from streamlda.privacy.noise import SecureNoise
+    from streamlda.guarantee.noise import SecureNoise
 
     return SecureNoise().discrete_gaussian(NOISE_STEPS, shape) * (sigma / NOISE_STEPS)
 
@@ -103,7 +103,7 @@ def clusters(
     In a round a document adds a unit vector and 1 to the row of its cluster, norm sqrt(2); to the
     histogram its counts over their norm. Rounds compose by their mu^2.
     """
-    from streamlda.privacy.accounting import mu_of
+    from streamlda.guarantee.accounting import mu_of
 
     mu = math.inf if epsilon is None else mu_of(epsilon, delta)
     rng, matrix, n_words = np.random.default_rng(seed), counts.to_csr(), counts.n_features

@@ -24,7 +24,7 @@ from bench.private_tasks import CORPUS_SEED, Learned, in_batches, planted_error
 if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.documents import DocumentBatch
-    from streamlda.privacy.noise import Noise
+    from streamlda.guarantee.noise import Noise
     from streamlda.private.settings import PrivateSettings
 
 EPSILONS = [1.0, 10.0]
@@ -43,7 +43,7 @@ OPEN_SOLVERS = ("whitened-tensor", "online-power", "simultaneous")
 def solver_error(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Planted documents in memory, one pass (two for replay) by one solver."""
     from streamlda.errors import InsufficientDataError
-    from streamlda.privacy.noise import SecureNoise
+    from streamlda.guarantee.noise import SecureNoise
 
     corpus = planted(parameters, CORPUS_SEED)
     documents = corpus.documents(parameters["documents"])

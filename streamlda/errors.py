@@ -8,17 +8,9 @@ from __future__ import annotations
 import errno
 import re
 
-
-class StreamLDAError(Exception):
-    """Base of all errors raised by streamlda."""
-
-
-class InvalidDocumentsError(StreamLDAError, ValueError):
-    """Counts or text that no statistic can be made of."""
-
-
-class InvalidSettingError(StreamLDAError, ValueError):
-    """A parameter out of range, or two parameters that exclude each other."""
+from streamlda.guarantee.checks import InvalidDocumentsError as InvalidDocumentsError
+from streamlda.guarantee.checks import InvalidSettingError as InvalidSettingError
+from streamlda.guarantee.checks import StreamLDAError as StreamLDAError
 
 
 class AccountError(StreamLDAError):

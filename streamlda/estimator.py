@@ -22,12 +22,12 @@ from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_te
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion, top_words
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.matrix import MatrixFit, blank_invalid_rows
 from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamlda.privacy import noise
+from streamlda.guarantee import noise
 
 
 @contextmanager

@@ -33,11 +33,11 @@ from bench.private_contenders import (
 )
 from bench.styles import SERIES, STYLES
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.noise import SecureNoise
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.papers.dplda.calibration import make_plan, procedure_1
 from streamlda.papers.dplda.flow import configuration
 from streamlda.papers.dplda.sensitivity import Facts
-from streamlda.privacy.noise import SecureNoise
 from streamlda.simulate import PlantedLDA
 
 #: d, topics and lengths of planted corpora.

@@ -33,11 +33,11 @@ from bench.papers.rule import (
 )
 from bench.papers.runner import Line, Panel, Reproduction
 from bench.styles import SERIES, STYLES
+from streamlda.guarantee import accounting
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
-from streamlda.privacy import accounting
-from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.power import DeflatedPower
 from streamlda.utils.threads import one_blas_thread
 

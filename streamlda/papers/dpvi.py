@@ -41,10 +41,10 @@ from scipy.special import digamma
 from streamlda.checks import above, at_least, between, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import MissingExtraError
+from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.kernels.refinement import add_responsibilities
 from streamlda.papers.variational import variational_responsibilities
-from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.refinement.stepwise_em import entries_by_word
 
 Array = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """Noise of textbooks: the Gaussian's formula, and Laplace noise on a grid.
 
-`streamlda.privacy.noise` draws discrete Gaussians only. Laplace noise, for pure epsilon, is made
+`streamlda.guarantee.noise` draws discrete Gaussians only. Laplace noise, for pure epsilon, is made
 here by exact integer sampling [1]_ from uniform bits, and those are the low 32 bits of discrete
 Gaussians with sigma = 2^40: over that number of residues a discrete Gaussian is uniform up to
 exp(-2 pi^2 2^16), so all that is lost is the sampler's own 2^-60.
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
-from streamlda.privacy.events import LaplaceRelease
-from streamlda.privacy.noise import Noise
+from streamlda.guarantee.events import LaplaceRelease
+from streamlda.guarantee.noise import Noise
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -50,8 +50,8 @@ _TAILS = np.array([int(math.exp(-j) * _WORD) for j in range(42, 0, -1)], dtype=n
 def gaussian_multiplier(epsilon: float, delta: float) -> float:
     """Return sqrt(2 ln(1.25 / delta)) / epsilon, proven for epsilon <= 1 (Dwork & Roth, Thm. A.1).
 
-    All three papers calibrate by it. `streamlda.privacy.accounting.noise_multiplier` is exact, and
-    needs less.
+    All three papers calibrate by it. `streamlda.guarantee.accounting.noise_multiplier` is exact
+    and needs less.
     """
     return math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamlda.checks import between, one_of, require
-from streamlda.privacy.events import CLIP_SOURCES
-from streamlda.privacy.mechanism import Block
+from streamlda.guarantee.events import CLIP_SOURCES
+from streamlda.guarantee.mechanism import Block
 
 Array = NDArray[np.float64]
 

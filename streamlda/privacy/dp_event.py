@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.errors import MissingExtraError
-from streamlda.privacy.accounting import cost
-from streamlda.privacy.events import (
+from streamlda.guarantee.accounting import cost
+from streamlda.guarantee.events import (
     ZERO_OUT,
     Approximate,
     Composed,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.accounting import check_sampler_loss, sampler_factor
-from streamlda.privacy.events import Composed, Event
+from streamlda.guarantee.accounting import check_sampler_loss, sampler_factor
+from streamlda.guarantee.events import Composed, Event
+from streamlda.guarantee.selection import WordSelection, calibrate_selection
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
-from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.private.settings import PrivateSettings
 
 #: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.

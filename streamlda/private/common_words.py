@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import FirstStatistic, PairStatistic, Statistic, View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.packing import unpack_pairs

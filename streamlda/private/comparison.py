@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.mechanism import Block
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, word_major
 from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
 from streamlda.private.topics import PrivateTopics
 

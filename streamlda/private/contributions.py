@@ -19,7 +19,7 @@ may come out too small; so pairs are clipped by the larger of the norm and a qua
 the *absolute* terms, and the margin covers what is left.
 
 Unit of all statistics: a document. Nothing here is private: the sums go to
-`streamlda.privacy.mechanism.JointGaussian`, which adds the noise.
+`streamlda.guarantee.mechanism.JointGaussian`, which adds the noise.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
+from streamlda.guarantee.mechanism import Block
 from streamlda.kernels import association
 from streamlda.privacy.clipping import N_BINS, NormHistogram, clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs, pack_triples
 from streamlda.spectral.moments import Moments, document_weights, grouped_by_word
 

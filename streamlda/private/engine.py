@@ -37,10 +37,10 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.guarantee.prefix_release import PrefixRelease, PrefixState
+from streamlda.guarantee.users import UserBound
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
-from streamlda.privacy.users import UserBound
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import (

@@ -9,10 +9,10 @@ from typing import Any
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.guarantee.accounting import cost
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.accounting import cost
 from streamlda.privacy.ledger import Intent
 from streamlda.privacy.ledger.state import describe_spent
 from streamlda.privacy.ledger.terms import NOTHING, Loss

@@ -25,12 +25,12 @@ from streamlda.errors import (
     LedgerError,
     StreamLDAError,
 )
+from streamlda.guarantee.noise import Noise
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
 from streamlda.privacy.ledger.documents import values_of_fingerprints
 from streamlda.privacy.ledger.fingerprints import fingerprints_of
-from streamlda.privacy.noise import Noise
 from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics

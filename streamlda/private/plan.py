@@ -33,8 +33,8 @@ import numpy as np
 
 from streamlda.checks import at_least
 from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.guarantee.selection import WordSelection
 from streamlda.model.table import plural
-from streamlda.privacy.selection import WordSelection
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.private.settings import PrivateSettings
 

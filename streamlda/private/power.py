@@ -34,9 +34,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.guarantee.mechanism import Block
 from streamlda.kernels import association
 from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import TripleNorms, View
 from streamlda.private.settings import SIMULTANEOUS, PrivateSettings
 from streamlda.private.topics import (

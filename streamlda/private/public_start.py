@@ -48,9 +48,9 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
+from streamlda.guarantee.mechanism import Block
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.mechanism import Block
 from streamlda.private.comparison import halves, held_out_probabilities
 from streamlda.private.contributions import View
 from streamlda.private.denoising import posterior_mean

@@ -39,9 +39,9 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.mechanism import Block
 from streamlda.kernels.refinement import add_responsibilities, expect_topics
 from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import View
 from streamlda.private.settings import PrivateSettings
 from streamlda.refinement.stepwise_em import entries_by_word

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Self
 
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
-from streamlda.privacy.accounting import check_sampler_loss, noise_multiplier, sampler_factor
+from streamlda.guarantee.accounting import check_sampler_loss, noise_multiplier, sampler_factor
+from streamlda.guarantee.events import Approximate, GaussianRelease, check_relation
+from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
-from streamlda.privacy.events import Approximate, GaussianRelease, check_relation
 from streamlda.privacy.ledger.terms import MODES
-from streamlda.privacy.noise import Noise
 from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
 #: Without a projection, the pair statistic has d^2 cells: up to this many words.

@@ -2,7 +2,7 @@
 
 Documents are summed in floating point in groups; each group is rounded to the grid by itself and
 groups are added as integers, so that two neighbouring streams differ in one group only
-(`streamlda.privacy.mechanism`, Groups). Groups, and the blocks in which they are summed, end at
+(`streamlda.guarantee.mechanism`, Groups). Groups, and the blocks in which they are summed, end at
 slots. Nothing else will do: the cut of a stream into batches depends on how long documents are,
 and a long one would have all later documents summed in other blocks, hence rounded otherwise.
 """
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.events import Approximate
-from streamlda.privacy.matrix_mechanism import BufferedToeplitz
-from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
-from streamlda.privacy.noise import Noise
-from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
+from streamlda.guarantee.events import Approximate
+from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
+from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
+from streamlda.guarantee.noise import Noise
+from streamlda.guarantee.prefix_release import PrefixRelease, PrefixState
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from streamlda.checks import Faults
 from streamlda.container import sync_folder, whole_file
 from streamlda.errors import InsufficientDataError, LedgerError, ModelFileError
-from streamlda.privacy.events import Event
+from streamlda.guarantee.events import Event
 from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private.budget import (
     STATEMENTS,

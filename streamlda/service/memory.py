@@ -15,8 +15,8 @@ from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
+from streamlda.guarantee.matrix_mechanism import buffered_toeplitz
 from streamlda.model.representatives import CANDIDATES
-from streamlda.privacy.matrix_mechanism import buffered_toeplitz
 from streamlda.private.settings import MOST_WORDS
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.rules import GROUP

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.errors import InsufficientDataError
+from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.mechanism import JointGaussian
 from streamlda.privacy.statement import check_statement, private_statement, seeded
 from streamlda.private.budget import STATEMENTS
 from streamlda.private.published import clip_bounds, model_of

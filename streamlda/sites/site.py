@@ -13,9 +13,9 @@ Privacy
 
 *Sensitivity*: a document is in the sums of one site. They are made of groups of its own slots, as
 a stage's are, and neighbours differ in one group. So what is added to the noise moves by at most
-the `l2_sensitivity` of the stage's mechanism (`streamlda.privacy.mechanism`), which allows for the
-slots of all sites. A document of one word, as heavy as the clip bound, attains it but for what is
-set aside for rounding. The sum over all sites moves by exactly what that share moves.
+the `l2_sensitivity` of the stage's mechanism (`streamlda.guarantee.mechanism`), which allows for
+the slots of all sites. A document of one word, as heavy as the clip bound, attains it but for what
+is set aside for rounding. The sum over all sites moves by exactly what that share moves.
 
 *Public*: the config; the round, all of which was released before; which slots a site has read; who
 sent a share, and when.
@@ -49,11 +49,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.mechanism import Counts, JointGaussian
+from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
-from streamlda.privacy.mechanism import Counts, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.faults import check, fault

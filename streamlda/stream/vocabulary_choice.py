@@ -2,7 +2,7 @@
 
 `VocabularyLearner` takes the most frequent words of the first documents, which is not private.
 `PrivateVocabularySelection` lets the first slots vote and publishes the words that enough of them
-use, by a release of its own (`streamlda.privacy.selection`).
+use, by a release of its own (`streamlda.guarantee.selection`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError
-from streamlda.privacy.events import Event
-from streamlda.privacy.noise import Noise
-from streamlda.privacy.selection import WordSelection
+from streamlda.guarantee.events import Event
+from streamlda.guarantee.noise import Noise
+from streamlda.guarantee.selection import WordSelection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, check_texts
@@ -132,7 +132,7 @@ class PrivateVocabularySelection:
     and ``weights``.
 
     Privacy: unit, relation, sensitivity and its derivation are those of
-    `streamlda.privacy.selection`. The tokens of a document are a function of that document alone;
+    `streamlda.guarantee.selection`. The tokens of a document are a function of that document alone;
     tokens that are not printable text are discarded. All arguments are public. The cut to `size`
     words reads the release only. `public` words have no votes: they come first, whatever is chosen.
     """

@@ -196,7 +196,7 @@ class Vocabulary:
         """Return the vocabulary of words that were chosen privately, in this order.
 
         `analyzer` split the texts for it. `selection` is the record of the guarantee in plain JSON
-        values (`streamlda.privacy.selection.WordSelection.metadata`), and is copied.
+        values (`streamlda.guarantee.selection.WordSelection.metadata`), and is copied.
         """
         analyzer = analyzer or TextAnalyzer()
         record = _copy_plain(selection)

@@ -1,8 +1,8 @@
 """Replayed queries, which the private solvers are compared with."""
 
 from bench import wa16_solvers
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.noise import SeededNoise
 from streamlda.simulate import PlantedLDA
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import BudgetExceededError
-from streamlda.privacy.accounting import noise_multiplier
-from streamlda.privacy.events import Approximate, GaussianRelease
+from streamlda.guarantee.accounting import noise_multiplier
+from streamlda.guarantee.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.ledger import state as state_module
 from tests.cli.conftest import refused, run

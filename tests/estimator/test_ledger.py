@@ -9,7 +9,7 @@ from scipy.sparse import vstack
 from sklearn.model_selection import GridSearchCV
 
 from streamlda.errors import BudgetExceededError, LedgerError
-from streamlda.privacy.accounting import epsilon_of
+from streamlda.guarantee.accounting import epsilon_of
 from streamlda.privacy.ledger import LedgerReader, budget_table
 from streamlda.privacy.statement import check_statement
 from tests.estimator.test_private import X, planted, private

@@ -19,10 +19,10 @@ import streamlda
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner

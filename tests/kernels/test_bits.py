@@ -8,7 +8,6 @@ import pytest
 from streamlda import kernels
 from streamlda.kernels import (
     association,
-    discrete_gaussian,
     inference,
     refinement,
     sampling,
@@ -144,10 +143,6 @@ CALLS = {
     ),
     "take_step": lambda b: called(
         stepwise.take_step, 0.9, b.words, b.sums, out=[b.totals.copy(), zeros(RUNS, K)]
-    ),
-    "propose": lambda b: called(
-        *(discrete_gaussian.propose, b.random_words, 37.5, 38, discrete_gaussian.MARGIN),
-        out=[zeros(2000, dtype=np.int64)],
     ),
     "fold_in": lambda b: called(
         *(inference.fold_in, *b.rows, b.topics, b.alpha, 60, 1e-3), out=[zeros(b.n_documents, K)]

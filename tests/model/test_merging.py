@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import ReleasedStage, private_statement, seeded
 from streamlda.simulate import PlantedLDA
 from streamlda.text.analysis import TextAnalyzer

@@ -5,6 +5,8 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.dplda.calibration import make_plan
 from streamlda.papers.dplda.configurations import DPLDASettings, release
 from streamlda.papers.dplda.flow import configuration, is_cut
@@ -33,8 +35,6 @@ from streamlda.papers.wang_anandkumar.tensors import (
     ImplicitTensor,
     symmetrised,
 )
-from streamlda.privacy.mechanism import Block
-from streamlda.privacy.noise import SeededNoise
 from streamlda.spectral.power import DeflatedPower
 from tests.corpora import batch_of
 

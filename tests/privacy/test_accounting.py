@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, MissingExtraError
-from streamlda.privacy.accounting import (
+from streamlda.guarantee.accounting import (
     DELTA_MARGIN,
     MAX_MU,
     MIN_DELTA,
@@ -23,8 +23,7 @@ from streamlda.privacy.accounting import (
     mu_of,
     noise_multiplier,
 )
-from streamlda.privacy.dp_event import to_dp_event
-from streamlda.privacy.events import (
+from streamlda.guarantee.events import (
     MAX_DEPTH,
     Approximate,
     Composed,
@@ -34,6 +33,7 @@ from streamlda.privacy.events import (
     from_json,
     to_json,
 )
+from streamlda.privacy.dp_event import to_dp_event
 from tests.privacy.chance import MP, exact_delta
 
 log_deltas = st.floats(-690, math.log(0.5))

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidSettingError
+from streamlda.guarantee.mechanism import JointGaussian
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.privacy.clipping import (
     N_BINS,
     NORM_ERROR,
@@ -18,8 +20,6 @@ from streamlda.privacy.clipping import (
     clip_factors,
     private_quantile,
 )
-from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.noise import SeededNoise
 from tests.privacy.chance import ALARM
 
 bounds = st.floats(1e-100, 1e100)

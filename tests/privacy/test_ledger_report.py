@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import cost, epsilon_of, mu_of
-from streamlda.privacy.events import (
+from streamlda.guarantee.accounting import cost, epsilon_of, mu_of
+from streamlda.guarantee.events import (
     Approximate,
     Composed,
     GaussianRelease,

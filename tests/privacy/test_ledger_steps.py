@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
-from streamlda.privacy.accounting import cost, epsilon_of, mu_of, noise_multiplier
-from streamlda.privacy.events import Approximate, Composed, GaussianRelease
+from streamlda.guarantee.accounting import cost, epsilon_of, mu_of, noise_multiplier
+from streamlda.guarantee.events import Approximate, Composed, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader, budget_table
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, create, publish, release
 

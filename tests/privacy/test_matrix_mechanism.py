@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.matrix_mechanism import (
+from streamlda.guarantee.matrix_mechanism import (
     MAX_BUFFERS,
     MAX_HORIZON,
     BufferedToeplitz,

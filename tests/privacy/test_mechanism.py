@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
-from streamlda.privacy.mechanism import MAX_INCREASE, Block, JointGaussian
-from streamlda.privacy.noise import Noise, SeededNoise
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS
+from streamlda.guarantee.mechanism import MAX_INCREASE, Block, JointGaussian
+from streamlda.guarantee.noise import Noise, SeededNoise
 from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import distance, full, zeros
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
-from streamlda.privacy.matrix_mechanism import StrategyRows, buffered_toeplitz
-from streamlda.privacy.mechanism import MAX_INCREASE, MERGE_ROUNDINGS, Block, JointGaussian
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS
+from streamlda.guarantee.matrix_mechanism import StrategyRows, buffered_toeplitz
+from streamlda.guarantee.mechanism import MAX_INCREASE, MERGE_ROUNDINGS, Block, JointGaussian
+from streamlda.guarantee.noise import SeededNoise
 from tests.privacy.neighbours import distance
 
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
-from streamlda.privacy.matrix_mechanism import (
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
     StrategyRows,
     buffered_toeplitz,
 )
-from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import SeededNoise
-from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.noise import SeededNoise
+from streamlda.guarantee.prefix_release import PrefixRelease
 from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import full, zeros
 

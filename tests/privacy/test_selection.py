@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy import accounting, selection
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee import accounting, selection
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee.noise import SeededNoise
+from streamlda.guarantee.selection import WordSelection, calibrate_selection
 from streamlda.privacy.ledger import LedgerTerms
-from streamlda.privacy.noise import SeededNoise
-from streamlda.privacy.selection import WordSelection, calibrate_selection
 from streamlda.text.vocabulary import Vocabulary
 from tests.privacy.chance import ALARM
 
@@ -173,7 +173,7 @@ def test_the_choice_depends_on_the_set_of_words_alone_in_every_process():
     assert votes([[*reversed(words), *words[:3] * 50]], d0=7) == expected
     assert votes([[*words, "more"]], d0=7).keys() != expected.keys()
     code = (
-        "from streamlda.privacy.selection import WordSelection\n"
+        "from streamlda.guarantee.selection import WordSelection\n"
         "made = WordSelection(1, 1e-6, max_words_per_document=7)\n"
         "made.add(f'w{i}' for i in range(40))\n"
         "print(sorted(made._numbers))"

@@ -7,9 +7,9 @@ import mpmath
 import pytest
 from scipy import stats
 
-from streamlda.privacy import selection
-from streamlda.privacy.events import NEIGHBORING_RELATIONS, GaussianRelease
-from streamlda.privacy.noise import Noise, SeededNoise
+from streamlda.guarantee import selection
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee.noise import Noise, SeededNoise
 from tests.privacy.chance import ALARM
 from tests.privacy.test_selection import make
 

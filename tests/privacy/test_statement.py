@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import noise_multiplier
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.privacy.merged_statement import merged_statement
 from streamlda.privacy.statement import (
     VOCABULARIES,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.privacy.users import UserBound
+from streamlda.guarantee.users import UserBound
 
 NAMES = ["a", "b", "c", "d", "e", b"f", "\udcff", None]
 

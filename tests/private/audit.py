@@ -22,10 +22,10 @@ from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
-from streamlda.privacy.accounting import epsilon_of
+from streamlda.guarantee.accounting import epsilon_of
+from streamlda.guarantee.matrix_mechanism import PrefixSums, StrategyRows
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.matrix_mechanism import PrefixSums, StrategyRows
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import PrefixStage

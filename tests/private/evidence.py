@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import chi2, norm
 
-from streamlda.privacy.accounting import mu_of
+from streamlda.guarantee.accounting import mu_of
 from tests.private.audit import LIKELY, mu_below
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -35,12 +35,12 @@ from scipy.linalg import solve_triangular
 
 from streamlda.container import read_arrays
 from streamlda.errors import InsufficientDataError
-from streamlda.privacy.matrix_mechanism import (
+from streamlda.guarantee.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
     buffered_toeplitz,
 )
-from streamlda.privacy.noise import Noise
+from streamlda.guarantee.noise import Noise
 from streamlda.private.release_manager import (
     RELEASE_FORMAT,
     RELEASE_VERSION,

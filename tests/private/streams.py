@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
-from streamlda.privacy.noise import SeededNoise
-from streamlda.privacy.users import UserBound
+from streamlda.guarantee.noise import SeededNoise
+from streamlda.guarantee.users import UserBound
 from streamlda.private import common_words
 from streamlda.private import stage as stage_module
 from streamlda.private.comparison import ComparisonStatistic

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.privacy import clipping, prefix_release
-from streamlda.privacy.accounting import epsilon_of, mu_of
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
-from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.users import UserBound
+from streamlda.guarantee import prefix_release
+from streamlda.guarantee.accounting import epsilon_of, mu_of
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS
+from streamlda.guarantee.mechanism import JointGaussian
+from streamlda.guarantee.users import UserBound
+from streamlda.privacy import clipping
 from streamlda.private import contributions, responsibilities
 from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic, View
 from streamlda.private.engine import PrivateEngine

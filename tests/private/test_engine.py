@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.privacy.clipping import ClipBounds, NormHistogram
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.window import LEAST_BOUND, TELLING_SLOTS, Window

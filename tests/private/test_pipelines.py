@@ -23,11 +23,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from streamlda.guarantee import noise as noise_module
+from streamlda.guarantee.mechanism import JointGaussian
+from streamlda.guarantee.selection import WordSelection
+from streamlda.guarantee.users import UserBound
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy import noise as noise_module
-from streamlda.privacy.mechanism import JointGaussian
-from streamlda.privacy.selection import WordSelection
-from streamlda.privacy.users import UserBound
 from streamlda.private import budget, common_words, comparison, contributions, responsibilities
 from streamlda.private import engine as engine_module
 from streamlda.private import settings as settings_module

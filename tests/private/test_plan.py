@@ -8,7 +8,7 @@ import pytest
 
 from bench.data import planted
 from bench.private_tasks import learn, planted_error
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.private import release_manager
 from streamlda.private.budget import words_and_delta
 from streamlda.private.plan import SHOWN_TIMES_NOISE, Plan, noise_of, shown

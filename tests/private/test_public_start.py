@@ -10,10 +10,10 @@ from sklearn.exceptions import NotFittedError
 
 from streamlda import StreamLDA
 from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import MIXED, PublicTopics
 from streamlda.private.published import notes_of

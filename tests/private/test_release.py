@@ -14,10 +14,10 @@ from scipy import stats
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import BudgetExceededError, LedgerError
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.guarantee.noise import SecureNoise
 from streamlda.learner import feed
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import Provenance, read_report
-from streamlda.privacy.noise import SecureNoise
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner

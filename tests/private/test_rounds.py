@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from streamlda.errors import InsufficientDataError
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.clipping import clip_factors
 from streamlda.private import comparison, power
 from streamlda.private.contributions import TripleNorms

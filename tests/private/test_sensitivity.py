@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.privacy.events import NEIGHBORING_RELATIONS
-from streamlda.privacy.mechanism import JointGaussian
+from streamlda.guarantee.events import NEIGHBORING_RELATIONS
+from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.private import comparison, contributions, power, responsibilities
 from streamlda.private.common_words import OfCommon
 from streamlda.private.comparison import ComparisonStatistic

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.accounting import cost, noise_multiplier
+from streamlda.guarantee.accounting import cost, noise_multiplier
+from streamlda.guarantee.events import Composed
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.events import Composed
 from streamlda.privacy.ledger.terms import NOTHING
 from streamlda.private.budget import ledger_terms, words_and_delta
 from streamlda.private.release_manager import config_hash

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.private.contributions import TripleStatistic, View
 from streamlda.private.stage import PrefixStage, joint_mechanism, prefix_mechanism
 from streamlda.spectral.moments import BLOCK_DOCUMENTS

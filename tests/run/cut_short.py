@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.topic_model import load
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.run import fit
 from streamlda.settings.load import load_settings

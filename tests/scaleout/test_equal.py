@@ -18,9 +18,9 @@ from streamlda.cli import commands
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, SourceError
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
-from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit

@@ -14,8 +14,8 @@ from streamlda.errors import (
     InvalidDocumentsError,
     SourceError,
 )
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY

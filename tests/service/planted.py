@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.accounting import noise_multiplier
 from streamlda.privacy.statement import ReleasedStage, private_statement
 from streamlda.service.status import OUTCOMES
 from streamlda.text.vocabulary import Vocabulary

@@ -43,7 +43,7 @@ ABSENT = ("documents that wait", "what the source", "a block of documents", "wha
 PROGRAM = """
 import json, sys
 from streamlda.storage.store import Store
-from streamlda.privacy.noise import SecureNoise
+from streamlda.guarantee.noise import SecureNoise
 from streamlda.engine.engine import Engine
 from streamlda.private.engine import PrivateEngine
 from streamlda.settings.build import engine_settings, private_settings

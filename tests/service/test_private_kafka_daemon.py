@@ -24,7 +24,7 @@ SLOTS, WINDOWS = 2000, 3
 #: Noise that is the same each time, so that models can be compared: behind a slot one draw.
 SAME_NOISE = """
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.noise import SeededNoise
 
 class Same(SeededNoise):
     secure = True

@@ -8,9 +8,9 @@ from scipy.stats import chi2
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
-from streamlda.privacy.noise import SeededNoise
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.privacy.accounting import epsilon_of
+from streamlda.guarantee.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private import contributions
 from streamlda.sites import site as site_module

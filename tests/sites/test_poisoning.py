@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.poisoning import FAR, check_sums

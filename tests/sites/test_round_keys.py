@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from streamlda.errors import LedgerError
+from streamlda.guarantee.noise import SecureNoise
 from streamlda.privacy.ledger import Ledger
-from streamlda.privacy.noise import SecureNoise
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.site import Site
 from tests.sites.protocol import Sites, filled

@@ -15,9 +15,9 @@ from streamlda.errors import (
     LedgerError,
     ModelFileError,
 )
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import MAX_ATTEMPTS, RoundKeys

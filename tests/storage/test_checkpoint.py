@@ -16,8 +16,8 @@ from streamlda.errors import (
     NewerFormatError,
     OlderFormatError,
 )
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings

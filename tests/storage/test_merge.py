@@ -11,7 +11,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.privacy.noise import SeededNoise
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings

@@ -18,9 +18,9 @@ from streamlda.errors import (
     NewerFormatError,
     OlderFormatError,
 )
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.model_file import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.noise import SeededNoise
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings

@@ -3,9 +3,9 @@
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.guarantee.noise import SecureNoise
+from streamlda.guarantee.selection import WordSelection
 from streamlda.learner import Learner
-from streamlda.privacy.noise import SecureNoise
-from streamlda.privacy.selection import WordSelection
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection

@@ -8,7 +8,7 @@ accounting:
   in Table 1 (valid for epsilon_i <= 1), epsilons and deltas add up, and sensitivities of moments
   are those in l1, which bound those in l2.
 - ``"exact"``: Laplace releases as before; what they leave of epsilon and delta bounds all Gaussian
-  releases together, by `streamlda.privacy.accounting`, mu of each in proportion to its part;
+  releases together, by `streamlda.guarantee.accounting`, mu of each in proportion to its part;
   sensitivities in l2.
 
 A lower bound of Procedure 1 that fails has probability delta_1, which is part of delta.
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamlda.checks import between, one_of, require
+from streamlda.guarantee import accounting
+from streamlda.guarantee.events import Composed, Event, GaussianRelease, LaplaceRelease
+from streamlda.guarantee.noise import Noise
 from streamlda.papers.dplda.flow import Configuration
 from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import gaussian_multiplier, release_laplace
-from streamlda.privacy import accounting
-from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
-from streamlda.privacy.noise import Noise
 
 ACCOUNTING = ("exact", "paper")
 MECHANISMS = ("gaussian", "laplace")

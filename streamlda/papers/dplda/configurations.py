@@ -9,7 +9,7 @@ Gaussian or Laplace noise, and the rest is post-processing.
   (Laplace: times how often), so that norms of what is released are those of the whole array.
 - Composition: `streamlda.papers.dplda.calibration`.
 - Rounding: in the sensitivity, and grid and integer noise, as everywhere
-  (`streamlda.privacy.mechanism`, `streamlda.papers.laplace`).
+  (`streamlda.guarantee.mechanism`, `streamlda.papers.laplace`).
 
 **Configurations 2 to 4** are *not proven private*: `flow.Configuration.open_claims` says why, and
 so does every statement. Nothing in the engine uses them.
@@ -31,6 +31,9 @@ from numpy.typing import NDArray
 
 from streamlda.checks import one_of, require
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.events import Composed
+from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, make_plan, procedure_1
 from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
@@ -52,9 +55,6 @@ from streamlda.papers.dplda.spectral import (
 )
 from streamlda.papers.laplace import release_laplace
 from streamlda.papers.symmetric import count_free, pack, unpack
-from streamlda.privacy.events import Composed
-from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise
 from streamlda.private.topics import project_simplex
 
 Array = NDArray[np.float64]

@@ -176,7 +176,7 @@ class CapePlan:
         """Return the plan for means over each site's documents.
 
         `sizes`: N_s, public. `noise_multipliers`: z_s, standard deviation over sensitivity that
-        each site asks for (`streamlda.privacy.accounting.noise_multiplier`). `sensitivity`: most
+        each site asks for (`streamlda.guarantee.accounting.noise_multiplier`). `sensitivity`: most
         that one document moves the *sum* of a site. `weights` are N_s / N by default.
         """
         require(

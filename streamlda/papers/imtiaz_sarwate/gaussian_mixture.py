@@ -48,6 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
+from streamlda.guarantee.mechanism import Block
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     SECOND_RATIO,
@@ -59,7 +60,6 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
 )
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
 

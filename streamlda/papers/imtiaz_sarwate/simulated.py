@@ -20,7 +20,7 @@ scheme           noise in the aggregate, for S equal promises
 `pooled`         none: not private
 ================ ==================================================================
 
-Noise is integer, on the grid of `streamlda.privacy.mechanism.JointGaussian`, from a `Noise`
+Noise is integer, on the grid of `streamlda.guarantee.mechanism.JointGaussian`, from a `Noise`
 object. The zero-sum terms are differences of noise that two sites share: ``e_s = sum_(t>s) r_st -
 sum_(t<s) r_ts`` with r_st of variance ``kappa^2 / S``, integers that cancel exactly and have the
 covariance ``kappa^2 (I - 11'/S)`` of the plan. A sum of discrete Gaussians of 2^28 steps and more
@@ -50,11 +50,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
+from streamlda.guarantee import accounting
+from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
+from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.laplace import gaussian_multiplier
-from streamlda.privacy import accounting
-from streamlda.privacy.mechanism import Array, Block, Counts, JointGaussian
-from streamlda.privacy.noise import Noise, SecureNoise
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Promise:
         Above 0, below 1.
     calibration : {"exact", "paper"}
         - "exact": a stage with a part p of the budget gets the noise multiplier z / sqrt(p), z from
-          `streamlda.privacy.accounting`; all stages together cost exactly (epsilon, delta).
+          `streamlda.guarantee.accounting`; all stages together cost exactly (epsilon, delta).
         - "paper": such a stage has p epsilon and p delta for itself, and the textbook multiplier
           sqrt(2 ln(1.25 / (p delta))) / (p epsilon). Basic composition adds the stages up. The
           textbook formula is proven for p epsilon < 1 only.
@@ -120,7 +120,7 @@ class Aggregate:
 
     `stddevs` are those of the noise in each value, `documents` the samples behind the sums; public.
     `tv_distance_bound` of all noise that was drawn from exact noise: one (epsilon, delta) guarantee
-    costs (1 + e^epsilon) times as much more delta (`streamlda.privacy.noise`).
+    costs (1 + e^epsilon) times as much more delta (`streamlda.guarantee.noise`).
     """
 
     sums: dict[str, Array]

@@ -57,13 +57,13 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, one_of, require
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee.mechanism import Block
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import weights_of
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     paper_components,
 )
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.privacy.mechanism import Block
 from streamlda.private.contributions import TRIPLE_TERMS, FirstStatistic, PairStatistic, View
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics

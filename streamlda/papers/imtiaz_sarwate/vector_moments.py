@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from streamlda.checks import above, require
 from streamlda.errors import InvalidDocumentsError
+from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import clip_factors
-from streamlda.privacy.mechanism import Block
 from streamlda.private.packing import pack_pairs
 from streamlda.spectral.tensor_power import tensor_power
 from streamlda.utils.threads import one_blas_thread

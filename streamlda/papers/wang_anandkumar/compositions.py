@@ -1,6 +1,6 @@
 """Composition of privacy as papers and textbooks state it, and as [WA16] calibrates its noise.
 
-`streamlda.privacy.accounting` is exact for Gaussian noise; what stands here is looser, and
+`streamlda.guarantee.accounting` is exact for Gaussian noise; what stands here is looser, and
 `wang_anandkumar` does not even give the wanted epsilon by its own argument (see there).
 These are plain formulas without directed rounding.
 
@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from streamlda.checks import at_least, between, require
+from streamlda.guarantee import accounting
+from streamlda.guarantee.accounting import MAX_EPSILON, MIN_DELTA
 from streamlda.papers.laplace import gaussian_multiplier
-from streamlda.privacy import accounting
-from streamlda.privacy.accounting import MAX_EPSILON, MIN_DELTA
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
@@ -120,7 +120,7 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
         0 < epsilon_each <= 1,
         "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 a release",
         epsilon=epsilon_each,
-        remedy="use streamlda.privacy.accounting.noise_multiplier",
+        remedy="use streamlda.guarantee.accounting.noise_multiplier",
     )
     multiplier = gaussian_multiplier(epsilon_each, delta_each)
     return WangAnandkumar(epsilon_each, delta_each, multiplier)

@@ -8,7 +8,7 @@ For flat (incoherent) u that is far less than the tensor itself would need, entr
 *Erratum*: each of the L restarts has its own u, and so its own noise.
 
 Sensitivities and their proofs are in `streamlda.papers.wang_anandkumar.neighbours`; the noise is
-discrete and comes from `streamlda.privacy.mechanism`.
+discrete and comes from `streamlda.guarantee.mechanism`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import BudgetExceededError
+from streamlda.guarantee import accounting
+from streamlda.guarantee.accounting import cost
+from streamlda.guarantee.events import Composed, GaussianRelease, Parallel
+from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.noise import Noise
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
-from streamlda.privacy import accounting
-from streamlda.privacy.accounting import cost
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 
 Array = NDArray[np.float64]

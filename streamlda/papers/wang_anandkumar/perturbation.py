@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.guarantee.events import GaussianRelease
+from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.noise import Noise
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
-from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.mechanism import Block, JointGaussian
-from streamlda.privacy.noise import Noise
 from streamlda.spectral.tensor_power import checked_array
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ them, what is left is mu-GDP with mu^2 = sum mu_i^2 =: B. So for every set S
     P(S) <= e^epsilon P'(S) + delta_G(sqrt(B), epsilon) + L,
     L = sum l_i,  l_i = p_i + (1 + e^epsilon) tv_i,
 
-with delta_G as in `streamlda.privacy.accounting`: epsilon and delta hold if delta_G + L <= delta.
+with delta_G as in `streamlda.guarantee.accounting`: epsilon and delta hold if delta_G + L <= delta.
 The pair (mu_i^2, l_i) says all: a ledger need not know how many words, topics or rounds made it.
 
 *One release of a unit*: its pair may depend on releases of others, but is fixed before the unit is
@@ -45,8 +45,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from streamlda.checks import above, at_least, between, one_of, require
-from streamlda.privacy.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
-from streamlda.privacy.events import check_relation
+from streamlda.guarantee.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
+from streamlda.guarantee.events import check_relation
 from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)

@@ -17,14 +17,14 @@ from bench.private_contenders import (
     filled,
     halved,
 )
+from streamlda.guarantee.accounting import mu_of
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule
 from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
-from streamlda.privacy.accounting import mu_of
-from streamlda.privacy.noise import SeededNoise
 from tests.bench.results import measured_by
 from tests.papers.corpora import planted
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
-from streamlda.privacy.noise import SeededNoise
 
 
 def network_of(sizes, scheme, epsilon, delta=1e-3, *, route="", seed=0, kind=SimulatedSites):

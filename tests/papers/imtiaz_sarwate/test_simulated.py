@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamlda.guarantee import accounting
+from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
-from streamlda.privacy import accounting
-from streamlda.privacy.mechanism import Block
-from streamlda.privacy.noise import SeededNoise
 
 #: Enough values for standard deviations to be within 1 % of the truth: their own is 0.16 %, so
 #: that a bound of 1 % has a false alarm in 3e-10 draws, and one of two of them below 1e-9.

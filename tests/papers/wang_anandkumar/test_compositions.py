@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.papers.wang_anandkumar.compositions import (
     advanced_composition,
     wang_anandkumar,
     wang_anandkumar_table,
 )
-from streamlda.privacy.accounting import noise_multiplier
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 
+from streamlda.guarantee.accounting import noise_multiplier
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import NOTIONS, DocumentTensor, Neighbours
 from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
-from streamlda.privacy.accounting import noise_multiplier
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from tests import oracle
 from tests.corpora import batch_of
 from tests.papers.wang_anandkumar.test_noisy import ALARM, scale_p_value

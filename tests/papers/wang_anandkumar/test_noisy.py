@@ -12,13 +12,13 @@ from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
 )
+from streamlda.guarantee.accounting import cost, epsilon_of, epsilon_spent, mu_of
+from streamlda.guarantee.events import Composed, GaussianRelease, Parallel
+from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers.wang_anandkumar import noisy as noisy_module
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
-from streamlda.privacy.accounting import cost, epsilon_of, epsilon_spent, mu_of
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel
-from streamlda.privacy.noise import SecureNoise, SeededNoise
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.

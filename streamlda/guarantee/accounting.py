@@ -40,8 +40,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
-from streamlda.privacy.events import (
+from streamlda.guarantee.checks import at_least, between, require
+from streamlda.guarantee.events import (
     Approximate,
     Composed,
     Event,

@@ -58,7 +58,7 @@ Rows of a matrix mechanism
 --------------------------
 With ``releases`` H above 1, what is released are the rows ``r_s = sum_(t<=s) c_(s-t) x_t`` for
 s = 1..H, where x_t is the sum of round t, c_0 = 1 and 0 <= c_i <= 1, and a document is in one
-round only (`streamlda.privacy.matrix_mechanism`). It enters all later rows, by c_i times the same
+round only (`streamlda.guarantee.matrix_mechanism`). It enters all later rows, by c_i times the same
 contribution: all rows together move by ``S exact`` at most, with S = ``strategy_sensitivity`` at
 least the norm of c. `StrategyRows` makes rows by a recurrence: a term is added to a buffer (one
 rounding), in fewer than H rounds multiplied and added to (two each), then multiplied by a weight
@@ -95,10 +95,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
-from streamlda.errors import InvalidDocumentsError
-from streamlda.privacy.events import check_relation
-from streamlda.privacy.noise import MAX_SIGMA, Noise
+from streamlda.guarantee.checks import InvalidDocumentsError, between, require
+from streamlda.guarantee.events import check_relation
+from streamlda.guarantee.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
 #: Whole steps of the grid.

@@ -37,7 +37,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require, require_state
+from streamlda.guarantee.checks import at_least, between, require, require_state
 
 MAX_HORIZON = 1_000_000
 MAX_BUFFERS = 8

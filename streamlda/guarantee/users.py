@@ -32,8 +32,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, require, require_state
-from streamlda.errors import InvalidDocumentsError
+from streamlda.guarantee.checks import (
+    InvalidDocumentsError,
+    at_least,
+    between,
+    failure,
+    require,
+    require_state,
+)
 
 #: Bytes of a key, and of a digest: n users of a stage share one with probability below n^2 / 2^129.
 _KEY_BYTES, _DIGEST_BYTES = 32, 16

@@ -14,7 +14,7 @@ Relation: `zero-out` (with the same slots: the document or a blank) or `replace-
 document in the same slot, hence in the same round). Sensitivity of all noisy rows together: a
 document of round t moves row s >= t by c_(s-t) times its contribution, hence all of them by the
 norm of a column of C times the norm of the contribution, at most ``strategy.sensitivity * (1, or
-sqrt(2) to 2)``; with rounding up to 1 % more, as derived in `streamlda.privacy.mechanism`. A
+sqrt(2) to 2)``; with rounding up to 1 % more, as derived in `streamlda.guarantee.mechanism`. A
 document of round 1 attains it. Public: the settings and the number of rounds.
 
 What follows from one round per document: each document pays ``GaussianRelease(noise_multiplier)``
@@ -31,16 +31,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require, require_state
-from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.matrix_mechanism import (
+from streamlda.guarantee.checks import at_least, between, require, require_state
+from streamlda.guarantee.events import GaussianRelease
+from streamlda.guarantee.matrix_mechanism import (
     BufferedToeplitz,
     PrefixSums,
     StrategyRows,
     buffered_toeplitz,
 )
-from streamlda.privacy.mechanism import Array, Block, JointGaussian
-from streamlda.privacy.noise import Noise
+from streamlda.guarantee.mechanism import Array, Block, JointGaussian
+from streamlda.guarantee.noise import Noise
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
-from streamlda.kernels.discrete_gaussian import MARGIN, MAX_BLOCKS, PLACE_BITS, UNDECIDED, propose
+from streamlda.guarantee.checks import at_least, require
 
 if TYPE_CHECKING:
     from randomgen import ChaCha
@@ -32,8 +31,21 @@ TV_DISTANCE_BOUND = 2.0**-60
 #: Range of sigma, in steps of the grid.
 MIN_SIGMA, MAX_SIGMA = 0.25, 2.0**40
 
-#: Attempts of one call of the kernel: its words (2 MiB) stay in cache.
-_ATTEMPTS = 2**17
+#: Attempts of one call of `propose`: their arrays stay in cache.
+_ATTEMPTS = 2**14
+
+#: Marks of attempts that gave no sample; samples are above both.
+REJECTED = -(2**63)
+UNDECIDED = REJECTED + 1
+
+#: How near to ``2^63 p`` a word must be for doubles not to decide.
+MARGIN = 2.0**20
+
+#: Bits of the first word: 51 for the place in the block, 12 for the block, 1 for the sign.
+PLACE_BITS, MAX_BLOCKS = 51, 12
+
+#: Zeros below the lowest one of 12 bits; 12 without a one.
+_TRAILING_ZEROS = np.array([12, *((v & -v).bit_length() - 1 for v in range(1, 2**12))])
 
 #: More digits than doubles and words together hold.
 _DIGITS = Context(prec=60)
@@ -47,7 +59,7 @@ class Noise:
 
     Notes
     -----
-    *Proof of the bound.* One attempt (`streamlda.kernels.discrete_gaussian`) proposes each pair
+    *Proof of the bound.* One attempt (`propose`) proposes each pair
     (sign, y = k t + u) with probability exactly ``2^-(k+2) / t`` times a constant near 1 (words
     left over are thrown away), for k < 12, and accepts it with probability ``ceil(2^63 p) / 2^63``
     in place of p, where p = ``2^(k-1) exp(1/2 - y^2 / (2 sigma^2))``. So the exact attempt would
@@ -161,12 +173,42 @@ def _bits(key: int) -> ChaCha:
     return ChaCha(key=key, rounds=20)
 
 
+def propose(words: NDArray[np.int64], sigma: float, block: int, margin: float) -> NDArray[np.int64]:
+    """Turn two random words an attempt into a sample, `REJECTED` or `UNDECIDED`.
+
+    By Canonne, Kamath and Steinke (2020), "The discrete Gaussian for differential privacy",
+    Algorithms 2 and 3: an integer is cut into a number k of blocks of t = ceil(sigma) integers and
+    a place u in the block, and a sign is drawn apart; zero with a minus sign is thrown away. Here k
+    is geometric with ratio 1/2 instead of 1/e, so that it and u are read from one random word
+    without rounding, and all Bernoulli decisions are one, of probability ::
+
+        p = 2^(k-1) exp(1/2 - y^2 / (2 sigma^2)) <= 2^(k-1) exp((1 - k^2) / 2) <= 1,   y = k t + u
+
+    That decision compares 63 random bits with ``2^63 p``. A word nearer than the margin, about one
+    in 2^42, is left to the caller. Why doubles are near enough: ``x = y^2 / (2 sigma^2)`` and
+    ``1/2 - x`` take fewer than five roundings of relative size 2^-53. For x <= 64 this moves exp by
+    a factor within 1 +- 64 * 5 * 2^-53, the exponential function by some 2^-50 more, so that
+    ``2^63 p`` is off by less than 2^19; the word itself is rounded by at most 2^9. For x > 64,
+    p < 2^-80 and any word above the margin is rejected.
+    """
+    first, second = words[::2], words[1::2]
+    blocks = _TRAILING_ZEROS[(first >> PLACE_BITS) & (2**MAX_BLOCKS - 1)]
+    # Each place owns the same number of words; what is left over at the end is thrown away.
+    place = (first & (2**PLACE_BITS - 1)) // (2**PLACE_BITS // block)
+    y = blocks * block + place
+    proposed = (blocks < MAX_BLOCKS) & (place < block) & ((first >= 0) | (y > 0))
+    threshold = np.ldexp(np.exp(0.5 - 0.5 * (y / sigma) ** 2), blocks + 62)
+    excess = (second & (2**63 - 1)).astype(np.float64) - threshold
+    values = np.where(excess < -margin, np.where(first < 0, -y, y), UNDECIDED)
+    values[~proposed | (excess > margin)] = REJECTED
+    return values
+
+
 def _samples(
     words: NDArray[np.int64], sigma: float, block: int, margin: float
 ) -> NDArray[np.int64]:
     """Return the samples that pairs of words yield, in order."""
-    values = np.empty(len(words) // 2, dtype=np.int64)
-    propose(words, sigma, block, margin, values)
+    values = propose(words, sigma, block, margin)
     for attempt in np.flatnonzero(values == UNDECIDED):
         first, second = words[2 * attempt : 2 * attempt + 2].tolist()
         values[attempt] = _decide(first, second, sigma, block)

@@ -1,7 +1,7 @@
 """Descriptions of releases that an accountant can read years later.
 
 An event says how much noise covered a release, not what it protects nor what it costs; cost is
-worked out by `streamlda.privacy.accounting`. Events are stored in ledgers and published beside
+worked out by `streamlda.guarantee.accounting`. Events are stored in ledgers and published beside
 models, so the rules are strict: a kind never changes its meaning, no kind is ever removed, a new
 meaning gets a new kind, and whatever is not known is refused, never skipped.
 
@@ -23,8 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from streamlda.checks import between, failure, one_of, require
-from streamlda.errors import StreamLDAError
+from streamlda.guarantee.checks import StreamLDAError, between, failure, one_of, require
 
 #: How datasets that must be indistinguishable differ: by a document or a blank in one slot [1]_, or
 #: by another document in its slot. Both publish the number of slots; the first hides how many of
@@ -59,7 +58,7 @@ class GaussianRelease:
 
     It is exactly mu-GDP with mu = 1 / noise_multiplier, whatever the dimension, and also when
     the query was chosen after seeing earlier releases. A matrix mechanism over a whole horizon is
-    *one* such release (see `streamlda.privacy.matrix_mechanism`).
+    *one* such release (see `streamlda.guarantee.matrix_mechanism`).
     """
 
     noise_multiplier: float

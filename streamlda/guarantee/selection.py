@@ -46,7 +46,7 @@ is at most sqrt(2). Both are attained, by documents of four words that other doc
 sigma_1 and sigma_2. With z the noise multiplier, s the l2_sensitivity and a = `FIRST_SHARE`,
 ``sigma_1 = z s / sqrt(a)`` and ``sigma_2 = z s / sqrt(1 - a)``: each round is a Gaussian mechanism,
 the second chosen after seeing the first, so A is 1 / z-GDP, by the argument of
-`streamlda.privacy.mechanism` and up to the distance given under *Sampler*. The hints of words
+`streamlda.guarantee.mechanism` and up to the distance given under *Sampler*. The hints of words
 outside V say how the differing document shares out its norm, and nothing else: they are made of
 noise that is independent of that of V, so an adversary may know them in both worlds.
 
@@ -105,11 +105,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, require
-from streamlda.errors import InvalidDocumentsError
-from streamlda.privacy import accounting
-from streamlda.privacy.events import Approximate, GaussianRelease, check_relation
-from streamlda.privacy.noise import Noise
+from streamlda.guarantee import accounting
+from streamlda.guarantee.checks import InvalidDocumentsError, at_least, between, failure, require
+from streamlda.guarantee.events import Approximate, GaussianRelease, check_relation
+from streamlda.guarantee.noise import Noise
 
 #: Most distinct words of a document that vote, by default. On newsgroups 300 find 1 % more than
 #: 200 and 100 find 7 % fewer; abstracts have less.
