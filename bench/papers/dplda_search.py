@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.guarantee.accounting import epsilon_spent, noise_multiplier
-from streamlda.guarantee.events import Composed, GaussianRelease
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.dplda.calibration import Plan
 from streamlda.papers.dplda.configurations import (
@@ -38,6 +37,8 @@ from streamlda.papers.dplda.configurations import (
 from streamlda.papers.dplda.flow import configuration
 from streamlda.papers.dplda.spectral import SpectralSteps
 from streamlda.papers.variational import variational_responsibilities
+from streamlda.privacy.costs import epsilon_spent
+from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.moments import document_weights
 
 #: Parts are multiples of one over this.

@@ -11,8 +11,9 @@ import click
 from streamlda.checks import require
 from streamlda.cli.options import json_option, number_option
 from streamlda.cli.shared import say, warn
-from streamlda.guarantee.accounting import cost, noise_multiplier
-from streamlda.guarantee.events import GaussianRelease
+from streamlda.guarantee.accounting import noise_multiplier
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import budget_table, read_report
 from streamlda.privacy.statement import statement_lines
 from streamlda.private.released import released_model

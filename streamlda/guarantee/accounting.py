@@ -6,9 +6,7 @@ with mu^2 = sum 1 / z_j^2 [1]_, and a mu-GDP release is (epsilon, delta)-DP exac
     delta >= Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2).
 
 So mu^2 is the currency: it adds up without loss, also when each release is chosen after seeing
-those before it [3]_. A pure epsilon release is mu-GDP too, for the mu at which the convex trade-off
-curve of Gaussians passes through the corner of its own, (1, 1) / (1 + e^epsilon):
-mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
+those before it [3]_.
 
 **Rounding.** Every figure errs on the safe side of the exact one: delta, epsilon, a noise
 multiplier and the cost of an event are never too small; mu from a budget is never too large. A
@@ -21,35 +19,22 @@ The difference is not taken as it stands: both terms may agree in all digits, or
 With a = epsilon/mu - mu/2, b = a + mu and Mills' ratio M(x) = Phi(-x) / phi(x), delta is
 phi(a) (M(a) - M(b)), the integral of phi(a) g(x) from a to b with g(x) = -M'(x) = 1 - x M(x) > 0.
 
-References
-----------
 .. [1] Dong, Roth, Su, *Gaussian differential privacy*, JRSS B 2022.
 .. [2] Balle, Wang, *Improving the Gaussian mechanism for differential privacy*, ICML 2018, Thm. 8.
-.. [3] Koskela, Tobaben, Honkela, *Individual privacy accounting with Gaussian differential
-   privacy*, ICLR 2023; Smith, Thakurta, *Fully adaptive composition for Gaussian differential
-   privacy*, 2022.
+.. [3] Smith, Thakurta, *Fully adaptive composition for Gaussian differential privacy*, 2022.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.guarantee.checks import at_least, between, require
-from streamlda.guarantee.events import (
-    Approximate,
-    Composed,
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    Parallel,
-    unknown,
-)
+from streamlda.guarantee.checks import at_least, between
 
 #: How far above the exact delta the one given may lie, relative; computed to about 1e-12.
 DELTA_MARGIN = 1e-10
@@ -63,57 +48,16 @@ MAX_MU, MAX_EPSILON = 1e3, 1e6
 #: Headroom of a noise multiplier, relative, so that sums of its mu^2 stay within the budget.
 MULTIPLIER_MARGIN = 1e-11
 
-_ULPS_UP, _ULPS_DOWN = 1 + 2.0**-50, 1 - 2.0**-50
+#: A factor that pays for a few roundings.
+ULPS_UP = 1 + 2.0**-50
+
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-
-
-class Cost(NamedTuple):
-    """What an event costs the documents in it, each figure rounded up."""
-
-    mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
-    gaussian_mu_squared: float  # Of the Gaussian releases alone.
-    pure_epsilon: float  # Sum of epsilon of the pure releases, in nats.
-    tv_distance: float = 0.0  # Sum of the distances of the drawn noise from exact noise.
-    delta: float = 0.0  # Sum of the probabilities that a release fails.
-
-
-def cost(event: Event) -> Cost:
-    """Return what an event costs: `Composed` adds up, `Parallel` takes the largest of each figure.
-
-    Time O(number of events inside).
-    """
-    match event:
-        case GaussianRelease(noise_multiplier):
-            mu_squared = _ULPS_UP / (noise_multiplier * noise_multiplier)
-            return Cost(mu_squared, mu_squared, 0.0)
-        case LaplaceRelease(epsilon):
-            mu = _mu_of_pure(epsilon)
-            return Cost(mu * mu * _ULPS_UP, 0.0, epsilon)
-        case Approximate(inner, tv_distance, delta):
-            return cost(inner)._replace(tv_distance=tv_distance, delta=delta)
-        case Composed(events) | Parallel(events):
-            columns = zip(*map(cost, events), strict=True) if events else [()] * 5
-            if isinstance(event, Parallel):
-                return Cost(*(max(column, default=0.0) for column in columns))
-            return Cost(*(math.fsum(column) * _ULPS_UP for column in columns))
-    raise unknown(event)
 
 
 def sampler_factor(epsilon: float) -> float:
     """Return 1 + e^epsilon: the delta that a distance of the sampler to exact noise costs."""
     return 1 + math.exp(min(epsilon, 700.0))
-
-
-def check_sampler_loss(delta: float, loss: float, most: float) -> None:
-    """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
-    require(
-        loss <= most,
-        "delta must be at least ten times what the exactness of the noise leaves open",
-        delta=delta,
-        open=f"{loss:.2g}",
-        remedy="take a larger delta or a smaller epsilon",
-    )
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -160,50 +104,10 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     return math.sqrt(releases) / mu_of(epsilon, delta) * (1 + MULTIPLIER_MARGIN)
 
 
-def epsilon_spent(event: Event, delta: float) -> float:
-    """Return an epsilon for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
-
-    With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
-    the Gaussian ones, or everything as GDP.
-    """
-    spent = _exact(event)
-    everything = epsilon_of(_root_up(spent.mu_squared), delta)
-    if spent.pure_epsilon == 0:
-        return everything
-    gaussian = epsilon_of(_root_up(spent.gaussian_mu_squared), delta)
-    return min(everything, (gaussian + spent.pure_epsilon) * _ULPS_UP)
-
-
-def _exact(event: Event) -> Cost:
-    """Return what an event costs, or refuse one that takes more of delta than its noise does."""
-    spent = cost(event)
-    require(
-        spent.tv_distance == spent.delta == 0,
-        "an event must be exact where delta is that of its noise alone",
-        tv_distance=spent.tv_distance,
-        delta=spent.delta,
-        remedy="take what `Approximate` says off delta, or use a ledger (`LedgerTerms.price`)",
-    )
-    return spent
-
-
 def _check(**values: Any) -> None:
     ranges = {"mu": (0.0, MAX_MU), "epsilon": (0.0, MAX_EPSILON), "delta": (MIN_DELTA, MAX_DELTA)}
     for name, value in values.items():
         between(*ranges[name], **{name: value})
-
-
-def _root_up(mu_squared: float) -> float:
-    return math.sqrt(mu_squared) * _ULPS_UP
-
-
-def _mu_of_pure(epsilon: float) -> float:
-    """Return the least mu for which every pure epsilon-DP release is mu-GDP, rounded up."""
-    if epsilon < 1:
-        half_mu = math.sqrt(2) * float(scipy.special.erfinv(math.tanh(epsilon / 2)))
-    else:
-        half_mu = -float(scipy.special.ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon)))))
-    return 2 * half_mu * (1 + DELTA_MARGIN)
 
 
 def _log_delta(mu: float, epsilon: float) -> float:

@@ -12,38 +12,31 @@ t-th is sensitivity(C) * ||row t of B|| times that of a single release: 1.8, 2.5
 10, 100, 1000 rounds (a release of its own each round, sharing the budget: 3.2, 10, 32).
 
 C is a buffered linear Toeplitz matrix [2]_: ones on the diagonal and, i below it,
-c_i = sum_j omega_j theta_j^(i-1). Then C and B run as recurrences on d buffers of the size of a
-release, whatever the horizon.
+c_i = sum_j omega_j theta_j^(i-1). So C runs as a recurrence on d buffers of the size of a release.
 
-References
-----------
-.. [1] Denisov, McMahan, Rush, Smith, Thakurta, *Improved differential privacy for SGD via optimal
-   private linear operators on adaptive streams*, NeurIPS 2022.
-.. [2] Dvijotham, McMahan, Pillutla, Steinke, Thakurta, *Efficient and near-optimal noise
-   generation for streaming differential privacy*, FOCS 2024.
-.. [3] Fichtenberger, Henzinger, Upadhyay, *Constant matters: fine-grained error bound on
-   differentially private continual observation*, ICML 2023.
+.. [1] Denisov et al., *Improved differential privacy for SGD via optimal private linear operators
+   on adaptive streams*, NeurIPS 2022.
+.. [2] Dvijotham et al., *Efficient and near-optimal noise generation for streaming differential
+   privacy*, FOCS 2024.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from streamlda.guarantee.checks import at_least, between, require, require_state
+from streamlda.guarantee.mechanism import Array, Block, JointGaussian
+from streamlda.guarantee.noise import Noise
 
 MAX_HORIZON = 1_000_000
 MAX_BUFFERS = 8
-
-#: `buffered_toeplitz` takes the fewest buffers within this of the best Toeplitz matrix.
-EXCESS_ERROR = 0.01
 
 
 @dataclass(frozen=True)
@@ -65,11 +58,11 @@ class BufferedToeplitz:
             f"1), at most {MAX_BUFFERS}",
             theta=theta,
             omega=omega,
-            remedy="take them from buffered_toeplitz",
+            remedy="take them from `privacy.prefix_sums.buffered_toeplitz`",
         )
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
-        _check_horizon(self.horizon)
+        check_horizon(self.horizon)
         object.__setattr__(self, "horizon", int(self.horizon))
 
     @property
@@ -82,14 +75,6 @@ class BufferedToeplitz:
         powers = np.array(self.theta)[:, None] ** np.arange(self.horizon - 1)
         return np.concatenate([[1.0], np.array(self.omega) @ powers])
 
-    def prefix_coefficients(self) -> NDArray[np.float64]:
-        """Return the first column of B = A C^-1, shape (horizon,); B is Toeplitz too."""
-        # The i-th subdiagonal of C^-1 is -sum_j weight_j decay_j^(i-1).
-        weights, decays = _invert(np.array(self.theta), np.array(self.omega))
-        powers = decays[:, None] ** np.arange(self.horizon - 1)
-        rows: NDArray[np.float64] = np.cumsum(np.concatenate([[1.0], -weights @ powers]))
-        return rows
-
     @cached_property
     def sensitivity(self) -> float:
         """The largest l2 norm of a column of C, rounded up.
@@ -100,45 +85,8 @@ class BufferedToeplitz:
         # The powers are off by less than 1e-13 of themselves, the sum by less still.
         return math.sqrt(math.fsum(self.coefficients() ** 2)) * (1 + 1e-12)
 
-    def errors(self) -> NDArray[np.float64]:
-        """Return the noise of each prefix sum in units of a single release's, shape (horizon,).
 
-        Rounds count from 0. The last is the largest. Time and memory O(d horizon).
-        """
-        rows: NDArray[np.float64] = np.sqrt(np.cumsum(self.prefix_coefficients() ** 2))
-        return self.sensitivity * rows
-
-
-def buffered_toeplitz(horizon: int) -> BufferedToeplitz:
-    """Return the factorisation with the least noise on its last, and noisiest, prefix sum.
-
-    Choose the horizon once: another one is a new spend. It has the fewest buffers with an error
-    within `EXCESS_ERROR` of `best_toeplitz_error`: 1 for 10 rounds, 2 for 100, 3 for 1000, 4 for
-    100,000, 5 for a million. Time 10 milliseconds for 100 rounds, some 3 seconds for a million;
-    memory O(horizon). The last digits may differ between machines, which costs no privacy; store
-    it with the state it belongs to.
-    """
-    _check_horizon(horizon)
-    target = best_toeplitz_error(horizon) * (1 + EXCESS_ERROR)
-    for fewest in range(MAX_BUFFERS):
-        strategy = _optimise(horizon, fewest)
-        if strategy.errors()[-1] <= target:
-            return strategy
-    return _optimise(horizon, MAX_BUFFERS)
-
-
-def best_toeplitz_error(horizon: int) -> float:
-    """Return the least noise on the last prefix sum that any Toeplitz C = B gives [3]_.
-
-    In units of a single release's; c_i = binom(2i, i) / 4^i, the square root of A. It grows like
-    1 + ln(horizon) / pi. Time and memory O(horizon).
-    """
-    _check_horizon(horizon)
-    i = np.arange(1, horizon)
-    return 1.0 + float(np.sum(np.cumprod((2 * i - 1) / (2 * i)) ** 2))
-
-
-class _Recurrence:
+class Recurrence:
     """d buffers of the size of a release, `shape`, that go on with each of `rounds`.
 
     Memory d arrays of `shape`, time O(d size) a step. Never go on from an older state after a
@@ -194,59 +142,16 @@ class _Recurrence:
         theta, omega = np.array(state["theta"]), np.array(state["omega"])
         rounds, horizon = np.array(state["rounds"]), np.array(state["horizon"])
         buffers = np.array(state["buffers"], dtype=np.float64)
-        ones = theta.ndim == omega.ndim == 1 and rounds.ndim == horizon.ndim == 0
-        whole = rounds.dtype.kind == horizon.dtype.kind == "i" and np.isfinite(buffers).all()
-        require_state(ones and whole, theta=theta.shape, omega=omega.shape, horizon=horizon.shape)
         strategy = BufferedToeplitz(tuple(theta), tuple(omega), int(horizon))
-        fits = buffers.ndim >= 1 and len(buffers) == len(theta) and 0 <= rounds <= horizon
+        fits = buffers.ndim >= 1 and len(buffers) == len(theta) and bool(0 <= rounds <= horizon)
+        fits = fits and bool(np.isfinite(buffers).all())
         require_state(fits, rounds=rounds, horizon=horizon, buffers=buffers.shape)
         restored = cls(strategy, buffers.shape[1:])
         restored.rounds, restored._buffers = int(rounds), buffers
         return restored
 
 
-class PrefixSums(_Recurrence):
-    """B as a recurrence: from the rounds of C x + z, one at a time, the prefix sums A x + B z.
-
-    It is linear. Fed with fresh noise z alone it gives the noise to add to the t-th prefix sum:
-    then its buffers are as secret as the noise, and must be saved together with the sum. Fed with
-    what `StrategyRows` gives plus noise, all that it holds is private already.
-
-    One step, for input z_t, buffers s_j and running total r (all zero at first):
-
-    1. y = z_t - sum_j omega_j s_j. As z_t = sum_i c_i y_(t-i), this divides by C.
-    2. s_j = theta_j s_j + y, for the next step.
-    3. r = r + y, which is (A C^-1 z)_t = (B z)_t.
-    """
-
-    def __init__(self, strategy: BufferedToeplitz, shape: tuple[int, ...]) -> None:
-        super().__init__(strategy, shape)
-        self._total = np.zeros(shape)
-
-    def step(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Take fresh noise, or the next row of C x + z, and return the next prefix sum."""
-        fresh = self._next(row) - self._weighted()
-        self._decay(fresh)
-        self._total += fresh
-        return self._total.copy()
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return that of the recurrence, and the total."""
-        return {**super().state(), "total": self._total.copy()}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on exactly where `state` was taken."""
-        require_state("total" in state, arrays=sorted(state))
-        restored = super().from_state({k: v for k, v in state.items() if k != "total"})
-        total = np.array(state["total"], dtype=np.float64)
-        fits = total.shape == restored.shape and np.isfinite(total).all()
-        require_state(fits, buffers=restored._buffers.shape, total=total.shape)
-        restored._total = total
-        return restored
-
-
-class StrategyRows(_Recurrence):
+class StrategyRows(Recurrence):
     """C as a recurrence: from the rounds x_t the rows of C x, to be noised one at a time.
 
     Rounding a row to a grid and adding discrete noise to it gives a private row exactly, which
@@ -265,59 +170,47 @@ class StrategyRows(_Recurrence):
         return row
 
 
-def _check_horizon(horizon: int) -> None:
+def check_horizon(horizon: int) -> None:
+    """Refuse what is no number of rounds."""
     at_least(1, horizon=horizon)
     between(1, MAX_HORIZON, horizon=horizon, remedy="put more documents into a round")
 
 
-def _invert(
-    theta: NDArray[np.float64], omega: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return weights and decays of C^-1: it is of the same form with the signs turned.
+class NoisyRows:
+    """Release the rows of C x with noise, one after each round of a horizon, for one spend.
 
-    The buffers of the recurrence that divides by C go from one step to the next by
-    diag(theta) - 1 omega', which is similar to a symmetric matrix.
+    Unit: what contributes once, in one round. (A user is in many rounds: then C must be the
+    identity, each row is a release of its own, and they are paid for one by one.) A unit of round t
+    moves row s >= t by c_(s-t) times its contribution, hence all of them by the norm of a column of
+    C times the norm of the contribution: `JointGaussian`, step 4, attained in round 1. So each
+    document pays ``GaussianRelease(noise_multiplier)`` once for the whole horizon, be it read in
+    the first round or in the last. A document that enters two rounds voids it. `n_max` counts the
+    most contributions in the whole horizon; `options` are those of `JointGaussian`.
     """
-    root = np.sqrt(omega)
-    decays, vectors = np.linalg.eigh(np.diag(theta) - np.outer(root, root))
-    return (root @ vectors) ** 2, decays
 
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        noise_multiplier: float,
+        strategy: BufferedToeplitz,
+        *,
+        n_max: int,
+        **options: Any,
+    ) -> None:
+        self.strategy = strategy
+        #: What releases a row; its standard deviations are those of a row.
+        self.mechanism = JointGaussian(
+            blocks,
+            noise_multiplier,
+            n_max=n_max,
+            releases=strategy.horizon,
+            strategy_sensitivity=strategy.sensitivity,
+            **options,
+        )
+        shapes = {block.name: block.shape for block in self.mechanism.blocks}
+        self.rows = {name: StrategyRows(strategy, shape) for name, shape in shapes.items()}
 
-def _last_error(theta: Any, omega: Any, horizon: int) -> float:
-    """Return ||column of C|| ||last row of B|| in time O(d^2), by sums of geometric series."""
-    weights, decays = _invert(theta, omega)
-    column = 1.0 + omega @ _geometric(np.outer(theta, theta), horizon - 1) @ omega
-    # Row entries are limit + sum_j parts_j decays_j^i.
-    parts = weights / (1 - decays)
-    limit = 1.0 - parts.sum()
-    row = limit * limit * horizon + 2 * limit * (parts @ _geometric(decays, horizon))
-    row += parts @ _geometric(np.outer(decays, decays), horizon) @ parts
-    return math.sqrt(max(float(column), 1.0) * max(float(row), 1.0))
-
-
-def _geometric(ratio: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
-    total: NDArray[np.float64] = (1 - ratio**terms) / (1 - ratio)
-    return total
-
-
-def _optimise(horizon: int, n_buffers: int) -> BufferedToeplitz:
-    """Minimise the last error over theta (as logits) and omega (as logarithms)."""
-    if n_buffers == 0:
-        return BufferedToeplitz((), (), horizon)
-
-    def unpack(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # Limits keep the search where sums do not cancel; no optimum comes near them.
-        logits, logarithms = np.clip(x[:n_buffers], -30, 20), np.clip(x[n_buffers:], -30, 0)
-        omega = np.exp(logarithms)
-        return 1 / (1 + np.exp(-logits)), omega / max(1.0, float(omega.sum()) * (1 + 1e-12))
-
-    def objective(x: NDArray[np.float64]) -> float:
-        return math.log(_last_error(*unpack(x), horizon))
-
-    # Time scales spread evenly from a few rounds to the whole horizon.
-    gaps = np.geomspace(0.5, 0.5 / horizon, n_buffers + 2)[1 : n_buffers + 1]
-    start = np.concatenate([np.log(1 / gaps - 1), np.log(np.sqrt(gaps) / (2 * n_buffers))])
-    found = scipy.optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
-    theta, omega = unpack(found.x)
-    order = np.argsort(-theta)
-    return BufferedToeplitz(tuple(theta[order]), tuple(omega[order]), horizon)
+    def step(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
+        """Take the sums of the *new* documents of the next round; return its noisy row."""
+        rows = {name: running.step(sums[name]) for name, running in self.rows.items()}
+        return self.mechanism.release(rows, noise)

@@ -7,7 +7,7 @@ nearly Gaussian. So: noise is an integer, its bits come from ChaCha20 under a ke
 the operating system made and that nothing in here hands out, and the distance of the sampler from
 the discrete Gaussian is bounded by proof.
 
-Not covered: timing. How long a draw takes depends on the values that were rejected on the way.
+Not covered: timing.
 """
 
 from __future__ import annotations

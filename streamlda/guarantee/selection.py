@@ -3,9 +3,9 @@
 A list of words is data: a word that a single document has tells that the document is there. Here
 each document votes for its words in two rounds, noise is added to the votes of each word seen, and
 words above a threshold are kept, which a word of one document passes with probability at most delta
-(the Gaussian mechanism of Gopi et al. [1]_, here on an exact grid). The first round is never shown:
-it tells the second where votes are needed, as in [2]_. A word that most documents use needs little
-from each of them, one that hardly any uses cannot be kept, and what they leave goes to the others.
+(Gopi et al., *Differentially private set union*, ICML 2020, section 5, here on an exact grid). The
+first round is never shown: it tells the second where votes are needed (Chen et al., *Scalable
+private partition selection via adaptive weighting*, ICML 2025).
 
 Contributions
 -------------
@@ -21,9 +21,9 @@ the sum of word i a hint h_i, whether the word is ever released or not.
     y_i = 2^20 F / max(r, F) to the nearest  if r > `PROMISING`,  else 1,  where F = `FAINT`,
 
 and a document gives each of its words ``min(1/2, y_i / ||y||)``, rounded down, ``||y||`` over the
-words that it keeps. So its votes fall as words are more frequent, which is least squares: of all
-votes that bring words of f_i documents to one height, those as 1 / f_i have the smallest norm.
-Noise N_Z(0, sigma_2^2) makes of the sum v_i. A word is kept if ``v_i + h_i / 4 > rho``.
+words that it keeps: of all votes that bring words of f_i documents to one height, those as 1 / f_i
+have the smallest norm. Noise N_Z(0, sigma_2^2) makes of the sum v_i. A word is kept if
+``v_i + h_i / 4 > rho``.
 
 Which words of a longer document are kept is a function of its set of distinct words alone: those
 with the smallest BLAKE2b hash under a key that is itself the hash of the whole set. Neither order,
@@ -68,11 +68,9 @@ then for each set S
 
     P(D) <= (1 - delta) (e^epsilon P_A(D') + delta_G) + delta <= e^epsilon P(D') + delta_G + delta.
 
-So all of delta goes into the threshold, once under either relation and in both directions: it is
-not halved, nor multiplied by e^epsilon. (The paper's delta/2 is the half of a total delta that it
-leaves to the threshold.) The same holds with A followed by any later releases of the documents,
-with all of their Gaussian costs in delta_G. `WordSelection.event` says both; a ledger sets the
-additive delta aside (`streamlda.privacy.ledger.terms`).
+So all of delta goes into the threshold, once under either relation and in both directions. The same
+holds with A followed by any later releases of the documents, with all of their Gaussian costs in
+delta_G.
 
 *Sampler.* Noise on a word whose sum is the same in D and D' has the same law in both, whatever the
 sampler. Only the words of the differing document count, at most D0 (zero-out) or 2 D0
@@ -80,16 +78,7 @@ sampler. Only the words of the differing document count, at most D0 (zero-out) o
 release from one with exact noise, without knowing how many words there are; it costs
 (1 + e^epsilon) times that in delta.
 
-Public, and not protected by the noise: all settings, hence grid, noise and threshold. Cutting the
-list, sorting it and whatever else is done to the words released costs nothing; both numbers of a
-word that is kept may be shown.
-
-References
-----------
-.. [1] Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin, *Differentially private set union*,
-   ICML 2020, arXiv 2002.09745, section 5.
-.. [2] Chen, Cohen-Addad, Epasto, Zadimoghaddam, *Scalable private partition selection via adaptive
-   weighting*, ICML 2025, arXiv 2502.08878: two rounds, the first of which biases the second.
+Public: all settings, hence grid, noise and threshold, and both numbers of a word that is kept.
 """
 
 from __future__ import annotations
@@ -99,33 +88,31 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from streamlda.guarantee import accounting
-from streamlda.guarantee.checks import InvalidDocumentsError, at_least, between, failure, require
-from streamlda.guarantee.events import Approximate, GaussianRelease, check_relation
+from streamlda.guarantee.checks import at_least, between, require
+from streamlda.guarantee.mechanism import check_relation
 from streamlda.guarantee.noise import Noise
 
-#: Most distinct words of a document that vote, by default. On newsgroups 300 find 1 % more than
-#: 200 and 100 find 7 % fewer; abstracts have less.
+#: Most distinct words of a document that vote, by default (`bench/private-choices.md`, as below).
 MAX_WORDS_PER_DOCUMENT = 200
 
-#: Part of mu^2 that the first round takes. A quarter or two fifths find 1 to 4 % fewer words.
+#: Part of mu^2 that the first round takes.
 FIRST_SHARE = 0.3125
 
 #: A word gets votes in the second round if its hint is above this many standard deviations, and
-#: as many votes as one of `FAINT`, at most. Of 1.5 to 2 and 1.75 to 2.5, on 2,000 to 60,000
-#: newsgroups and abstracts at epsilon 0.5 to 3; a gradual rise finds 2 to 5 % fewer words.
+#: as many votes as one of `FAINT`, at most.
 PROMISING, FAINT = 1.75, 2.5
 
-#: A hint counts 1 / `HINTS` in the score: without it, 5 to 15 % fewer words.
+#: A hint counts 1 / `HINTS` in the score.
 HINTS = 4
 
-#: Most that a document gives a word in the second round: 1/4 finds 10 % fewer words, 1 no more.
+#: Most that a document gives a word in the second round.
 LARGEST_VOTE = 0.5
 
 #: Greatest need of a word, in whole numbers: squares of 2^20 of them fit into 64 bits.
@@ -145,9 +132,6 @@ MAX_DELTA = 0.5
 
 #: Fewest steps in a standard deviation: discrete and rounded Gaussian are then within 2^-67.
 _MIN_SIGMA = 2.0**32
-
-#: Fractions of delta that calibration tries to give to the threshold, in sixteenths.
-_SIXTEENTHS = range(1, 16)
 
 
 class ChosenWord(NamedTuple):
@@ -207,19 +191,13 @@ class WordSelection:
         self._kept, self._ends = array("i"), array("q", [0])
         self._released = False
 
-    @property
-    def event(self) -> Approximate:
-        """What the release costs a document."""
-        gaussian = GaussianRelease(self.noise_multiplier)
-        return Approximate(gaussian, self.tv_distance_bound, self.delta)
-
     def add(self, tokens: Iterable[str]) -> None:
         """Let one document vote for its words: its tokens, in any order; "" is no word.
 
         Time O(tokens), and about 1 us a distinct word more if there are more than D0.
         """
         self._check_open()
-        words = _distinct(tokens)
+        words = set(tokens) - {""}
         if len(words) > self.max_words_per_document:
             words = _choose(words, self.max_words_per_document)
         if not words:
@@ -283,26 +261,6 @@ class WordSelection:
             np.add.at(found, words, steps)
         return found
 
-    def metadata(self) -> dict[str, Any]:
-        """Return how the words are chosen as plain JSON values: public facts, no words."""
-        return {
-            "mechanism": "gaussian-threshold-in-two-rounds",
-            "noise_multiplier": self.noise_multiplier,
-            "delta": self.delta,
-            "max_words_per_document": self.max_words_per_document,
-            "neighboring_relation": self.neighboring_relation,
-            "l2_sensitivity": self.l2_sensitivity,
-            "stddevs": list(self.stddevs),
-            "threshold": self.threshold,
-        }
-
-    def __repr__(self) -> str:
-        return (
-            f"WordSelection(noise_multiplier={self.noise_multiplier!r}, delta={self.delta!r}, "
-            f"max_words_per_document={self.max_words_per_document}, "
-            f"neighboring_relation={self.neighboring_relation!r})"
-        )
-
     def _weight(self, kept: int) -> int:
         """Return 1 / sqrt(kept) in steps of the grid, rounded down, exactly."""
         return math.isqrt(self._steps_of_1**2 // kept)
@@ -336,60 +294,6 @@ class WordSelection:
             remedy="choose again from documents of a new stage, with a new WordSelection and a "
             "spend of its own",
         )
-
-
-def calibrate_selection(
-    epsilon: float,
-    delta: float,
-    *,
-    max_words_per_document: int = MAX_WORDS_PER_DOCUMENT,
-    neighboring_relation: str = "zero-out",
-) -> WordSelection:
-    """Return the selection with the lowest threshold that costs a document (epsilon, delta).
-
-    Delta is split: some sixteenths go to the threshold, the rest to the Gaussian part, whose noise
-    multiplier is exact for (epsilon, rest). By the composition in the module's documentation the
-    two add up to delta, and in floating point they do so without rounding: a ledger of a delta that
-    is larger by what the sampler takes covers ``selection.event``. Time about 0.1 s.
-    """
-    between(100 * accounting.MIN_DELTA, MAX_DELTA, delta=delta)
-    delta = float(delta)
-
-    def selection(sixteenths: int) -> WordSelection:
-        gaussian = delta - delta * (sixteenths / 16)
-        # Taken twice, by Sterbenz' lemma, the difference is exact: no rounding is spent unseen.
-        threshold = delta - gaussian
-        return WordSelection(
-            accounting.noise_multiplier(epsilon, delta - threshold),
-            threshold,
-            max_words_per_document=max_words_per_document,
-            neighboring_relation=neighboring_relation,
-        )
-
-    return min(map(selection, _SIXTEENTHS), key=lambda made: made.threshold)
-
-
-def _distinct(tokens: Iterable[str]) -> set[str]:
-    require(
-        not isinstance(tokens, str | bytes),
-        "a document must be its tokens",
-        type=type(tokens).__name__,
-        remedy="split it first",
-        error=InvalidDocumentsError,
-    )
-    words = set()
-    for position, token in enumerate(tokens):
-        if not isinstance(token, str):
-            raise failure(
-                "each token must be a str",
-                type=type(token).__name__,
-                position=position,
-                remedy="decode the document first",
-                error=InvalidDocumentsError,
-            )
-        words.add(token)
-    words.discard("")
-    return words
 
 
 def _choose(words: set[str], most: int) -> set[str]:

@@ -36,7 +36,6 @@ from streamlda.guarantee.checks import (
     InvalidDocumentsError,
     at_least,
     between,
-    failure,
     require,
     require_state,
 )
@@ -77,11 +76,9 @@ class UserBound:
     def accept(self, users: Sequence[str | bytes | None]) -> NDArray[np.bool_]:
         """Return which of the next documents of the stage may enter its sums, in their order.
 
-        True for the first g documents of each user of the stage, however it is cut into calls.
-        Text is the same user as its UTF-8 bytes; nothing else is made equal, neither case nor
-        blanks. None and empty names are refused; anything else raises, before it is counted, which
-        must not depend on documents: convert names where the stream is read. Time O(n), about 1 us
-        a document.
+        True for the first g documents of each user, however the stage is cut into calls. Text is
+        the same user as its UTF-8 bytes; nothing else is made equal. None and empty names are
+        refused. Anything else raises before it is counted: convert names where the stream is read.
         """
         require(
             not isinstance(users, str | bytes),
@@ -119,24 +116,14 @@ class UserBound:
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
         """Go on exactly where `state` was taken."""
-        arrays = {name: np.asarray(array) for name, array in state.items()}
-        found = {name: f"{array.dtype}{array.shape}" for name, array in arrays.items()}
-        users = len(arrays["digests"]) if np.ndim(arrays.get("digests", 0)) else 0
-        expected = {
-            "documents_per_user": "int64()",
-            "key": f"uint8({_KEY_BYTES},)",
-            "digests": f"uint8({users}, {_DIGEST_BYTES})",
-            "accepted": f"int64({users},)",
-        }
-        require_state(found == expected, arrays=found)
-        restored = cls(int(arrays["documents_per_user"]))
-        restored._key = arrays["key"].tobytes()
-        counts = arrays["accepted"].tolist()
-        digests = [row.tobytes() for row in arrays["digests"]]
-        in_order = digests == sorted(set(digests))
-        fits = in_order and all(1 <= n <= restored.documents_per_user for n in counts)
-        require_state(fits, arrays=found)
-        restored._accepted = dict(zip(digests, counts, strict=True))
+        accepted, digests = state["accepted"].tolist(), [row.tobytes() for row in state["digests"]]
+        restored = cls(int(state["documents_per_user"]))
+        restored._key = state["key"].tobytes()
+        fits = len(restored._key) == _KEY_BYTES and digests == sorted(set(digests))
+        fits &= len(digests) == len(accepted) and {*map(len, digests)} <= {_DIGEST_BYTES}
+        fits &= all(1 <= n <= restored.documents_per_user for n in accepted)
+        require_state(fits, users=len(digests))
+        restored._accepted = dict(zip(digests, accepted, strict=True))
         return restored
 
     def _digest(self, user: str | bytes | None) -> bytes | None:
@@ -145,11 +132,11 @@ class UserBound:
         if isinstance(user, str):
             # Half a surrogate pair is no text, but it is still one name and no other.
             user = user.encode("utf-8", "surrogatepass")
-        elif not isinstance(user, bytes):
-            raise failure(
-                "a user must be str, bytes or None",
-                type=type(user).__name__,
-                remedy="convert names where the stream is read",
-                error=InvalidDocumentsError,
-            )
+        require(
+            isinstance(user, bytes),
+            "a user must be str, bytes or None",
+            type=type(user).__name__,
+            remedy="convert names where the stream is read",
+            error=InvalidDocumentsError,
+        )
         return hashlib.blake2b(user, digest_size=_DIGEST_BYTES, key=self._key).digest()

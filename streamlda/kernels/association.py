@@ -175,38 +175,6 @@ def associate_words(
     associate_projections(word_counts, documents, word_pointers, weights, ones, totals[None])
 
 
-@parallel_kernel(
-    lambda counts, documents, *rest: (TASKS, len(counts) * (len(counts) // max(1, len(rest[-2]))))
-)
-def associate_pairs(
-    first: int,
-    last: int,
-    word_counts: F64_1D,
-    documents: I32_1D,
-    word_pointers: I64_1D,
-    counts: F64_1D,
-    word_ids: I32_1D,
-    row_pointers: I64_1D,
-    weights: F64_1D,
-    totals: OUT_F64_2D,
-) -> None:
-    """Add c c' of each document, weighted, above and on the diagonal.
-
-    Equivalent to ``totals += np.triu(csr.T @ diag(weights) @ csr)``: the pair statistic without a
-    projection, for vocabularies small enough; entries below the diagonal are left alone. Time
-    O(sum of nnz^2 over documents), parallel over words.
-    """
-    n_words = len(word_pointers) - 1
-    for task in range(first, last):
-        for word in range(task, n_words, TASKS):
-            for entry in range(word_pointers[word], word_pointers[word + 1]):
-                n = documents[entry]
-                weight = word_counts[entry] * weights[n]
-                for other in range(row_pointers[n], row_pointers[n + 1]):
-                    if word_ids[other] >= word:
-                        totals[word, word_ids[other]] += weight * counts[other]
-
-
 @parallel_kernel(lambda counts, *rest: (TASKS, 4 * len(counts) * rest[-1].shape[1]))
 def associate_triples(
     first: int,
@@ -240,6 +208,143 @@ def associate_triples(
                     s = projections[n, j]
                     others = s * s - square_projections[n, j] + 2.0 * v * (v - s)
                     totals[word, j] += weight * others
+
+
+@kernel
+def list_pairs(
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    weights: F64_1D,
+    n_features: int,
+    pointers: I64_1D,
+    cells: OUT_I64_1D,
+    values: OUT_F64_1D,
+) -> None:
+    """List the entries of the upper triangle of c c' - diag c of each document, weighted.
+
+    Those of document n are ``cells`` and ``values`` from ``pointers[n]`` on, by rising cells:
+    places in the upper triangle of a d x d matrix, row by row. Entries off the diagonal are times
+    sqrt(2).
+    Time O(sum of nnz^2 over documents), serial.
+    """
+    twice = np.sqrt(2.0)
+    for n in range(len(row_pointers) - 1):
+        at = pointers[n]
+        for entry in range(row_pointers[n], row_pointers[n + 1]):
+            word, count = word_ids[entry], counts[entry]
+            begin = word * n_features - word * (word - 1) // 2 - word
+            cells[at] = begin + word
+            values[at] = weights[n] * count * (count - 1.0)
+            at += 1
+            for other in range(entry + 1, row_pointers[n + 1]):
+                cells[at] = begin + word_ids[other]
+                values[at] = weights[n] * twice * count * counts[other]
+                at += 1
+
+
+@parallel_kernel(
+    lambda counts, ids, rows, probes, weights, scales, triples, *rest: (
+        len(rows) - 1,
+        (len(ids) + len(rows)) * len(scales),
+    )
+)
+def moments_through(
+    first: int,
+    last: int,
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    probes: F64_2D,
+    weights: F64_2D,
+    scales: F64_1D,
+    triples: OUT_F64_2D,
+    pairs: OUT_F64_2D,
+    firsts: OUT_F64_2D,
+) -> None:
+    """Project the first three moments of each document on t vectors, P3(W, W, W), W'P2 W and W'P1.
+
+    Weights are those of `document_weights`. Of symmetric arrays entries i <= j (<= k) are kept,
+    row by row, times the square root of how often they occur: `scales` for triples. Time
+    O(nnz t^3 / 6), parallel over documents.
+    """
+    t = probes.shape[1]
+    twice = np.sqrt(2.0)
+    for n in range(first, last):
+        triples[n] = 0.0
+        pairs[n] = 0.0
+        firsts[n] = 0.0
+        for entry in range(row_pointers[n], row_pointers[n + 1]):
+            word = word_ids[entry]
+            count = counts[entry]
+            pair = triple = 0
+            for i in range(t):
+                once = count * probes[word, i]
+                firsts[n, i] += once
+                for j in range(i, t):
+                    both = once * probes[word, j]
+                    pairs[n, pair] += both
+                    pair += 1
+                    for k in range(j, t):
+                        triples[n, triple] += 2.0 * both * probes[word, k]
+                        triple += 1
+        # Row i of the packed pairs begins at i t - i (i - 1) / 2 - i, less its first columns.
+        triple = 0
+        for i in range(t):
+            row = i * t - i * (i - 1) // 2 - i
+            for j in range(i, t):
+                other = j * t - j * (j - 1) // 2 - j
+                for k in range(j, t):
+                    found = triples[n, triple] + firsts[n, i] * firsts[n, j] * firsts[n, k]
+                    found -= pairs[n, row + j] * firsts[n, k] + pairs[n, row + k] * firsts[n, j]
+                    found -= pairs[n, other + k] * firsts[n, i]
+                    triples[n, triple] = weights[n, 2] * scales[triple] * found
+                    triple += 1
+        pair = 0
+        for i in range(t):
+            for j in range(i, t):
+                found = firsts[n, i] * firsts[n, j] - pairs[n, pair]
+                pairs[n, pair] = weights[n, 1] * found * (1.0 if i == j else twice)
+                pair += 1
+        for i in range(t):
+            firsts[n, i] *= weights[n, 0]
+
+
+@parallel_kernel(
+    lambda counts, ids, rows, probes, directions, *rest: (
+        len(rows) - 1,
+        len(ids) * probes.shape[1] * directions.shape[1],
+    )
+)
+def images_through(
+    first: int,
+    last: int,
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    probes: F64_2D,
+    directions: F64_2D,
+    powers: F64_3D,
+    weights: F64_1D,
+    images: OUT_F64_2D,
+) -> None:
+    """Project P3(I, v, v) of each document on t vectors W, for L vectors v: W'P3(I, v, v).
+
+    Powers are those of `project_powers`, weights 1/(l(l-1)(l-2)); ``images`` has a row of t L
+    numbers a document. Time O(nnz t L), parallel over documents.
+    """
+    t, n_directions = probes.shape[1], directions.shape[1]
+    for n in range(first, last):
+        images[n] = 0.0
+        for entry in range(row_pointers[n], row_pointers[n + 1]):
+            word = word_ids[entry]
+            for j in range(n_directions):
+                v = directions[word, j]
+                s = powers[0, n, j]
+                others = s * s - powers[1, n, j] + 2.0 * v * (v - s)
+                weight = weights[n] * counts[entry] * others
+                for i in range(t):
+                    images[n, i * n_directions + j] += weight * probes[word, i]
 
 
 @kernel

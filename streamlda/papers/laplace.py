@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import between, require
-from streamlda.guarantee.events import LaplaceRelease
 from streamlda.guarantee.noise import Noise
+from streamlda.privacy.events import LaplaceRelease
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -2,16 +2,9 @@
 
 A bound may be a public number, the worst case over all documents, or a quantile of the norms. The
 last is read off the documents, so it is a release like any other: the norms of an earlier stage
-are counted into bins (`NormHistogram`), the counts are released with noise, and `private_quantile`
-of the noisy counts is post-processing. The bound then serves *later* stages only: a bound that
-depends on the documents it clips has no sensitivity that could be stated.
-
-Privacy of a histogram
-----------------------
-Unit: one document. Every document adds 1 to exactly one bin, so under zero-out the counts of two
-neighbours differ by a vector of norm exactly 1, and under replace-one by norm sqrt(2), attained
-when the two documents fall into different bins; g times that for the g documents of one user.
-Public: largest, ratio and number of bins.
+are counted into public bins (`norm_edges`), the counts are released with noise, and
+`private_quantile` of the noisy counts is post-processing. The bound then serves *later* stages
+only: a bound that depends on the documents it clips has no sensitivity that could be stated.
 """
 
 from __future__ import annotations
@@ -24,23 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamlda.checks import between, one_of, require
-from streamlda.guarantee.events import CLIP_SOURCES
-from streamlda.guarantee.mechanism import Block
+from streamlda.privacy.events import CLIP_SOURCES
 
 Array = NDArray[np.float64]
 
-#: Relative error of a norm that `clip_factors` makes up for.
-NORM_ERROR = 2.0**-20
-
-#: Bins of a `NormHistogram`; with the ratio below they reach down to 2^-24 of the largest norm.
+#: Bins of a histogram of norms; with the ratio below they reach down to 2^-24 of the largest norm.
 N_BINS = 49
 RATIO = math.sqrt(2.0)
 
 #: Range of bounds, that of `Block.l2_clip_norm`.
 _LEAST, _MOST = 1e-100, 1e100
-
-#: Pays for the roundings of the factor and of the product that it makes.
-_SLACK = 2.0**-40
 
 #: Excess over the noise, in standard deviations, above which a bin is not taken for empty.
 _EVIDENCE = 5.0
@@ -48,63 +34,21 @@ _EVIDENCE = 5.0
 Source = Literal["fixed", "private-quantile", "worst-case"]
 
 
-def clip_factors(norms: ArrayLike, bound: float) -> Array:
-    """Return the factors that scale contributions down to norm at most `bound`.
+def norm_edges(largest: float) -> Array:
+    """Return the upper edges of `N_BINS` bins of norms, rising, of which the top one is `largest`.
 
-    ``min(1, bound / norm)`` less a margin: if each norm is at least (1 - `NORM_ERROR`) times the
-    true one, then factor times true norm is at most `bound`, roundings included. A bound costs
-    1 part in 2^20 by it, the price of summing a norm carelessly.
-
-    A norm that is not a number of at least 0, or is infinite, gets factor 0: that document
-    contributes nothing. To raise would tell of one document and hold up all others. As 0 times
-    NaN is NaN, **leave out** contributions of factor 0 instead of multiplying them. The bound must
-    be public, or come from an earlier release.
+    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `RATIO` times the one below, the top
+    edge the worst-case norm, a public number. Norms below the lowest edge are counted in the lowest
+    bin, those above the top, by rounding, and those that are not finite, in the top bin. Empty bins
+    cost nothing: see `private_quantile`.
     """
-    between(_LEAST, _MOST, bound=bound)
-    target = float(bound) * (1 - NORM_ERROR - _SLACK)
-    found = np.asarray(norms, dtype=np.float64)
-    factors = np.zeros(found.shape)
-    # False for NaN; an infinite norm gives 0 by itself.
-    usable = found >= 0
-    # The quotient overflows only where the norm is far below the bound, and 1 is taken there; abs
-    # is for -0.0.
-    with np.errstate(divide="ignore", over="ignore", under="ignore"):
-        factors[usable] = np.minimum(1.0, target / np.abs(found[usable]))
-    # A denormal factor would be rounded by more than the slack.
-    factors[factors < 2.0**-1000] = 0.0
-    return factors
-
-
-class NormHistogram:
-    """Counts of norms in public bins that grow geometrically, ready to be a block of a release.
-
-    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `RATIO` times the one below, the
-    top edge is `largest`, the worst-case norm, a public number. Norms below the lowest edge are
-    counted in the lowest bin, so that every document counts once; those above `largest`, by
-    rounding, and those that are not finite, in the top bin. Empty bins cost nothing: see
-    `private_quantile`. See the module for the sensitivity.
-    """
-
-    def __init__(self, largest: float) -> None:
-        between(1e-50, 1e50, largest=largest)
-        self.edges = float(largest) * RATIO ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
-        self.edges.flags.writeable = False
-        self.counts = np.zeros(N_BINS)  # Whole numbers; not private until released with noise.
-
-    def add(self, norms: ArrayLike) -> None:
-        """Count documents by their norms, array_like of shape (n,)."""
-        # NaN sorts after every number.
-        bins = np.searchsorted(self.edges, np.asarray(norms, dtype=np.float64).reshape(-1))
-        np.minimum(bins, N_BINS - 1, out=bins)
-        self.counts += np.bincount(bins, minlength=N_BINS)
-
-    def block(self, name: str, weight: float = 1.0) -> Block:
-        """Return the block of a joint release whose sum is `counts`."""
-        return Block(name, (N_BINS,), 1.0, weight, nonnegative=True)
+    between(1e-50, 1e50, largest=largest)
+    edges: Array = float(largest) * RATIO ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
+    return edges
 
 
 def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:
-    """Return about the q-quantile of the norms whose noisy counts a `NormHistogram` gave.
+    """Return about the q-quantile of norms, by their noisy counts in the bins of `norm_edges`.
 
     Post-processing: it costs no privacy. `stddev` is that of the noise in each count; the result
     lies above 0 and is at most ``edges[-1]``. Bins with documents are first distinguished from
@@ -122,7 +66,7 @@ def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev
     Time and memory O(n_bins).
     """
     counts, upper = np.asarray(noisy_counts, np.float64), np.asarray(edges, np.float64)
-    remedy = "take both from one NormHistogram"
+    remedy = "take the edges of the same histogram"
     alike = counts.ndim == 1 and counts.shape == upper.shape and len(counts) >= 2
     rule = "counts and edges must be two vectors of the same length of at least 2"
     require(alike, rule, counts=counts.shape, edges=upper.shape, remedy=remedy)
@@ -173,7 +117,7 @@ class ClipBounds:
 
 
 def holds_documents(noisy_counts: Array, stddev: float) -> bool:
-    """Return whether noisy counts of a `NormHistogram` show a document; see `private_quantile`."""
+    """Return whether noisy counts of norms show a document; see `private_quantile`."""
     return _first_occupied(noisy_counts, stddev) is not None
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.errors import MissingExtraError
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import (
-    ZERO_OUT,
+from streamlda.guarantee.mechanism import ZERO_OUT, check_relation
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import (
     Approximate,
     Composed,
     Event,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
-    check_relation,
     unknown,
 )
 

@@ -48,8 +48,9 @@ from typing import Any
 
 from streamlda.checks import between, require
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import CLIP_SOURCES, GaussianRelease, check_relation
+from streamlda.guarantee.mechanism import check_relation
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms, Loss, Losses
 

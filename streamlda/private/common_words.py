@@ -18,12 +18,6 @@ them. Topics are the columns of a nonnegative H with H H' nearest to the sums of
 the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are
 of these, at most K and `MORE_TOPICS` times what a round can tell apart. In the other words each
 topic begins as the word frequencies.
-
-Privacy: unit, relation and sensitivity of both stages are those of `FirstStatistic` and
-`PairStatistic` (`streamlda.private.contributions`). A document without its other words is a
-document too, and which words are left out follows from the release before: each document adds what
-depends on it and public numbers alone, of norm at most C, attained by one common word alone. All
-else is post-processing.
 """
 
 from __future__ import annotations
@@ -38,7 +32,13 @@ from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.private.contributions import FirstStatistic, PairStatistic, Statistic, View
+from streamlda.private.contributions import (
+    Contributions,
+    FirstStatistic,
+    PairStatistic,
+    Statistic,
+    View,
+)
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import check_array, most_topics
@@ -95,8 +95,8 @@ class OfCommon:
         """Those of the statistic, which sees documents as any other."""
         return self._statistic.blocks()
 
-    def add(self, view: View) -> None:
-        """Add the active documents."""
+    def contributions(self, view: View) -> Contributions:
+        """Return what the documents without their other words contribute."""
         batch = view.batch
         column = np.full(batch.n_features, -1, dtype=np.int32)
         column[self._words] = np.arange(len(self._words), dtype=np.int32)
@@ -104,11 +104,11 @@ class OfCommon:
         kept = np.flatnonzero(found >= 0)
         pointers = np.searchsorted(kept, batch.row_pointers).astype(np.int64)
         rows = batch.counts[kept], found[kept], pointers
-        self._statistic.add(View(DocumentBatch(*rows, len(self._words)), view.active))
+        return self._statistic.contributions(View(DocumentBatch(*rows, len(self._words))))
 
-    def take(self) -> dict[str, Array]:
-        """Return the sums."""
-        return self._statistic.take()
+    def doubles(self, distinct: float) -> float:
+        """Return those of the statistic."""
+        return self._statistic.doubles(distinct)
 
 
 class Frequencies:

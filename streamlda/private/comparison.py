@@ -16,11 +16,6 @@ start: its topics win then, as they would by likelihood, but a token has a bound
 the proportions of the whole document, as `TopicModel.transform` gives them. L is a quantile of the
 lengths of the round before, from their noisy histogram: the sums are shares of tokens in which a
 long document counts as L of them.
-
-Privacy: unit, relation and what is public are those of a round (`streamlda.private.refinement`).
-All that a document adds depends on it alone. |clip| <= 1, and ||theta|| <= sum theta = 1, with
-equality where all tokens are of one topic; what is added is scaled by its computed norm. What is
-not a number adds exactly nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +25,10 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.sums import Contribution
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, word_major
-from streamlda.privacy.clipping import clip_factors
-from streamlda.private.contributions import View
+from streamlda.private.contributions import Contributions, View
 from streamlda.private.topics import PrivateTopics
 
 Array = NDArray[np.float64]
@@ -61,50 +56,36 @@ class ComparisonStatistic:
             for found in (refined, start)
         ]
         self._long = long
-        self._sums = self._zeros()
 
     def blocks(self) -> list[Block]:
-        """A document adds one term to each cell."""
+        """Tokens are not negative."""
+        K, K_start = (len(alpha) for _, alpha in self._topics)
+        shapes = {"preferred": (), "tokens": (K,), "start_tokens": (K_start,)}
         return [
-            Block(
-                name,
-                sums.shape,
-                1.0,
-                WEIGHTS[name],
-                nonnegative=name != "preferred",
-                magnitude=1.01,
-            )
-            for name, sums in self._sums.items()
+            Block(name, shape, 1.0, WEIGHTS[name], nonnegative=name != "preferred")
+            for name, shape in shapes.items()
         ]
 
-    def add(self, view: View) -> None:
-        """Add the active documents."""
-        batch = view.batch.where(view.active)
+    def contributions(self, view: View) -> Contributions:
+        """Return what each document says."""
+        usable = view.batch.usable
+        batch = view.batch.where(usable)
+        found = {b.name: np.zeros((len(usable), b.cells)) for b in self.blocks()}
         if not batch.n_documents:
-            return
+            return {name: Contribution(values) for name, values in found.items()}
         seen, held = halves(batch)
         weights = np.minimum(1.0, batch.lengths / self._long)[:, None]
         probabilities = []
         for name, (topics, alpha) in zip(("tokens", "start_tokens"), self._topics, strict=True):
             probabilities.append(held_out_probabilities(batch, seen, topics, alpha))
-            tokens = weights * topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
-            factors = clip_factors(np.linalg.norm(tokens, axis=1), 1.0)
-            tokens[factors == 0] = 0.0
-            self._sums[name] += factors @ tokens
-        self._sums["preferred"] += preferences(batch, held, *probabilities).sum()
+            shares = topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
+            found[name][usable] = weights * shares
+        found["preferred"][usable, 0] = preferences(batch, held, *probabilities)
+        return {name: Contribution(values) for name, values in found.items()}
 
-    def take(self) -> dict[str, Array]:
-        """Return the sums."""
-        sums, self._sums = self._sums, self._zeros()
-        return sums
-
-    def _zeros(self) -> dict[str, Array]:
-        K, K_start = (len(alpha) for _, alpha in self._topics)
-        return {
-            "preferred": np.zeros(()),
-            "tokens": np.zeros(K),
-            "start_tokens": np.zeros(K_start),
-        }
+    def doubles(self, distinct: float) -> float:
+        """Return proportions by both sets of topics, and a probability a word."""
+        return 2 * distinct + sum(len(alpha) for _, alpha in self._topics)
 
 
 def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:

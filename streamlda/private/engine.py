@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
-from streamlda.guarantee.prefix_release import PrefixRelease, PrefixState
-from streamlda.guarantee.users import UserBound
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
@@ -85,7 +84,6 @@ class PrivateEngine:
         self.settings, self.public = settings, public
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
-        self._users = UserBound(settings.documents_per_user or 1)
         self._snapshots = self._windows = 0
         #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
         self._lost = 0
@@ -115,11 +113,8 @@ class PrivateEngine:
         )
         part = batch.rows(0, min(batch.n_documents, stage.slots_left))
         n = part.n_documents
-        active = np.ones(n, dtype=np.bool_)
-        if self.settings.privacy_unit == "user":
-            active = self._users.accept([None] * n if users is None else users[:n])
         with one_blas_thread():
-            stage.add(part, active)
+            stage.add(part, users if users is None else users[:n])
         self.slots += n
         return n
 
@@ -127,8 +122,7 @@ class PrivateEngine:
         """Leave slots of the running stage empty, and return how many were left to it."""
         stage = self._open_stage()
         taken = min(n, stage.slots_left)
-        with one_blas_thread():
-            stage.skip(taken)
+        stage.skip(taken)
         self.slots += taken
         return taken
 
@@ -213,9 +207,8 @@ class PrivateEngine:
         ``view/``, ``map``, ``fits``, ``public/``, ``power/``, ``refinement/``, ``prefix.private/``,
         ``snapshot/`` and the values.
 
-        The running group of documents ends here (`Stage.flush`), so that engines that were saved
-        at different slots may differ by roundings of the grid. Where a state is taken must not
-        depend on what documents say: a slot, a clock, the end of the process.
+        Where a state is taken must not depend on what documents say: a slot, a clock, the end of
+        the process.
         """
         stage, snapshot = self.stage, self.snapshot
         arrays, of_window = self.window.state()
@@ -231,16 +224,15 @@ class PrivateEngine:
             "snapshot": None,
         }
         if stage is not None:
-            with one_blas_thread():
-                arrays |= with_prefix(stage.state(), "sums/")
+            arrays |= with_prefix(stage.state(), "sums/")
             values["stage"] = {
                 "name": stage.name,
                 "first": stage.first,
                 "last": stage.last,
                 "places": stage.slots_filled,
             }
-        if self.settings.privacy_unit == "user":
-            arrays |= with_prefix(self._users.state(), "users/")
+        if stage is not None and stage.sums.users is not None:
+            arrays |= with_prefix(stage.sums.users.state(), "users/")
         if self._prefix is not None:
             saved = self._prefix.state()
             arrays |= with_prefix(saved.secret, "prefix.secret/")
@@ -275,15 +267,14 @@ class PrivateEngine:
         self._lost = int(values["lost"])
         self.window.restore(arrays, values)
         stage, snapshot = values["stage"], values["snapshot"]
-        if self.settings.privacy_unit == "user":
-            self._users = UserBound.from_state(named(arrays, "users/"))
         if values["prefix"]:
             saved = PrefixState(named(arrays, "prefix.secret/"), named(arrays, "prefix.private/"))
             self._prefix = self._prefix_release(saved)
         if stage is not None:
             self.stage = self._new_stage(stage["name"], int(stage["first"]))
-            sums = named(arrays, "sums/")
-            self.stage.restore(sums, int(stage["places"]), int(stage["last"]))
+            users = named(arrays, "users/") if self._by_user else None
+            ends = int(stage["places"]), int(stage["last"])
+            self.stage.restore(named(arrays, "sums/"), *ends, users)
         if snapshot is not None:
             self.snapshot = PrivateSnapshot(
                 snapshot["number"],
@@ -307,7 +298,6 @@ class PrivateEngine:
     def begin_stage(self, name: str) -> None:
         """Begin a stage at the next slot."""
         self.stage = self._new_stage(name, self.slots)
-        self._users.restart()
 
     def _begin_round(self) -> None:
         assert self._prefix is not None
@@ -335,10 +325,16 @@ class PrivateEngine:
         if name == PREFIX:
             assert self._prefix is not None
             last = first + self.settings.documents_per_snapshot
-            return PrefixStage(name, first, last, statistics, self._prefix)
+            how = {"by_user": self._by_user}
+            return PrefixStage(name, first, last, statistics, self._prefix, **how)
         slots = {stage: end - begin for stage, begin, end in self.settings.stage_slots()}[name]
         mechanism = joint_mechanism(statistics, slots, self.settings, self._multiplier)
-        return Stage(name, first, first + slots, statistics, mechanism)
+        ends = first, first + slots
+        return Stage(name, *ends, statistics, mechanism, by_user=self._by_user)
+
+    @property
+    def _by_user(self) -> bool:
+        return self.settings.privacy_unit == "user"
 
     def _prefix_release(self, saved: PrefixState | None = None) -> PrefixRelease:
         slots = (self.settings.snapshots or 0) * self.settings.documents_per_snapshot

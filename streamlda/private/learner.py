@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from streamlda.checks import require
-from streamlda.documents import DocumentBatch
+from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.guarantee.accounting import cost
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.costs import cost
 from streamlda.privacy.ledger import Intent
 from streamlda.privacy.ledger.state import describe_spent
 from streamlda.privacy.ledger.terms import NOTHING, Loss
@@ -26,6 +26,9 @@ from streamlda.private.window import PREFIX, PrivateSnapshot
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays
 
+#: Where rows of matrices stand, whatever their stream is called.
+ROWS = "rows"
+
 #: Messages of lost windows that are kept.
 MOST_LOST = 100
 
@@ -33,7 +36,8 @@ MOST_LOST = 100
 class PrivateLearner(Learner):
     """A private engine, whose releases are paid for; or `BudgetExceededError` before any document.
 
-    `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
+    Where it is not known to have a document (`has_document`), nothing is released before a row is
+    one. `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
     `delta_of_words` is what a private selection of the words took off the total delta; `public` is
     the public model of the settings, if there is one.
     """
@@ -51,6 +55,7 @@ class PrivateLearner(Learner):
         delta_of_words: float = 0.0,
         first_slot: int = 0,
         public: PublicTopics | None = None,
+        has_document: bool = True,
     ) -> None:
         self.delta = settings.delta + delta_of_words  # In all, that of the words included.
         releaser.check(settings.event)
@@ -61,6 +66,9 @@ class PrivateLearner(Learner):
         self.first_slot = first_slot
         #: Why windows gave no snapshot although they were paid for, the last `MOST_LOST` of them.
         self.lost: list[str] = []
+        #: Fingerprints of the rows that come next, of which a ledger keeps those that are taken.
+        self.documents: list[bytes] | None = None
+        self._has_document = has_document
         self._missed, self._shows_nothing = "", False
         self._stages = 0
 
@@ -142,7 +150,14 @@ class PrivateLearner(Learner):
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
         """Take rows up to the end of the running stage."""
-        return self.engine.add(batch, users)
+        first = self.engine.slots
+        taken = self.engine.add(batch, users)
+        self._has_document = self._has_document or bool(batch.usable[:taken].any())
+        if self.releaser.provenance is not None and self.documents is not None:
+            places = [(ROWS, first + number) for number in range(1, taken + 1)]
+            self.releaser.provenance.add(places, self.documents[:taken])
+            del self.documents[:taken]
+        return taken
 
     def release(
         self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
@@ -152,6 +167,14 @@ class PrivateLearner(Learner):
         Where it ends before its last slot must not depend on what documents say; without a slot
         there is nothing to end (`InsufficientDataError`).
         """
+        require(
+            self._has_document,
+            f"a private fit needs documents of {MIN_TOKENS} words or more, and no row is one",
+            slots=self.engine.slots,
+            remedy="pass whole counts of words, CountVectorizer output and not TF-IDF; nothing was "
+            "spent",
+            error=InsufficientDataError,
+        )
         stage, before = self.engine.stage, self.engine.snapshot
         if stage is not None and stage.slots_left:
             self.engine.end_stage()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import isnan
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamlda.checks import failure, require
-from streamlda.documents import MAX_TOKENS, MIN_TOKENS, DocumentBatch
+from streamlda.documents import MAX_TOKENS, DocumentBatch
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -38,16 +37,12 @@ from streamlda.private.published import few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
-from streamlda.text.vocabulary import Vocabulary
 
 #: The columns are those of the caller's matrix, who guarantees that they are public.
 VOCABULARY = "columns of a matrix: public"
 
 #: End of a refusal of rows.
 UNSPENT_ROWS = "pass rows that no earlier call had: each may be in one release; nothing was spent"
-
-#: Where rows stand, whatever their stream is called.
-ROWS = "rows"
 
 
 def blank_invalid_rows(X: Any) -> Any:
@@ -75,41 +70,6 @@ def blank_invalid_rows(X: Any) -> Any:
     return counts
 
 
-class RowLearner(PrivateLearner):
-    """A private learner of rows whose fingerprints the ledger keeps, those of all of a call."""
-
-    #: Fingerprints of the rows that come next, if there is a ledger.
-    documents: list[bytes] | None = None
-    #: Whether a row so far was a document.
-    has_document = False
-
-    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
-        """Take rows up to the end of the running stage."""
-        first = self.engine.slots
-        taken = super().add(batch, users)
-        self.has_document = self.has_document or bool(batch.usable[:taken].any())
-        provenance = self.releaser.provenance
-        if provenance is not None and self.documents is not None:
-            places = [(ROWS, first + number) for number in range(1, taken + 1)]
-            provenance.add(places, self.documents[:taken])
-            del self.documents[:taken]
-        return taken
-
-    def release(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> TopicModel | None:
-        """End the running stage as `PrivateLearner`, if a row was a document."""
-        require(
-            self.has_document,
-            f"a private fit needs documents of {MIN_TOKENS} words or more, and no row is one",
-            slots=self.engine.slots,
-            remedy="pass whole counts of words, CountVectorizer output and not TF-IDF; nothing was "
-            "spent",
-            error=InsufficientDataError,
-        )
-        return super().release(vocabulary, settings)
-
-
 class MatrixFit:
     """Learns from the rows of matrices, and keeps the model of the last snapshot.
 
@@ -131,7 +91,7 @@ class MatrixFit:
         #: Slots consumed when a call failed half way.
         self.failed_at: int | None = None
         self._noise, self._ledger, self._stream = noise, ledger, stream
-        self._learner: RowLearner | None = None
+        self._learner: PrivateLearner | None = None
         #: Warnings of the running call.
         self._warnings: list[str] = []
         #: Names this fit in the account of the process.
@@ -235,16 +195,17 @@ class MatrixFit:
             return nullcontext()
         return open_ledger(self._ledger, self.settings)
 
-    def _begin(self, ledger: Ledger | None, batch: DocumentBatch) -> RowLearner:
+    def _begin(self, ledger: Ledger | None, batch: DocumentBatch) -> PrivateLearner:
         """Return the learner, with the ledger open, if that knows none of the rows."""
         learner = self._learner
         if ledger is None:
             if learner is None:
-                learner = RowLearner(
+                learner = PrivateLearner(
                     self.settings,
                     ReleaseManager(self._noise, None, self._stream),
                     vocabulary=VOCABULARY,
                     public=self._public,
+                    has_document=False,
                 )
             if self._noise.secure:
                 self._charge(learner, batch)
@@ -276,8 +237,12 @@ class MatrixFit:
                     provenance=provenance,
                     run=secrets.token_hex(8),
                 )
-                learner = RowLearner(
-                    self.settings, releaser, vocabulary=VOCABULARY, public=self._public
+                learner = PrivateLearner(
+                    self.settings,
+                    releaser,
+                    vocabulary=VOCABULARY,
+                    public=self._public,
+                    has_document=False,
                 )
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger
@@ -287,7 +252,7 @@ class MatrixFit:
         self._learner = learner
         return learner
 
-    def _charge(self, learner: RowLearner, batch: DocumentBatch) -> None:
+    def _charge(self, learner: PrivateLearner, batch: DocumentBatch) -> None:
         """Count rows that other fits of this process had, where no ledger does."""
         price = learner.price_of_unit
         before = process_account.ACCOUNT.charge(self._name, batch, price)

@@ -5,6 +5,8 @@ Entries are scaled by the square root of how often they occur: norms stay Froben
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +42,12 @@ def unpack_triples(packed: Array, t: int) -> Array:
     for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
         full[a, b, c] = packed / scale
     return full
+
+
+@lru_cache(maxsize=4)
+def scales_of_triples(t: int) -> Array:
+    """Return the square root of how often each entry of `pack_triples` occurs."""
+    return _triples(t)[3]
 
 
 def _triples(t: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Array]:

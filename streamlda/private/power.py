@@ -11,19 +11,11 @@ are public when a round begins.
 Rounds are planned for K components. Where noise hid some directions of the pairs, fewer are sought,
 and the rounds that are left refine those found (`DeflatedPower`).
 
-Sensitivity
------------
-With T = P3(W, W, W) of a document, scaled to ||T||_F <= C, and U the probes as columns, the answers
-are ``T_(1) (U . U)``: T unfolded to t x t^2, times the matrix with columns u_j x u_j. As
-``||AB||_F <= ||A||_F ||B||_2``, their joint norm is at most C times the spectral norm of that
-matrix, and its Gram matrix has entries (u_i'u_j)^2. Values T(u_j, u_j, u_j) are products with the
-columns u_j x u_j x u_j likewise. So one document adds at most::
-
-    images   C sqrt(largest eigenvalue of (U'U)^(o2))
-    values   C sqrt(largest eigenvalue of (U'U)^(o3))
-
-with entrywise powers. For orthonormal probes both are C: all components for the price of one. For
-L unit probes it is at most sqrt(L) C, attained by equal ones: restarts that agree cost most.
+With T = P3(W, W, W) of a document, ||T||_F <= C, and U the probes as columns, the answers are
+``T_(1) (U . U)``: T unfolded to t x t^2, times the matrix with columns u_j x u_j. So their joint
+norm is at most C times the spectral norm of that matrix, whose Gram matrix has entries (u_i'u_j)^2;
+of values T(u_j, u_j, u_j) likewise, with cubes. That is what answers are clipped at: C for
+orthonormal probes, all components for the price of one; sqrt(L) C for L equal ones.
 """
 
 from __future__ import annotations
@@ -35,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.sums import Contribution
 from streamlda.kernels import association
-from streamlda.privacy.clipping import clip_factors
-from streamlda.private.contributions import TripleNorms, View
+from streamlda.private.contributions import Contributions, View, checked_projection, kept_block
 from streamlda.private.settings import SIMULTANEOUS, PrivateSettings
 from streamlda.private.topics import (
     PairView,
@@ -54,80 +46,49 @@ Array = NDArray[np.float64]
 #: short, so it needs more than in other stages: a wrong number spoils the corrections for alpha_0.
 KEPT_FRACTION = 0.05
 
-#: Absolute terms of P3(I, v, v) over the cube of the longest row of W, for one unit probe:
-#: l (l + 1) (l + 2) over l (l - 1) (l - 2), at l = 3.
-ANSWER_TERMS = 10.0
-
-#: Roundings behind a term, over those that the mechanism counts: s^2 has twice those of a sum over
-#: words, and v = W u as many as columns, each time it occurs.
-ROUNDINGS = 4.0
-
 
 class PowerStatistic:
-    """Answers of one round: sums of f W'P3(I, Wu, Wu), or of f P3(Wu, Wu, Wu), and of f.
+    """Answers of one round: W'P3(I, Wu, Wu), or P3(Wu, Wu, Wu), and documents.
 
-    Blocks ``images``, shape (t, L), or ``values``, shape (L,); and ``triple_kept``.
-    Unit: a document. Relation, groups and users: `streamlda.private.stage`. Sensitivity: see the
-    module. Public: W, the unit vectors u as columns of `probes`, the bound C of ||P3(W, W, W)||_F,
-    L. Nothing here is private until it is released.
-
-    Time O(nnz (L + t)) a document and O(d t L) a call of `take`; memory O(d L) and that of a block
-    of documents.
+    Blocks ``images``, shape (t, L), or ``values``, shape (L,); and ``triple_kept``. Public: W, the
+    unit vectors u as columns of `probes`, the bound, L. Time and memory O(nnz t L) a document.
     """
 
     def __init__(
         self, whitening: Array, probes: Array, bound: float, *, values_only: bool = False
     ) -> None:
-        self._norms = TripleNorms(whitening)
-        self._bound, self._values_only = bound, values_only
-        self._spread = answer_norm(probes, 3 if values_only else 2)
+        self._whitening, self._values_only = checked_projection(whitening), values_only
+        self._bound = bound * answer_norm(probes, 3 if values_only else 2)
         self._shape = (probes.shape[1],) if values_only else probes.shape
-        self._directions = np.ascontiguousarray(self._norms.whitening @ probes)
-        n_probes = probes.shape[1]
-        self._images = np.zeros((0 if values_only else len(whitening), n_probes))
-        self._values = np.zeros((2, n_probes))
-        self._kept = 0.0
+        self._directions = np.ascontiguousarray(self._whitening @ probes)
+
+    @property
+    def _name(self) -> str:
+        return "values" if self._values_only else "images"
 
     def blocks(self) -> list[Block]:
-        """What is added to a sum is at most the product of row norms, whatever cancels before."""
-        ratio = self._norms.largest_norm / self._bound
-        probes = np.sqrt(self._shape[-1]) / self._spread
-        answer = Block(
-            "values" if self._values_only else "images",
-            self._shape,
-            self._bound * self._spread,
-            1.0 - KEPT_FRACTION,
-            magnitude=max(1.0, ROUNDINGS * ANSWER_TERMS * probes * ratio),
-            sum_magnitude=max(1.0, ratio) * 1.01,
-        )
-        kept = Block("triple_kept", (), 1.0, KEPT_FRACTION, nonnegative=True, magnitude=1.01)
-        return [answer, kept]
+        """Answers may be of either sign."""
+        weight = 1.0 - KEPT_FRACTION
+        answer = Block(self._name, self._shape, self._bound, weight, scaled_with="triple")
+        return [answer, kept_block("triple", 1.0, KEPT_FRACTION)]
 
-    def add(self, view: View) -> None:
-        """Add the active documents."""
-        batch = view.batch
-        factors = clip_factors(self._norms.norms(view), self._bound) * view.active
-        weights = view.weights[:, 2] * factors
-        powers = np.empty((3, batch.n_documents, self._directions.shape[1]))
-        rows = batch.counts, batch.word_ids, batch.row_pointers
-        association.project_powers(*rows, self._directions, powers)
+    def contributions(self, view: View) -> Contributions:
+        """Return the answers of each document."""
+        n, weights = view.batch.n_documents, np.ascontiguousarray(view.weights[:, 2])
+        powers = np.empty((3, n, self._directions.shape[1]))
+        association.project_powers(*view.rows, self._directions, powers)
+        s, s2, s3 = powers
         if self._values_only:
-            association.associate_values(powers, weights, self._values)
+            answers = weights[:, None] * (s * (s * s - 3.0 * s2) + 2.0 * s3)
         else:
-            association.associate_triples(
-                *view.by_word, self._directions, powers[0], powers[1], weights, self._images
-            )
-        self._kept += float(factors.sum())
+            t, L = self._shape
+            answers, how = np.empty((n, t * L)), (self._whitening, self._directions)
+            association.images_through(*view.rows, *how, powers, weights, answers)
+        return {self._name: Contribution(answers), "triple_kept": view.kept}
 
-    def take(self) -> dict[str, Array]:
-        """Return the sums."""
-        if self._values_only:
-            sums = {"values": self._values[0].copy()}
-        else:
-            sums = {"images": self._norms.whitening.T @ self._images}
-        sums["triple_kept"] = np.array(self._kept)
-        self._images[:], self._values[:], self._kept = 0.0, 0.0, 0.0
-        return sums
+    def doubles(self, distinct: float) -> float:
+        """Return the cells of the answers."""
+        return float(np.prod(self._shape))
 
 
 class PowerRounds:

@@ -31,10 +31,6 @@ topics fit the other cells.
 A further topic, where more are wanted than the public model has, is what a topic got beyond its
 public tokens, sum_w max(x_wk - n_k p_wk, 0), and is taken off that topic: the same sums in other
 parts. Topics with the most of it are divided first.
-
-Privacy: unit, relation and sensitivity are those of a round; |clip| <= 1, with equality where
-words are e times as probable, or e times less. Public are the public model and what follows from
-earlier releases; what a document adds depends on it alone, and is 0 if it is not a number.
 """
 
 from __future__ import annotations
@@ -49,10 +45,11 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import VocabularyError
 from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.comparison import halves, held_out_probabilities
-from streamlda.private.contributions import View
+from streamlda.private.contributions import Contributions, View
 from streamlda.private.denoising import posterior_mean
 from streamlda.private.responsibilities import (
     LEAST_TOKENS,
@@ -207,29 +204,29 @@ class FitsStatistic:
         self._topics = smoothed(public.components, public.background, SMOOTHING)
         self._alpha, words = public.alpha, public.background
         self._entropy = float(-np.sum(words * np.log(words)))
-        self._sum = 0.0
 
     def blocks(self) -> list[Block]:
-        """A document adds one number from -1 to 1."""
-        return [Block(FITS, (), 1.0, FITS_WEIGHT, magnitude=1.01)]
+        """A document contributes one number of either sign."""
+        return [Block(FITS, (), 1.0, FITS_WEIGHT)]
 
-    def add(self, view: View) -> None:
-        """Add the active documents; each by its own entries in their order alone."""
-        batch = view.batch.where(view.active)
+    def contributions(self, view: View) -> Contributions:
+        """Return what each document says."""
+        usable = view.batch.usable
+        batch, found = view.batch.where(usable), np.zeros((len(usable), 1))
         if not batch.n_documents:
-            return
+            return {FITS: Contribution(found)}
         seen, held = halves(batch)
         probable = np.log(held_out_probabilities(batch, seen, self._topics, self._alpha))
         document = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
         with np.errstate(invalid="ignore", over="ignore"):
             said = np.bincount(document, held * probable) / np.bincount(document, held)
         said += self._entropy
-        self._sum += float(np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0).sum())
+        found[usable, 0] = np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
+        return {FITS: Contribution(found)}
 
-    def take(self) -> dict[str, Array]:
-        """Return the sum."""
-        total, self._sum = self._sum, 0.0
-        return {FITS: np.array(total)}
+    def doubles(self, distinct: float) -> float:
+        """Return a probability a word."""
+        return distinct
 
 
 def words_of(model: TopicModel) -> Sequence[str]:

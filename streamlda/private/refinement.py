@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.privacy.clipping import NormHistogram, private_quantile
+from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
@@ -185,7 +185,7 @@ class RefinementRounds:
         self._sums, self._variance = sums, variance
         self.rounds_done += 1
         if "length_norms" in released:
-            edges = NormHistogram(Lengths.largest_norm).edges
+            edges = norm_edges(Lengths.largest_norm)
             counts, noise = released["length_norms"], stddevs["length_norms"]
             found = private_quantile(counts, edges, LONG, noise)
             # The largest length there can be says that the noise hides all others.

@@ -19,8 +19,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from streamlda.container import ArraysFile, read_arrays, temporary_name, write_arrays
-from streamlda.guarantee.events import Event
 from streamlda.guarantee.noise import Noise, SecureNoise
+from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
 from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
 from streamlda.privacy.ledger.evidence import Evidence

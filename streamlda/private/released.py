@@ -17,9 +17,10 @@ from typing import Any
 from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, valid_content
 from streamlda.errors import InsufficientDataError, StreamLDAError
-from streamlda.guarantee.events import Approximate, GaussianRelease, from_json, unknown
 from streamlda.model.model_file import vocabulary_from
 from streamlda.model.topic_model import TopicModel
+from streamlda.privacy.event_json import from_json
+from streamlda.privacy.events import Approximate, GaussianRelease, unknown
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.artifact import holds
 from streamlda.privacy.statement import ReleasedStage

@@ -11,23 +11,9 @@ common to all texts, and is dropped unless it is wanted too. a_w >= 1 grows as w
 that the rare ones stand out of the noise, which is equal in all cells. All documents but very short
 ones have f < 1: each has as much weight as a norm of 1 allows.
 
-Privacy of a round
-------------------
-Unit: a document (at most g of a user, each as below). Relation: both, as for all stages. Public:
-the topics, prior, background and a of earlier releases. Sensitivity: x has entries >= 0, and as
-f times the norm over K + 1 columns is at most 1, so is ``||x||``, with the background's column or
-without it, for any responsibilities, even if they are wrong. Add-remove: at most 1, attained by a
-document without background and of norm 1 or more before scaling. Replace-one:
-``||x - x'||^2 <= ||x||^2 + ||x'||^2 <= 2``, attained by two such documents without a word in
-common. Responsibilities are in single precision and taken as they are: what is bounded is the
-product that is added. Those of a document depend on that document alone. A document whose norm is
-not finite has f = 0 and adds exactly nothing: its responsibilities are set to 0, as 0 times NaN
-would spoil the sum, and so tell of that document. The sum of all words is of c a itself, with a
-factor of its own: norm at most 1, attained by any document of norm 1 or more.
-
-Without scaling, responsibilities sum to 1 over topics, so ``||x|| <= ||c a||``, attained where each
-word goes to one topic: that is the bound that a fixed clip norm would have to cover, and it is
-larger.
+Responsibilities sum to 1 over topics, so without scaling a clip norm would have to cover ||c a||.
+The norm over K + 1 columns is that of all tokens: a document that is mostly background says little
+of topics. Public are the topics, prior, background and a of earlier releases.
 """
 
 from __future__ import annotations
@@ -38,13 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
-from streamlda.kernels.refinement import add_responsibilities, expect_topics
-from streamlda.privacy.clipping import clip_factors
-from streamlda.private.contributions import View
+from streamlda.guarantee.sums import Contribution
+from streamlda.kernels.refinement import expect_topics
+from streamlda.private.contributions import Contributions, View
 from streamlda.private.settings import PrivateSettings
-from streamlda.refinement.stepwise_em import entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -84,15 +68,11 @@ RANGES = {
     "word_weights": (1.0, 1e6),
 }
 
-#: Most responsibilities, in single precision, that are held at a time: 32 MiB.
-MOST_RESPONSIBILITIES = 2**23
-
 
 class RefinementStatistic:
     """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
 
-    Unit, relation, sensitivity and what is public: see the module. Nothing here is private until it
-    is released. Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays
+    Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays
     of other shapes are refused, since kernels read past the end of short ones. The background's
     column is the last of the sums, and is dropped unless it is wanted too. With a weight for totals
     c a is summed too, scaled to norm 1 by itself: block ``words``. Time O(nnz K iterations) a
@@ -117,64 +97,37 @@ class RefinementStatistic:
             check_array(name, array, shapes[name], *RANGES[name])
         self._words, self._prior = divided_by(topics, prior, background, background_prior)
         self._word_weights = word_weights
-        self._sums = np.zeros(self._words.shape)
-        self._columns = K + background_too
-        self._totals_weight, self._totals = totals_weight, np.zeros(d)
+        self._columns, self._totals_weight = K + background_too, totals_weight
 
     def blocks(self) -> list[Block]:
-        """Entries are not negative and are added once each: nothing cancels."""
-        shapes: dict[str, tuple[tuple[int, ...], float]] = {
-            "shares": ((len(self._words), self._columns), 1.0)
-        }
+        """Tokens are not negative."""
+        d, shares = len(self._words), (len(self._words), self._columns)
+        blocks = [Block("shares", shares, REFINED_NORM, 1.0, nonnegative=True)]
+        if self._totals_weight is None:
+            return blocks
+        return [*blocks, Block("words", (d,), REFINED_NORM, self._totals_weight, nonnegative=True)]
+
+    def contributions(self, view: View) -> Contributions:
+        """Return the tokens of each document by word and topic, and by word."""
+        batch = view.batch
+        gamma = np.empty((batch.n_entries, len(self._prior)), dtype=np.float32)
+        expect_topics(*view.rows, self._words, self._prior, INNER_ITERATIONS, gamma)
+        weights = batch.counts * self._word_weights[batch.word_ids]
+        weights *= view.by_entry(batch.usable)
+        # What is not a number here is nothing in the sums.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            tokens = gamma * weights[:, None]
+            whole = Contribution(tokens, pointers=batch.row_pointers).norms()
+            tokens *= view.by_entry(np.minimum(1.0, REFINED_NORM / whole))[:, None]
+        shares = np.ascontiguousarray(tokens[:, : self._columns])
+        found = {"shares": view.contribute_by_word(shares)}
         if self._totals_weight is not None:
-            shapes["words"] = (len(self._words),), self._totals_weight
-        return [
-            Block(name, shape, REFINED_NORM, weight, nonnegative=True, magnitude=1.01)
-            for name, (shape, weight) in shapes.items()
-        ]
+            found["words"] = view.contribute_by_word(weights)
+        return found
 
-    def add(self, view: View) -> None:
-        """Add the active documents."""
-        start = 0
-        for part in view.batch.blocks(MOST_RESPONSIBILITIES // len(self._prior)):
-            active = view.active[start : start + part.n_documents]
-            start += part.n_documents
-            rows = part.counts, part.word_ids, part.row_pointers
-            gamma = np.empty((len(part.counts), len(self._prior)), dtype=np.float32)
-            expect_topics(*rows, self._words, self._prior, INNER_ITERATIONS, gamma)
-            entries = part.counts * self._word_weights[part.word_ids]
-            # What is not a number here gets factor 0 below.
-            with np.errstate(over="ignore", invalid="ignore"):
-                squares = np.einsum("ek,ek->e", gamma, gamma, dtype=np.float64) * entries**2
-            document = np.repeat(np.arange(part.n_documents), np.diff(part.row_pointers))
-            norms = np.sqrt(np.bincount(document, squares, minlength=part.n_documents))
-            factors = (clip_factors(norms, REFINED_NORM) * active)[document]
-            gamma[factors == 0] = 0.0
-            by_word = entries_by_word(part.word_ids, entries * factors, part.n_features)
-            add_responsibilities(*by_word, gamma, self._sums)
-            if self._totals_weight is not None:
-                self._add_totals(part, entries, document, active)
-
-    def _add_totals(
-        self,
-        part: DocumentBatch,
-        entries: Array,
-        document: NDArray[np.int64],
-        active: NDArray[np.bool_],
-    ) -> None:
-        """Add c a of each document, scaled to norm 1, entry by entry in their order."""
-        with np.errstate(over="ignore"):
-            squares = np.bincount(document, entries**2, minlength=part.n_documents)
-        factors = (clip_factors(np.sqrt(squares), REFINED_NORM) * active)[document]
-        np.add.at(self._totals, part.word_ids, np.where(factors > 0, entries, 0.0) * factors)
-
-    def take(self) -> dict[str, Array]:
-        """Return the sums."""
-        sums = {"shares": self._sums[:, : self._columns].copy()}
-        if self._totals_weight is not None:
-            sums["words"], self._totals = self._totals, np.zeros(len(self._totals))
-        self._sums[:] = 0.0
-        return sums
+    def doubles(self, distinct: float) -> float:
+        """Return one for each word and topic."""
+        return distinct * len(self._prior)
 
 
 def divided_by(

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Self
 
 from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
-from streamlda.guarantee.accounting import check_sampler_loss, noise_multiplier, sampler_factor
-from streamlda.guarantee.events import Approximate, GaussianRelease, check_relation
+from streamlda.guarantee.accounting import noise_multiplier, sampler_factor
+from streamlda.guarantee.mechanism import check_relation
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
+from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger.terms import MODES
 from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
@@ -393,6 +394,17 @@ class PrivateSettings(TopicSettings):
         """Fewest slots with which a stream that ends gives a first snapshot."""
         _, first, last = self.stage_slots()[-1]
         return last - slots_to_spare(last - first)
+
+
+def check_sampler_loss(delta: float, loss: float, most: float) -> None:
+    """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
+    require(
+        loss <= most,
+        "delta must be at least ten times what the exactness of the noise leaves open",
+        delta=delta,
+        open=f"{loss:.2g}",
+        remedy="take a larger delta or a smaller epsilon",
+    )
 
 
 def slots_of(stages: Mapping[str, float], n_slots: int) -> list[tuple[str, int, int]]:

@@ -18,8 +18,8 @@ from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError
 from streamlda.privacy.clipping import (
     ClipBounds,
-    NormHistogram,
     holds_documents,
+    norm_edges,
     private_quantile,
 )
 from streamlda.privacy.statement import ReleasedStage
@@ -30,7 +30,6 @@ from streamlda.private.contributions import (
     NormStatistic,
     PairStatistic,
     Statistic,
-    TripleNorms,
     TripleStatistic,
     checked_projection,
 )
@@ -39,7 +38,6 @@ from streamlda.private.power import PowerRounds
 from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
 from streamlda.private.refinement import RefinementRounds
 from streamlda.private.settings import CHOICE, PrivateSettings
-from streamlda.private.stage import groups_touched
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
 from streamlda.utils.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
@@ -47,9 +45,7 @@ from streamlda.utils.arrays import Arrays, from_arrays, named, to_arrays, with_p
 Array = NDArray[np.float64]
 Sums = Mapping[str, Array]
 
-#: Least clip bound over the largest norm: below it, rounding of the largest document's terms would
-#: cost more of the sensitivity than 1 %, whatever the groups (up to 2^18 words). For users it is as
-#: many times larger as their contributions may touch groups.
+#: Least clip bound over the largest norm.
 LEAST_BOUND = 2.0**-16
 
 #: Weights of the statistics where they are in one release.
@@ -65,7 +61,7 @@ PREFIX = "prefix"
 #: The quantile of norms to clip at falls from the first to the second as the noise of a direction,
 #: sqrt(d) / (mu n), grows between these: clipping bends the moments, noise hides it.
 QUANTILES = (0.95, 0.5)
-QUANTILE_NOISE = (7e-4, 2e-3)
+QUANTILE_NOISE = {"first": (7e-4, 2e-3), "pair": (7e-4, 2e-3), "triple": (7e-4, 4e-3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +121,7 @@ class Window:
         if stage == "pairs":
             return [self._first(), self._pair()]
         if stage == "triple norms":
-            return [NormStatistic(TripleNorms(self._projection()), 1.0)]
+            return [NormStatistic(TripleStatistic(self._projection()), 1.0)]
         if stage == "triples":
             return [self._triple()]
         if stage == PREFIX:
@@ -181,11 +177,13 @@ class Window:
             if self.settings.clipping == "quantile":
                 return "triple norms"
             if self.settings.clipping == "worst-case":
-                largest = TripleNorms(self.whitening).largest_norm
+                largest = TripleStatistic(self.whitening).largest_norm
                 self.bounds = replace(self.bounds, triple=largest)
             return self._begin_last()
         if kind == "triple norms":
-            self._set_bounds(released, stddevs, triple=TripleNorms(self._projection()).largest_norm)
+            self._set_bounds(
+                released, stddevs, triple=TripleStatistic(self._projection()).largest_norm
+            )
             return self._begin_last()
         if kind == "triples":
             assert self.view is not None
@@ -276,14 +274,14 @@ class Window:
 
     def _set_bounds(self, released: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
         """Clip at a quantile of the norms, whose noisy counts are released; up to the largest."""
-        settings, q = self.settings, self.settings.clip_quantile
-        if q is None:
-            slots = {name: last - first for name, first, last in settings.stage_slots()}
-            q = clip_quantile_for(settings.n_features, slots["pairs"], settings.noise_multiplier)
+        settings = self.settings
+        slots = {name: last - first for name, first, last in settings.stage_slots()}
+        noise = np.sqrt(settings.n_features) * settings.noise_multiplier / slots["pairs"]
         for name, norm in largest.items():
+            q = settings.clip_quantile or clip_quantile_for(name, noise)
             counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
-            bound = private_quantile(counts, NormHistogram(norm).edges, q, stddev)
-            found: Any = {name: max(bound, LEAST_BOUND * groups_touched(settings) * norm)}
+            bound = private_quantile(counts, norm_edges(norm), q, stddev)
+            found: Any = {name: max(bound, LEAST_BOUND * norm)}
             self.bounds = replace(self.bounds, **found)
 
     def _pair_view(self, released: Sums, stddevs: Mapping[str, float]) -> PairView:
@@ -387,14 +385,11 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
     )
 
 
-def clip_quantile_for(n_features: int, documents: int, noise_multiplier: float) -> float:
-    """Return the quantile of norms to clip at, from public numbers only.
+def clip_quantile_for(name: str, noise: float) -> float:
+    """Return the quantile of norms to clip a moment at, by the noise in a direction, sqrt(d) z / n.
 
-    Clipping at a low quantile bends the moments, at a high one needs more noise. Measured on
-    planted topics (50 and 1,000 words) and 200,000 abstracts (8,000 words): 0.95 is best while
-    the noise in a direction, sqrt(d) z / n, is below 7e-4, the median above 2e-3.
+    Clipping at a low quantile bends the moments, at a high one needs more noise (`bench`).
     """
-    noise = np.sqrt(n_features) * noise_multiplier / documents
-    low, high = np.log(QUANTILE_NOISE)
+    low, high = np.log(QUANTILE_NOISE[name])
     part = np.clip((np.log(noise) - low) / (high - low), 0.0, 1.0)
     return float(QUANTILES[0] + part * (QUANTILES[1] - QUANTILES[0]))

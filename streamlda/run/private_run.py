@@ -21,7 +21,7 @@ from typing import NamedTuple
 from streamlda.checks import Faults
 from streamlda.container import sync_folder, whole_file
 from streamlda.errors import InsufficientDataError, LedgerError, ModelFileError
-from streamlda.guarantee.events import Event
+from streamlda.privacy.events import Event, event_of_selection
 from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.private.budget import (
     STATEMENTS,
@@ -171,7 +171,7 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
     words_event: Event | None = None
     words = 0
     if terms.choice is not None:
-        words_event, words = terms.choice.selection.event, word_documents(settings)
+        words_event, words = event_of_selection(terms.choice.selection), word_documents(settings)
     # Of other sources, names are all that is known before they are read.
     named = get_source_kind(settings) in ("stdin", "follow")
     stream = name_stream(settings) if named else None

@@ -1,10 +1,9 @@
 """Private topics by sums of many workers: what is summed next, and what is made of it.
 
-The sums of a stage are sums of *groups*: runs of slots of the whole stream, each summed in
-floating point by itself and rounded to the grid (`streamlda.private.stage`). Groups add as whole
-numbers. So a task takes whole groups, wherever shards begin and end, and the raw sums that
-come together at the driver are, number for number, those of one process: what is proven of its
-releases holds here. Who sums what follows from the number of records, which is as public as
+The sums of a stage are whole numbers of documents, each brought to the grid by itself
+(`streamlda.guarantee.sums`). So a task takes any run of slots, and the raw sums that come together
+at the driver are, number for number, those of one process: what is proven of its releases holds
+here. Who sums what follows from the number of records, which is as public as
 slots are.
 
 Workers see raw documents and hold raw sums. They draw no noise, so a task that is done twice
@@ -32,17 +31,19 @@ from streamlda.utils.arrays import State
 if TYPE_CHECKING:
     from distributed import Client
 
+#: Fewest slots of a task: below it starting one takes longer.
+LEAST_SLOTS = 1024
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PrivateStage(Stage):
-    """Slots of the stream, its one span, to be summed in whole groups.
+    """Slots of the stream, its one span, to be summed in runs.
 
     Slot n is the n-th record of the corpus, whatever it holds. All of the stage is of releases that
     were made before, and so public.
     """
 
     name: str
-    group_slots: int
     #: The engine before the stage.
     state: State = field(repr=False)
 
@@ -52,10 +53,9 @@ class PrivateStage(Stage):
         return self.name.replace(" ", "-")
 
     def slots(self, parts: int) -> list[Span]:
-        """Cut the slots at the ends of groups into at most N parts of about equal size."""
+        """Cut the slots into at most N parts of about equal size."""
         ((first, last),) = self.spans
-        groups = math.ceil((last - first) / self.group_slots)
-        step = self.group_slots * math.ceil(groups / parts)
+        step = max(LEAST_SLOTS, math.ceil((last - first) / parts))
         return [(begin, min(begin + step, last)) for begin in range(first, last, step)]
 
 
@@ -71,7 +71,6 @@ def stage_of(
     return PrivateStage(
         name=stage.name,
         spans=((engine.slots, min(stage.last, slots)),),
-        group_slots=stage.mechanism.group_max or stage.mechanism.n_max,
         state=engine.state(),
         vocabulary=vocabulary,
     )
@@ -85,7 +84,7 @@ def take_sums(learner: PrivateLearner, stage: PrivateStage, found: Sums) -> None
     ((first, last),) = stage.spans
     learner.engine.skip(last - first)
     for block, sums in found.arrays.items():
-        running.aggregates[block] += sums
+        running.sums.aggregates[block] += sums
 
 
 def summed_stages(
@@ -140,7 +139,7 @@ def _sums(run: Run, corpus: Corpus, lengths: Sequence[int], stage: PrivateStage)
 
 
 def sum_groups(stage: PrivateStage, slots: Span, pieces: list[Piece], *values: Any) -> Sums:
-    """Sum the rows of some pieces, which are these slots of a stage, in whole groups. A task."""
+    """Sum the rows of some pieces, which are these slots of a stage. A task."""
     counts, engine = RecordCounts(), PrivateEngine.from_state(*stage.state)
     engine.skip(slots[0] - engine.slots)
     for piece, value in zip(pieces, values, strict=True):

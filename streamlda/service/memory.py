@@ -15,9 +15,10 @@ from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.matrix_mechanism import buffered_toeplitz
 from streamlda.model.representatives import CANDIDATES
+from streamlda.privacy.prefix_sums import buffered_toeplitz
 from streamlda.private.settings import MOST_WORDS
+from streamlda.private.stage import DOUBLES
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
@@ -51,6 +52,10 @@ SOURCE_BYTES = 32 * MIB
 
 #: What a step of a refinement takes beside the topics: responsibilities of some documents.
 REFINING_BYTES = 32 * MIB
+
+#: Copies of what documents contribute to a private stage at a time: as listed, squared, scaled, on
+#: the grid, and in the order of their rows; and as much again of a part with long documents.
+COPIES = 12
 
 #: A word with its entries in the tables of words.
 WORD_BYTES = 300
@@ -164,22 +169,21 @@ def _private(settings: RunSettings, V: int) -> tuple[int, int, dict[str, int]]:
     asked = private_settings(settings, V)
     K, m = asked.n_components, asked.n_columns
     cells = (V * (V + 1) // 2 if m is None else V * m) + V + K**3
-    # In floating point and on the grid; a triangle is summed as a square. And the projection.
-    sums = 8 * (cells + V * V) if m is None else 8 * (2 * cells + V * m)
+    # On the grid; and the projection.
+    sums = 8 * (cells + V * (m or 0))
     topics = 8 * (6 * V * (m or V) + 4 * K**3)
     if asked.begins_with_common:
         # Pairs of common words, then the rounds.
         n = min(V, MOST_WORDS)
         cells = max(n * (n + 1) // 2 + V, V * (K + 1))
-        sums, topics = 8 * (2 * cells + n * n + V * (m or V)), 8 * (6 * n * n + 4 * V * K)
+        sums, topics = 8 * (cells + V * (m or V)), 8 * (6 * n * n + 4 * V * K)
     copies = 1
     if asked.mode == "prefix":
         assert asked.snapshots is not None
         copies = 2 * buffered_toeplitz(asked.snapshots).n_buffers + 3
-    width = V if m is None else m
     works: dict[str, Any] = {
         "a release": 8 * 6 * cells,
-        "a block": max(8 * BLOCK_DOCUMENTS * 3 * width, REFINING_BYTES),
+        "a block": max(COPIES * 8 * DOUBLES, REFINING_BYTES),
         "topics": topics,
     }
     return sums * copies, 8 * cells * copies, works

@@ -39,7 +39,7 @@ from streamlda.checks import require
 from streamlda.container import to_json
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.guarantee.accounting import epsilon_of, noise_multiplier
-from streamlda.guarantee.events import Approximate, GaussianRelease
+from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import MOMENTS, PrivateSettings

@@ -28,7 +28,7 @@ from streamlda.container import ArraysFile, read_arrays, write_arrays
 from streamlda.errors import StreamLDAError
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
-from streamlda.private.contributions import TripleNorms
+from streamlda.private.contributions import TripleStatistic
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.refinement import RefinementRounds
 from streamlda.private.responsibilities import check_array, is_round
@@ -224,7 +224,7 @@ class Round:
             names = known.get(self.stage, _BOUNDS)
             wanted = replace(wanted, **{name: getattr(self.bounds, name) for name in names})
         elif settings.clipping == "worst-case" and "map" in self.arrays:
-            wanted = replace(wanted, triple=TripleNorms(self.arrays["map"]).largest_norm)
+            wanted = replace(wanted, triple=TripleStatistic(self.arrays["map"]).largest_norm)
         near = all(
             np.isclose(getattr(self.bounds, name), getattr(wanted, name), rtol=_ROUNDING, atol=0)
             for name in _BOUNDS

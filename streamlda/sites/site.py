@@ -11,11 +11,10 @@ Privacy
 *Unit and relation*: a document, in a slot of the site's own stream; `zero-out` or
 `replace-one`, as the federation config says.
 
-*Sensitivity*: a document is in the sums of one site. They are made of groups of its own slots, as
-a stage's are, and neighbours differ in one group. So what is added to the noise moves by at most
-the `l2_sensitivity` of the stage's mechanism (`streamlda.guarantee.mechanism`), which allows for
-the slots of all sites. A document of one word, as heavy as the clip bound, attains it but for what
-is set aside for rounding. The sum over all sites moves by exactly what that share moves.
+*Sensitivity*: a document is in the sums of one site, whole numbers that it moves by its own
+(`streamlda.guarantee.sums`). So what is added to the noise moves by at most the `l2_sensitivity` of
+the stage's mechanism, which a document of one word, as heavy as the clip bound, attains. The sum
+over all sites moves by exactly what that share moves.
 
 *Public*: the config; the round, all of which was released before; which slots a site has read; who
 sent a share, and when.

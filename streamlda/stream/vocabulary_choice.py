@@ -15,9 +15,9 @@ import numpy as np
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError
-from streamlda.guarantee.events import Event
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
+from streamlda.privacy.events import Event, event_of_selection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, check_texts
@@ -35,6 +35,14 @@ WORDS = "words"
 #: slot after the last, price, draw and facts to store.
 Draw = Callable[[Noise], dict[str, Any]]
 PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
+
+
+def describe_selection(selection: WordSelection) -> dict[str, Any]:
+    """Return how words are chosen as plain JSON values: public facts, no words."""
+    names = ("noise_multiplier", "delta", "max_words_per_document", "neighboring_relation")
+    facts = {name: getattr(selection, name) for name in (*names, "l2_sensitivity", "threshold")}
+    mechanism = "gaussian-threshold-in-two-rounds"
+    return {"mechanism": mechanism, **facts, "stddevs": list(selection.stddevs)}
 
 
 def check_texts_given(analyzer: object, texts: bool, X: object) -> None:
@@ -180,10 +188,15 @@ class PrivateVocabularySelection:
         Raises `InsufficientDataError` if there is no public word and no word is above the
         threshold: the price is spent.
         """
-        facts = {**self._selection.metadata(), "public_words": len(self._public)}
+        facts = {**describe_selection(self._selection), "public_words": len(self._public)}
         first, last = self.first_slot, self.first_slot + self.slots
         released = self._release(
-            WORDS, first, last, self._selection.event, self._draw, {"selection": facts}
+            WORDS,
+            first,
+            last,
+            event_of_selection(self._selection),
+            self._draw,
+            {"selection": facts},
         )
         return self.read_words(released, facts)
 

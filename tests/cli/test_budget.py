@@ -11,7 +11,7 @@ import pytest
 
 from streamlda.errors import BudgetExceededError
 from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.guarantee.events import Approximate, GaussianRelease
+from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from streamlda.privacy.ledger import state as state_module
 from tests.cli.conftest import refused, run

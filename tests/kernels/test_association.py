@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from streamlda.kernels import checking
 from streamlda.kernels.association import (
-    associate_pairs,
     associate_projections,
     associate_triples,
     associate_values,
     associate_words,
     group_by_word,
+    list_pairs,
     project,
     project_powers,
     random_signs,
 )
+from streamlda.private.packing import pack_pairs
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
 
@@ -105,16 +106,22 @@ def check_sums(documents, W):
 
 
 def check_pairs(documents, d):
-    """With random weights; what is there already stays, and below the diagonal nothing is added."""
+    """Cells rise within a document, and values are those of the definition, packed."""
     batch, rng = batch_of(documents, d), np.random.default_rng(9)
     weights = rng.uniform(-1, 1, len(documents))
-    before = rng.uniform(-1, 1, (d, d))
-    found = before.copy()
-    associate_pairs(*grouped(batch), *arrays(batch), weights, found)
-    below = np.tril_indices(d, -1)
-    np.testing.assert_array_equal(found[below], before[below])
-    expected = before + np.triu(oracle.word_products(documents, d, weights))
-    close(found, expected, sum(len(t) ** 2 for t in documents))
+    n = np.diff(batch.row_pointers)
+    pointers = np.concatenate([[0], np.cumsum(n * (n + 1) // 2)])
+    cells, values = np.empty(pointers[-1], np.int64), np.empty(pointers[-1])
+    list_pairs(*arrays(batch), weights, d, pointers, cells, values)
+    for document, weight, start, stop in zip(
+        documents, weights, pointers[:-1], pointers[1:], strict=True
+    ):
+        counts = np.bincount(np.array(document, dtype=int), minlength=d).astype(float)
+        expected = pack_pairs(np.outer(counts, counts) - np.diag(counts)) * weight
+        found = np.zeros(len(expected))
+        found[cells[start:stop]] = values[start:stop]
+        assert np.all(np.diff(cells[start:stop]) > 0)
+        close(found, expected, len(document) ** 2)
 
 
 def check_triples(documents, W):
@@ -180,16 +187,15 @@ def test_word_sums_do_not_depend_on_the_cut_into_batches_and_inputs_are_left_alo
 
     def summed(bounds):
         words, cross, triples = np.zeros((150, 2)), np.zeros((2, *W.shape)), np.zeros(W.shape)
-        pairs, values = np.zeros((150, 150)), np.zeros((2, W.shape[1]))
+        values = np.zeros((2, W.shape[1]))
         for start, stop in zip([0, *bounds], [*bounds, 200], strict=True):
             part, own = batch.rows(start, stop), weights[start:stop]
             by_word, y, y2 = grouped(part), projected(part, W), projected(part, W**2)
             associate_words(*by_word, own, words)
-            associate_pairs(*by_word, *arrays(part), own[:, 0].copy(), pairs)
             associate_projections(*by_word, y, own, cross)
             associate_triples(*by_word, W, y, y2, own[:, 0].copy(), triples)
             associate_values(powers_of(part, W), own[:, 0].copy(), values)
-        return words.tobytes(), pairs.tobytes(), cross.tobytes(), triples.tobytes()
+        return words.tobytes(), cross.tobytes(), triples.tobytes()
 
     whole = summed([])
     for cuts in ([50], [0, 1, 1, 7, 199, 200], list(range(0, 200, 5))):

@@ -61,7 +61,7 @@ class Batch:
         self.words = np.flatnonzero(rng.random(n_words) < 0.4)
         self.sums = rng.random((len(self.words), K))
         self.uniforms = rng.random((len(self.tokens), 2))
-        self.random_words = rng.integers(-(2**63), 2**63 - 1, 4000)
+        rng.integers(-(2**63), 2**63 - 1, 4000)
 
 
 def cdf(matrix):
@@ -120,10 +120,6 @@ CALLS = {
     "associate_projections": lambda b: called(
         *(association.associate_projections, *by_word(b), b.projections, b.weights),
         out=[np.stack([b.totals[:, :M]] * 2)],
-    ),
-    "associate_pairs": lambda b: called(
-        *(association.associate_pairs, *by_word(b), *b.rows, b.weight),
-        out=[zeros(b.n_words, b.n_words)],
     ),
     "associate_triples": lambda b: called(
         association.associate_triples,
@@ -185,14 +181,12 @@ DIGESTS = {
     "project_powers": ("57a71ff9a6a69527", "9269203fae2534f6"),
     "associate_words": ("0de1086cc2f46b2e", "29b0028c6bfcab81"),
     "associate_projections": ("483d44e8c1a8fa81", "f516648b4eb77a4c"),
-    "associate_pairs": ("e38c6b4ee794b808", "a7961cca76e5c30d"),
     "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
     "associate_values": ("c7030c3810a56990", "e9aec4e207a81b58"),
     "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
     "draw_tokens": ("b7c6f41003e7986d", "5e594f69f3451e0d"),
     "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
     "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
-    "propose": ("4b067b51d9524c1b", "967bbafa1ae34068"),
     "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
     "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
     "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),

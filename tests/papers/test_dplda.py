@@ -10,8 +10,6 @@ import pytest
 from scipy import stats
 
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.accounting import epsilon_spent
-from streamlda.guarantee.events import Composed, GaussianRelease, LaplaceRelease
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.dplda.calibration import make_plan, procedure_1
@@ -52,6 +50,8 @@ from streamlda.papers.dplda.spectral import (
 )
 from streamlda.papers.laplace import TV_DISTANCE_BOUND
 from streamlda.papers.symmetric import count_free, pack, unpack
+from streamlda.privacy.costs import epsilon_spent
+from streamlda.privacy.events import Composed, GaussianRelease, LaplaceRelease
 from tests.papers.corpora import planted
 
 

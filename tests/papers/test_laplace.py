@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.guarantee.events import LaplaceRelease
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers import laplace
 from streamlda.papers.laplace import MAX_SCALE, discrete_laplace, release_laplace
+from streamlda.privacy.events import LaplaceRelease
 
 
 @pytest.mark.statistical

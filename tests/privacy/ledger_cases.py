@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import GaussianRelease
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from tests.crashes import CrashProcess
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import GaussianRelease
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
 from streamlda.privacy.ledger.terms import round_up
 from tests.crashes import die_at, fork, kill_after, kill_at_steps, serve, wait

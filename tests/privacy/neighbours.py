@@ -22,7 +22,7 @@ def distance(mechanism, aggregates, others):
     """Return how far two raw sums on the grid are apart, in weighted coordinates."""
     square = 0.0
     for block in mechanism.blocks:
-        scale = mechanism.steps[block.name] / block.l2_clip_norm
+        scale = mechanism.steps[block.name] / block.l2_clip_norm / mechanism.documents_per_unit
         steps = (aggregates[block.name] - others[block.name]) * scale
         square += mechanism.fractions[block.name] * float(np.sum(steps**2))
     return math.sqrt(square)

@@ -16,24 +16,22 @@ from streamlda.guarantee.accounting import (
     DELTA_MARGIN,
     MAX_MU,
     MIN_DELTA,
-    cost,
     delta_of,
     epsilon_of,
-    epsilon_spent,
     mu_of,
     noise_multiplier,
 )
-from streamlda.guarantee.events import (
+from streamlda.privacy.costs import cost, epsilon_spent
+from streamlda.privacy.dp_event import to_dp_event
+from streamlda.privacy.event_json import from_json, to_json
+from streamlda.privacy.events import (
     MAX_DEPTH,
     Approximate,
     Composed,
     GaussianRelease,
     LaplaceRelease,
     Parallel,
-    from_json,
-    to_json,
 )
-from streamlda.privacy.dp_event import to_dp_event
 from tests.privacy.chance import MP, exact_delta
 
 log_deltas = st.floats(-690, math.log(0.5))

@@ -1,7 +1,6 @@
-"""Clip factors that hold in exact arithmetic, histograms of norms, and quantiles of noisy ones."""
+"""Histograms of norms, and quantiles of noisy ones."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,100 +9,27 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.mechanism import JointGaussian
+from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.privacy.clipping import (
     N_BINS,
-    NORM_ERROR,
     ClipBounds,
-    NormHistogram,
-    clip_factors,
+    norm_edges,
     private_quantile,
 )
 from tests.privacy.chance import ALARM
 
-bounds = st.floats(1e-100, 1e100)
-norms_of_any_kind = st.lists(st.floats(), max_size=30)
+EDGES = norm_edges(1.0)
 
 
-def least_computed(norm):
-    """Return the smallest double that a computed norm may be for a true one of `norm`."""
-    exact = Fraction(norm) * (1 - Fraction(NORM_ERROR))
-    found = float(exact)
-    return found if Fraction(found) >= exact else math.nextafter(found, math.inf)
-
-
-def exceeds(factors, true_norms, bound):
-    """Return how many true norms are above the bound after scaling, in exact arithmetic."""
-    return sum(
-        Fraction(factor) * Fraction(norm) > Fraction(bound)
-        for factor, norm in zip(factors.tolist(), true_norms, strict=True)
-    )
-
-
-@given(bounds, st.lists(st.floats(1e-300, 1e300), max_size=20))
-def test_no_clipped_norm_exceeds_the_bound_although_norms_are_computed_too_small(bound, norms):
-    near = [bound * (1 + k * 2.0**-52) for k in (-4, -1, 0, 1, 4, 2**30, 2**32, 2**33)]
-    norms = norms + near
-    factors = clip_factors([least_computed(norm) for norm in norms], bound)
-    assert exceeds(factors, norms, bound) == 0
-    # And hardly less is left than may be.
-    left = factors * np.array(norms)
-    full = np.minimum(norms, bound)
-    kept = factors > 0
-    assert np.all(left[kept] >= full[kept] * (1 - 3 * NORM_ERROR))
-    assert kept[-len(near) :].all()
-
-
-def test_a_planted_factor_without_margin_exceeds_the_bound():
-    true = np.random.default_rng(0).lognormal(size=1000)
-    computed = [least_computed(norm) for norm in true]
-    assert exceeds(np.minimum(1, 0.5 / np.array(computed)), true, 0.5) > 500
-    assert exceeds(np.minimum(1, 0.5 / true), true, 0.5) > 100
-    assert exceeds(clip_factors(computed, 0.5), true, 0.5) == 0
-
-
-@given(norms_of_any_kind, bounds)
-def test_factors_never_raise_and_no_document_that_has_no_norm_contributes(norms, bound):
-    norms = [*norms, 0.0, -0.0, math.nan, math.inf, -1.0, 5e-324]
-    factors = clip_factors(norms, bound)
-    assert factors.shape == (len(norms),)
-    assert np.all((factors >= 0) & (factors <= 1))
-    for norm, factor in zip(norms, factors.tolist(), strict=True):
-        if not (math.isfinite(norm) and norm >= 0):
-            assert factor == 0
-        elif norm <= bound * 0.999:
-            assert factor == 1
-
-
-def test_factors_of_norms_far_above_the_bound():
-    factors = clip_factors([1.0, 2.0, 1.7e308], 1e-100)
-    assert factors == pytest.approx([1e-100, 0.5e-100, 0], rel=2e-6)
-    # Quotients below 2.2e-308 are no doubles of full precision.
-    huge = np.geomspace(1e205, 1e225, 200).tolist()
-    assert exceeds(clip_factors([least_computed(x) for x in huge], 1e-100), huge, 1e-100) == 0
-    assert clip_factors([], 1.0).shape == (0,)
-
-
-@given(norms_of_any_kind)
-def test_every_document_is_counted_once_in_the_bin_of_its_norm(norms):
-    histogram = NormHistogram(8.0)
-    assert histogram.edges[::-2] == pytest.approx(8 * 0.5 ** np.arange(25), rel=1e-12)
-    wanted = np.zeros(N_BINS)
-    for norm in norms:
-        wanted[next((i for i, edge in enumerate(histogram.edges) if norm <= edge), -1)] += 1
-        histogram.add([norm])
-        # Every document moves one count by 1.
-        assert np.array_equal(histogram.counts, wanted)
-    at_once = NormHistogram(8.0)
-    at_once.add(norms)
-    assert np.array_equal(at_once.counts, wanted)
+def test_edges_fall_by_the_root_of_2_from_the_largest_norm():
+    assert norm_edges(8.0)[::-2] == pytest.approx(8 * 0.5 ** np.arange(25), rel=1e-12)
 
 
 def histogram_of(norms):
-    histogram = NormHistogram(1.0)
-    histogram.add(norms)
-    return histogram
+    """Return counts of norms in the bins of the largest norm 1."""
+    bins = np.minimum(np.searchsorted(EDGES, norms), N_BINS - 1)
+    return np.bincount(bins, minlength=N_BINS).astype(float)
 
 
 def quantile_of_positive_counts(counts, edges, q, stddev):
@@ -119,10 +45,10 @@ def drawn_bounds(method, z, relative, n_draws=200):
     for draw in range(n_draws):
         sigma = (0.4, 0.7)[draw % 2]
         median = 2.0 ** (-9.5 - rng.random())
-        histogram = histogram_of(rng.lognormal(math.log(median), sigma, 2000))
-        mechanism = JointGaussian([histogram.block("norms")], z, n_max=10_000)
-        noisy = mechanism.release({"norms": histogram.counts}, noise)["norms"]
-        bound = method(noisy, histogram.edges, 0.95, mechanism.stddevs["norms"])
+        counts = histogram_of(rng.lognormal(math.log(median), sigma, 2000))
+        mechanism = JointGaussian([Block("norms", (N_BINS,), 1.0)], z, n_max=10_000)
+        noisy = mechanism.release({"norms": counts}, noise)["norms"]
+        bound = method(noisy, EDGES, 0.95, mechanism.stddevs["norms"])
         law = stats.norm(math.log(median), sigma)
         found.append(bound / math.exp(law.ppf(0.95)) if relative else law.cdf(math.log(bound)))
     return np.array(found)
@@ -153,7 +79,7 @@ def test_an_empty_stage_gives_the_largest_bound():
     # One in 2,000 empty stages is taken for occupied: 400 of them have more than 6 such with
     # probability below ALARM.
     rng = np.random.default_rng(2)
-    edges = NormHistogram(4.0).edges
+    edges = norm_edges(4.0)
     assert stats.binom.sf(6, 400, 1 / 1000) < ALARM
     found = [private_quantile(rng.normal(0, 34, 49), edges, 0.95, 34) for _ in range(400)]
     assert np.sum(np.array(found) != 4.0) <= 6
@@ -169,17 +95,17 @@ def test_an_empty_stage_gives_the_largest_bound():
     st.floats(0, 1e6),
 )
 def test_any_counts_give_a_bound_above_0_and_at_most_the_largest(counts, q, stddev):
-    bound = private_quantile(counts, NormHistogram(2.0).edges, q, stddev)
+    bound = private_quantile(counts, norm_edges(2.0), q, stddev)
     assert 0 < bound <= 2.0
 
 
 def test_without_noise_the_quantile_is_that_of_the_norms_within_a_bin():
     norms = np.random.default_rng(3).lognormal(-3, 0.7, size=5000)
-    histogram, levels = histogram_of(norms), (0.1, 0.5, 0.9, 0.95)
-    found = [private_quantile(histogram.counts, histogram.edges, q, 0.0) for q in levels]
+    counts, levels = histogram_of(norms), (0.1, 0.5, 0.9, 0.95)
+    found = [private_quantile(counts, EDGES, q, 0.0) for q in levels]
     assert found == pytest.approx(np.quantile(norms, levels), rel=0.04)
     none = histogram_of(np.zeros(10))
-    assert 0 < private_quantile(none.counts, none.edges, 0.5, 0.0) < none.edges[0]
+    assert 0 < private_quantile(none, EDGES, 0.5, 0.0) < EDGES[0]
 
 
 @pytest.mark.parametrize("z", [4.2, 20.0])
@@ -187,17 +113,15 @@ def test_documents_without_norm_and_far_clusters_do_not_hide_the_others(z):
     # 1,200 documents of norm 0 and 800 around 0.05: the 0.95-quantile is that of the others.
     rng = np.random.default_rng(4)
     norms = np.concatenate([np.zeros(1200), rng.lognormal(-3, 0.5, size=800)])
-    histogram = histogram_of(norms)
-    noisy = histogram.counts + rng.normal(0, z, 49)
-    found = private_quantile(noisy, histogram.edges, 0.95, z)
+    noisy = histogram_of(norms) + rng.normal(0, z, 49)
+    found = private_quantile(noisy, EDGES, 0.95, z)
     assert 0.6 < found / np.quantile(norms, 0.95) < 2.5
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        *(lambda bound=b: clip_factors([1.0], bound) for b in (0.0, math.nan, 1e-101)),
-        lambda: NormHistogram(0.0),
+        lambda: norm_edges(0.0),
         lambda: private_quantile([1, 2, 3], [1, 2], 0.5, 1),
         lambda: private_quantile([1, math.nan], [1, 2], 0.5, 1),
         lambda: private_quantile([1, 2], [2, 1], 0.5, 1),

@@ -13,14 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.accounting import cost, epsilon_of, mu_of
-from streamlda.guarantee.events import (
-    Approximate,
-    Composed,
-    GaussianRelease,
-    Parallel,
-    to_json,
-)
+from streamlda.guarantee.accounting import epsilon_of, mu_of
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Approximate, Composed, GaussianRelease, Parallel, to_json
 from streamlda.privacy.ledger import (
     Cohort,
     DocumentRange,

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pytest
 
 from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
-from streamlda.guarantee.accounting import cost, epsilon_of, mu_of, noise_multiplier
-from streamlda.guarantee.events import Approximate, Composed, GaussianRelease
+from streamlda.guarantee.accounting import epsilon_of, mu_of, noise_multiplier
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Approximate, Composed, GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader, budget_table
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, create, publish, release
 

@@ -15,11 +15,15 @@ from streamlda.guarantee.matrix_mechanism import (
     MAX_BUFFERS,
     MAX_HORIZON,
     BufferedToeplitz,
-    PrefixSums,
     StrategyRows,
+)
+from streamlda.privacy.prefix_sums import (
+    PrefixSums,
     _optimise,
     best_toeplitz_error,
     buffered_toeplitz,
+    errors_of,
+    prefix_coefficients,
 )
 
 default = functools.cache(buffered_toeplitz)
@@ -46,11 +50,11 @@ def test_coefficients_and_recurrences_equal_the_dense_matrices(strategy):
             c[row, column] = sum(w * t ** (row - column - 1) for t, w in terms)
     b = np.linalg.solve(c.T, np.tri(n).T).T
     np.testing.assert_allclose(strategy.coefficients(), c[:, 0], rtol=1e-12)
-    np.testing.assert_allclose(strategy.prefix_coefficients(), b[:, 0], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(prefix_coefficients(strategy), b[:, 0], rtol=1e-9, atol=1e-9)
     sensitivity = np.linalg.norm(c, axis=0).max()
     assert sensitivity <= strategy.sensitivity == pytest.approx(sensitivity, rel=1e-11)
     errors = sensitivity * np.linalg.norm(b, axis=1)
-    np.testing.assert_allclose(strategy.errors(), errors, rtol=1e-9)
+    np.testing.assert_allclose(errors_of(strategy), errors, rtol=1e-9)
     rows, sums = StrategyRows(strategy, (n,)), PrefixSums(strategy, (n,))
     np.testing.assert_allclose([rows.step(unit) for unit in np.eye(n)], c, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose([sums.step(unit) for unit in np.eye(n)], b, rtol=1e-9, atol=1e-9)
@@ -88,9 +92,9 @@ def test_sensitivity_is_rounded_up(horizon):
 )
 def test_constants_found_by_another_optimiser(theta, omega, horizon, sensitivity, error):
     theirs, ours = BufferedToeplitz(theta, omega, horizon), default(horizon)
-    assert f"{theirs.sensitivity:.4f} {theirs.errors()[-1]:.4f}" == f"{sensitivity} {error}"
+    assert f"{theirs.sensitivity:.4f} {errors_of(theirs)[-1]:.4f}" == f"{sensitivity} {error}"
     assert ours.n_buffers == len(theta)
-    assert ours.errors()[-1] == pytest.approx(theirs.errors()[-1], rel=1e-5)
+    assert errors_of(ours)[-1] == pytest.approx(errors_of(theirs)[-1], rel=1e-5)
 
 
 #: Releases at which the privacy page compares, and most rounds that are tried there.
@@ -131,17 +135,17 @@ def in_epochs(times):
     for t in AT.tolist():
         size, passed, variance = 10, 0, 0.0
         while passed + size < t:
-            variance += default(size).errors()[-1] ** 2
+            variance += errors_of(default(size))[-1] ** 2
             passed, size = passed + size, size * times
-        found.append(math.sqrt(variance + default(size).errors()[t - passed - 1] ** 2))
+        found.append(math.sqrt(variance + errors_of(default(size))[t - passed - 1] ** 2))
     return found
 
 
 def test_no_mechanism_without_a_horizon_has_less_noise_than_one_of_the_right_horizon():
-    known = [default(int(t)).errors()[-1] for t in AT]
+    known = [errors_of(default(int(t)))[-1] for t in AT]
     assert known == pytest.approx([1.80, 2.54, 3.27], abs=0.005)
     assert in_epochs(10) == pytest.approx([1.80, 3.09, 4.50], abs=0.005)
-    assert default(10**4).errors()[AT - 1] == pytest.approx([2.66, 3.22, 3.65], abs=0.005)
+    assert errors_of(default(10**4))[AT - 1] == pytest.approx([2.66, 3.22, 3.65], abs=0.005)
     best = [best_toeplitz_error(int(t)) for t in AT]
     assert perturbed(-1.0, 1.0) == pytest.approx([2.10, 2.84, 3.62], abs=0.005)
     for gamma, delta in ((-0.6, 0.0), (-0.8, 0.25), (-1.0, 0.5), (-1.0, 1.0)):
@@ -152,11 +156,11 @@ def test_no_mechanism_without_a_horizon_has_less_noise_than_one_of_the_right_hor
 @pytest.mark.parametrize("horizon", [1, 2, 7, 60, 333, 20_000])
 def test_within_one_percent_of_the_best_toeplitz_matrix(horizon):
     strategy, best = default(horizon), best_toeplitz_error(horizon)
-    assert best * (1 - 1e-9) <= strategy.errors()[-1] <= best * 1.01
-    assert strategy.errors().max() == strategy.errors()[-1]
+    assert best * (1 - 1e-9) <= errors_of(strategy)[-1] <= best * 1.01
+    assert errors_of(strategy).max() == errors_of(strategy)[-1]
     assert strategy.n_buffers <= 4
     # No buffers are a release for each round.
-    alone = _optimise(horizon, 0).errors()
+    alone = errors_of(_optimise(horizon, 0))
     np.testing.assert_allclose(alone, np.sqrt(np.arange(1, horizon + 1)), rtol=1e-9)
     if horizon <= 60:
         # The best is the Toeplitz square root of the prefix sums, from its power series.
@@ -187,7 +191,7 @@ def dense_optimum(horizon):
     [(10, "1.56 1.71", "1.65 1.80"), (100, "2.24 2.45", "2.37 2.54")],
 )
 def test_near_the_dense_optimum(horizon, optimum, ours):
-    noise = dense_optimum(horizon), default(horizon).errors()
+    noise = dense_optimum(horizon), errors_of(default(horizon))
     best, found = ((float(np.sqrt(np.mean(errors**2))), errors.max()) for errors in noise)
     assert ["{:.2f} {:.2f}".format(*each) for each in (best, found)] == [optimum, ours]
     assert best[0] < found[0] < 1.07 * best[0]

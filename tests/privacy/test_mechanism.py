@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.guarantee.events import NEIGHBORING_RELATIONS
-from streamlda.guarantee.mechanism import MAX_INCREASE, Block, JointGaussian
+from streamlda.guarantee.mechanism import MAX_INCREASE, NEIGHBORING_RELATIONS, Block, JointGaussian
 from streamlda.guarantee.noise import Noise, SeededNoise
+from streamlda.papers.rounding import SummedBlock, mechanism_of_doubles
 from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import distance, full, zeros
 
@@ -26,7 +26,7 @@ def blocks(cells=6, *, nonnegative=False):
 
 def mechanism(parts=None, z=4.0, relation="zero-out", n_max=1000, **options):
     parts = blocks() if parts is None else parts
-    return JointGaussian(parts, z, neighboring_relation=relation, n_max=n_max, **options)
+    return mechanism_of_doubles(parts, z, neighboring_relation=relation, n_max=n_max, **options)
 
 
 def total(mech, documents):
@@ -93,8 +93,8 @@ def test_the_sensitivity_is_attained_and_little_above_that_of_exact_sums(
 
 def extra(n_max, relation="zero-out", **options):
     """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
-    fields = {key: options.pop(key) for key in ("magnitude", "sum_magnitude") if key in options}
-    mech = mechanism([Block("x", (), 1.0, **fields)], 1e-3, relation, n_max, **options)
+    block = SummedBlock("x", (), 1.0, magnitude=options.pop("magnitude", 1.0))
+    mech = mechanism([block], 1e-3, relation, n_max, **options)
     # At this noise the grid is below 2^-41 of the sensitivity.
     return (mech.l2_sensitivity - mech._exact_sensitivity()) / 2
 
@@ -124,12 +124,10 @@ def test_the_part_of_terms_that_cancel_in_the_sum_holds_and_is_needed():
     ones = np.ones(n)
     error = n * 2.0**-32 - added(np.concatenate([32 * ones, ones * 2.0**-32, -32 * ones]))
     assert error == n * 2.0**-32
-    chain = {"term_roundings": 1, "roundings": 3 * n, "magnitude": 65.0}
-    bound = extra(n, **chain, sum_magnitude=65.0)
+    chain = {"term_roundings": 1, "roundings": 3 * n}
+    bound = extra(n, **chain, magnitude=65.0)
     assert bound / 7 < error <= bound
-    assert extra(n, **chain, sum_magnitude=1.0) < error
-    # Without it, the absolute terms are taken for the computed ones.
-    assert extra(n, **chain) == pytest.approx(bound, rel=1e-12)
+    assert extra(n, **chain, magnitude=1.0) < error
 
 
 def test_the_part_of_roundings_within_a_document_holds_and_is_needed():
@@ -137,7 +135,7 @@ def test_the_part_of_roundings_within_a_document_holds_and_is_needed():
     n, length = 1000, 2**12
     term = added(np.array([64.0, *[2.0**-47] * length, -64.0]))
     error = n * (length * 2.0**-47 - term)
-    settings = {"term_roundings": length + 1, "roundings": n, "sum_magnitude": 1.0}
+    settings = {"term_roundings": length + 1, "roundings": 1}
     bound = extra(n, **settings, magnitude=129.0)
     assert bound / 2.1 < error <= bound
     assert extra(n, **settings, magnitude=1.0) < error
@@ -146,38 +144,40 @@ def test_the_part_of_roundings_within_a_document_holds_and_is_needed():
 
 def test_floating_point_error_equals_its_formula_over_blocks():
     parts = [
-        Block("a", (3,), 0.5, weight=1.0, magnitude=66.0, sum_magnitude=4.0),
-        Block("b", (), 2.0, weight=3.0, magnitude=2.0),
+        SummedBlock("a", (3,), 0.5, weight=1.0, magnitude=66.0),
+        SummedBlock("b", (), 2.0, weight=3.0, magnitude=2.0),
     ]
     n, term, chain = 10**6, 8064 * 2.0**-53, (2**17 + 100) * 2.0**-53
     mech = mechanism(parts, 0.1, n_max=n, term_roundings=8064, roundings=2**17 + 100)
-    error = n * math.hypot((66 * term + 4 * chain) / 2, (2 * term + 2 * chain) * math.sqrt(0.75))
+    error = n * (term + chain) * math.hypot(33, 2 * math.sqrt(0.75))
     assert mech.l2_sensitivity - 1 == pytest.approx(2 * error, rel=1e-6)
 
 
 def test_rows_of_a_horizon_cost_what_the_strategy_says():
     # All of the budget for rounding: S times that of a single release, not sqrt(H) times.
-    rows = {"releases": 400, "strategy_sensitivity": 1.5, "roundings": 2**17}
-    mech = mechanism(blocks(), 1.0, "replace-one", 10**6, **rows)
-    single = mechanism(blocks(), 1.0, "replace-one", 10**6, roundings=2**17 + 2 * 400 + 16)
+    how = {"neighboring_relation": "replace-one", "n_max": 10**6}
+    single = JointGaussian(blocks(), 1.0, **how)
+    mech = JointGaussian(blocks(), 1.0, **how, releases=400, strategy_sensitivity=1.5)
+    assert single.l2_sensitivity == pytest.approx(single._exact_sensitivity(), rel=1e-11)
     assert mech.l2_sensitivity == pytest.approx(1.5 * single.l2_sensitivity, rel=1e-6)
     assert mech.tv_distance_bound == 400 * single.tv_distance_bound
-    # Two roundings a round, and 16: nothing else is left here but one in the term.
-    long = extra(10**5, term_roundings=1, roundings=1, releases=10**6, strategy_sensitivity=1.5)
-    assert long - 0.25 == pytest.approx(1.5 * 10**5 * (2 * 10**6 + 18) * 2.0**-53, rel=1e-4)
+    # Two roundings a round, and 17.
+    rows = {"releases": 10**6, "strategy_sensitivity": 1.5}
+    long = JointGaussian([Block("x", (), 1.0)], 1e-3, n_max=10**5, **rows)
+    expected = 1.5 * (1 + 2 * 10**5 * (2 * 10**6 + 17) * 2.0**-53) + 1e3 * long.steps["x"]
+    assert long.l2_sensitivity == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("options", "times", "exact"),
     [
         ({"releases": 9, "strategy_sensitivity": 1.5}, 3, 1.5),
-        ({"group_max": 10, "groups_touched": 5, "term_roundings": 1}, 5, 1.0),
-        ({"group_max": 10, "term_roundings": 1}, 1, 1.0),
+        ({"summation_error": 0.0}, 1, 1.0),
     ],
 )
-def test_the_part_of_the_grid_is_attained_in_all_rows_and_groups(options, times, exact):
+def test_the_part_of_the_grid_is_attained_in_all_rows(options, times, exact):
     # Each cell is just below a half in one of two neighbours, and above in the other.
-    mech = mechanism([Block("pair", (100, 100), 0.04)], 1e6, **options)
+    mech = JointGaussian([Block("pair", (100, 100), 0.04)], 1e6, n_max=1000, **options)
     step = mech.steps["pair"]
     here = {"pair": np.full((100, 100), step * 0.5)}
     there = {"pair": np.full((100, 100), np.nextafter(step * 0.5, 1) + step * 2.0**-50)}
@@ -318,8 +318,6 @@ def test_what_is_no_sum_is_refused_before_noise_is_drawn(block, value):
     sums = zeros(mech.blocks)
     sums[block].reshape(-1)[-1] = value
     noise = SeededNoise(16)
-    with pytest.raises(InvalidDocumentsError, match=f"block={block!r}"):
-        mech.check(sums)
     with pytest.raises(InvalidDocumentsError, match=f"block={block!r}") as caught:
         mech.release(sums, noise)
     assert f"{value:.6g}" not in str(caught.value)
@@ -350,17 +348,13 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
         ({"z": math.nan}, "noise_multiplier must lie in"),
         ({"relation": "add"}, "neighboring_relation must be one of zero-out, replace-one"),
         ({"n_max": 0}, "n_max must lie in"),
-        ({"roundings": 0}, "roundings must lie in"),
         ({"n_max": 10**7}, "rounding must cost at most 1 %"),
         ({"z": 1e9}, "at most 2\\^40 steps"),
         ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "fewer than 2\\^61"),
-        ({"term_roundings": 0}, "term_roundings must lie in"),
         ({"releases": 0}, "releases must lie in"),
         ({"strategy_sensitivity": 0.9}, "strategy_sensitivity must lie in"),
         ({"releases": 4, "strategy_sensitivity": 2.1}, "strategy_sensitivity must lie in"),
-        ({"group_max": 1001}, "group_max must lie in"),
-        ({"group_max": 10, "groups_touched": 2**20 + 1}, "groups_touched must lie in"),
-        ({"groups_touched": 2}, "groups_touched must lie in"),
+        ({"documents_per_unit": 0}, "documents_per_unit must lie in"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options, message):
@@ -371,8 +365,7 @@ def test_settings_that_cannot_be_are_refused(options, message):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("l2_clip_norm", math.nan), ("weight", -1.0), ("magnitude", 0.5)),
-        *(("sum_magnitude", math.nan), ("shape", (3, 0)), ("shape", (-1,))),
+        *(("l2_clip_norm", math.nan), ("weight", -1.0), ("shape", (3, 0)), ("shape", (-1,))),
     ],
 )
 def test_a_block_that_cannot_be_is_refused(name, value):

@@ -11,22 +11,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
-from streamlda.guarantee.matrix_mechanism import (
-    BufferedToeplitz,
-    PrefixSums,
-    StrategyRows,
-    buffered_toeplitz,
-)
-from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, StrategyRows
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS, Block, JointGaussian
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.guarantee.prefix_release import PrefixRelease
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.privacy.prefix_sums import PrefixSums, buffered_toeplitz
 from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import full, zeros
 
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
-    Block("pair", (4, 2), l2_clip_norm=0.04, weight=2.0, magnitude=66.0, sum_magnitude=4.0),
+    Block("pair", (4, 2), l2_clip_norm=0.04, weight=2.0),
 ]
 
 
@@ -325,7 +321,7 @@ def test_nothing_goes_on_after_a_step_that_broke_off():
 
 
 def test_settings_that_cannot_be_are_refused():
-    for horizon, n_max, message in ((0, 10, "horizon must be"), (10, 10**8, "rounding must cost")):
+    for horizon, n_max, message in ((0, 10, "horizon must be"), (10, 10**8, "sum fewer documents")):
         with pytest.raises(InvalidSettingError, match=message):
             PrefixRelease(BLOCKS, 1e-3, horizon=horizon, n_max=n_max)
     for t in (0, 13, 1.5):

@@ -17,10 +17,14 @@ from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee import accounting, selection
-from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.guarantee.selection import WordSelection, calibrate_selection
+from streamlda.guarantee.selection import WordSelection
+from streamlda.privacy import costs
+from streamlda.privacy.events import GaussianRelease, event_of_selection
 from streamlda.privacy.ledger import LedgerTerms
+from streamlda.private.budget import calibrate_selection
+from streamlda.stream.vocabulary_choice import describe_selection
 from streamlda.text.vocabulary import Vocabulary
 from tests.privacy.chance import ALARM
 
@@ -287,12 +291,12 @@ def test_calibrated_parts_stay_within_the_total(relation, epsilon, log_delta, d0
     # What a ledger is left with is exactly the rest, and the Gaussian part fits into it.
     left = delta - made.delta
     assert Fraction(left) + Fraction(made.delta) == Fraction(delta)
-    assert accounting.epsilon_spent(made.event.event, left) <= epsilon
+    assert costs.epsilon_spent(event_of_selection(made).event, left) <= epsilon
     more = delta * (1 + 1e-9) + 2 * made.tv_distance_bound * math.exp(epsilon) * 1.0001
     terms = LedgerTerms(epsilon, min(more + 2 * made.tv_distance_bound, 0.999))
-    assert terms.covers(terms.price(accounting.cost(made.event)))
+    assert terms.covers(terms.price(costs.cost(event_of_selection(made))))
     terms = LedgerTerms(epsilon, 0.999 * delta)
-    assert not terms.covers(terms.price(accounting.cost(made.event)))
+    assert not terms.covers(terms.price(costs.cost(event_of_selection(made))))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-2), (8, 1e-9)])
@@ -333,9 +337,13 @@ def test_frequent_words_of_a_zipf_corpus_are_kept():
     # The most frequent hundred are all there, and nothing rare is.
     assert set(top[:100].tolist()) <= set(kept)
     assert frequencies[kept].min() > 25
-    vocabulary = Vocabulary.selected([found.word for found in released], selection=made.metadata())
-    assert vocabulary.selection == made.metadata()
-    assert made.event.event == GaussianRelease(vocabulary.selection["noise_multiplier"])
+    vocabulary = Vocabulary.selected(
+        [found.word for found in released], selection=describe_selection(made)
+    )
+    assert vocabulary.selection == describe_selection(made)
+    assert event_of_selection(made).event == GaussianRelease(
+        vocabulary.selection["noise_multiplier"]
+    )
 
 
 # What is refused.
@@ -346,7 +354,7 @@ def test_a_selection_is_released_once_and_tells_no_words():
     made.add([])
     made.add(["secret"])
     before = dict(made._numbers)
-    assert "secret" not in repr(made) + json.dumps(made.metadata())
+    assert "secret" not in repr(made) + json.dumps(describe_selection(made))
     for tokens, shown in (
         ("secret", "type='str'"),
         (["secret", b"secret"], "type='bytes' position=1"),

@@ -8,8 +8,9 @@ import pytest
 from scipy import stats
 
 from streamlda.guarantee import selection
-from streamlda.guarantee.events import NEIGHBORING_RELATIONS, GaussianRelease
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
 from streamlda.guarantee.noise import Noise, SeededNoise
+from streamlda.privacy.events import GaussianRelease, event_of_selection
 from tests.privacy.chance import ALARM
 from tests.privacy.test_selection import make
 
@@ -49,7 +50,7 @@ def test_noise_and_threshold_of_either_relation():
         assert float(mu_squared) == pytest.approx(1 / 16, rel=1e-12)
         assert mu_squared * Fraction(4) ** 2 <= 1
         assert (sensitivity / made.stddevs[0]) ** 2 * 16 == pytest.approx(selection.FIRST_SHARE)
-        assert made.event.event == GaussianRelease(4.0)
+        assert event_of_selection(made).event == GaussianRelease(4.0)
     assert 2**32 <= added.stddevs[1] / added.step < 2**33
     assert math.frexp(added.step)[0] == 0.5
     # Two draws a word, and as much again for what rounds a Gaussian.

@@ -23,9 +23,10 @@ from scipy.stats import norm
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.accounting import epsilon_of
-from streamlda.guarantee.matrix_mechanism import PrefixSums, StrategyRows
+from streamlda.guarantee.matrix_mechanism import StrategyRows
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.prefix_sums import PrefixSums
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import PrefixStage
@@ -137,7 +138,6 @@ def fill(settings, stream, script):
     """Stages filled by a stream, without those that it does not fill."""
     stages = []
     for engine in _fed(settings, stream, script):
-        engine.stage.flush()
         stages.append(engine.stage)
     return stages
 
@@ -212,7 +212,7 @@ def _expected(stages):
     expected = []
     running = {}
     for stage in stages:
-        sums = stage.mechanism.from_grid(stage.aggregates)
+        sums = stage.mechanism.from_grid(stage.sums.aggregates)
         if isinstance(stage, PrefixStage):
             running = {name: running.get(name, 0.0 * array) + array for name, array in sums.items()}
             sums = running
@@ -250,7 +250,8 @@ def release_again(stages, noise):
     if rounds:
         begun = copy.copy(rounds[0]._prefix)
         shapes = {block.name: block.shape for block in begun.mechanism.blocks}
-        begun._rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
+        begun._noisy = copy.copy(begun._noisy)
+        begun._noisy.rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
         begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
         begun.rounds = 0
         for stage in rounds:

@@ -35,12 +35,9 @@ from scipy.linalg import solve_triangular
 
 from streamlda.container import read_arrays
 from streamlda.errors import InsufficientDataError
-from streamlda.guarantee.matrix_mechanism import (
-    BufferedToeplitz,
-    PrefixSums,
-    buffered_toeplitz,
-)
+from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.noise import Noise
+from streamlda.privacy.prefix_sums import PrefixSums, buffered_toeplitz
 from streamlda.private.release_manager import (
     RELEASE_FORMAT,
     RELEASE_VERSION,

@@ -18,11 +18,11 @@ import pytest
 from streamlda.container import read_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.errors import LedgerError
-from streamlda.guarantee.accounting import cost
 from streamlda.guarantee.noise import SecureNoise
 from streamlda.kernels import load_kernels
 from streamlda.learner import feed
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.costs import cost
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.terms import round_up
 from streamlda.private.budget import ledger_terms

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.guarantee.users import UserBound
 from streamlda.private import common_words
-from streamlda.private import stage as stage_module
 from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import (
     FirstStatistic,
@@ -77,8 +75,22 @@ def batch_of_counts(documents, d=D):
 
 
 def view_of(documents, d=D):
-    documents = list(documents)
-    return View(batch_of_counts(documents, d), np.ones(len(documents), dtype=bool))
+    return View(batch_of_counts(list(documents), d))
+
+
+def sums_of(statistic, view):
+    """Return the sums of what documents contribute, without clipping."""
+    found = {}
+    for block in statistic.blocks():
+        values, rows, _ = statistic.contributions(view)[block.name]
+        width = block.shape[-1] if len(block.shape) > 1 else 1
+        total = np.zeros((block.cells // width, width))
+        if rows is None:
+            total += values.sum(axis=0).reshape(total.shape)
+        else:
+            np.add.at(total, rows, values)
+        found[block.name] = total.reshape(block.shape)
+    return found
 
 
 #: Along the longest row of the projection, at right angles to it, and the row itself five times.
@@ -198,49 +210,32 @@ def wide(**options):
     return settings_of(**(few | options))
 
 
-def count_twice(patch, statistic):
-    """Plant a mistake: documents are added twice."""
-    add = statistic.add
-    patch.setattr(statistic, "add", lambda self, view: (add(self, view), add(self, view)))
+def stage_of(statistics, settings, slots, multiplier=1.0):
+    mechanism = joint_mechanism(statistics, slots, settings, multiplier)
+    by_user = settings.privacy_unit == "user"
+    return Stage("stage", 0, slots, statistics, mechanism, by_user=by_user)
 
 
-def stage_of(statistics, settings, slots, group=None, multiplier=1.0):
-    """A stage with groups of `group` documents, the largest possible by default."""
-    before = stage_module.GROUPS
-    try:
-        if group is not None:
-            stage_module.GROUPS = (group,)
-        mechanism = joint_mechanism(statistics, slots, settings, multiplier)
-    finally:
-        stage_module.GROUPS = before
-    return Stage("stage", 0, slots, statistics, mechanism)
-
-
-def filled(stage, documents, settings, users=None, d=D, cuts=()):
-    """Fill a stage with documents, in batches cut at `cuts`, and bring all to the grid."""
+def filled(stage, documents, users=None, d=D, cuts=()):
+    """Fill a stage with documents, in batches cut at `cuts`."""
     batch = batch_of_counts(documents, d)
-    active = np.ones(len(documents), dtype=bool)
-    if users is not None:
-        active = UserBound(settings.documents_per_user).accept(users)
-    ends = [0, *sorted(cuts), len(documents)]
-    for start, stop in itertools.pairwise(ends):
-        stage.add(batch.rows(start, stop), active[start:stop])
-    stage.flush()
+    for start, stop in itertools.pairwise([0, *sorted(cuts), len(documents)]):
+        stage.add(batch.rows(start, stop), users if users is None else users[start:stop])
     return stage
 
 
-def apart(statistics, config, streams, *, group=None, users=(None, None), cuts=()):
+def apart(statistics, config, streams, *, users=(None, None), cuts=()):
     """How far two streams of a stage are apart, over what the mechanism says at most.
 
     `statistics` makes those of a stage; `users` are those of either stream; `cuts` are where the
     batches of the second are cut.
     """
     stages = [
-        filled(stage_of(statistics(), config, 24, group), documents, config, names, cuts=ends)
+        filled(stage_of(statistics(), config, 24), documents, names, cuts=ends)
         for documents, names, ends in zip(streams, users, ((), cuts), strict=True)
     ]
     mechanism = stages[0].mechanism
-    return distance(mechanism, *(s.aggregates for s in stages)) / mechanism.l2_sensitivity
+    return distance(mechanism, *(s.sums.aggregates for s in stages)) / mechanism.l2_sensitivity
 
 
 class Run:
@@ -267,7 +262,7 @@ class Run:
         self.stages.append((due.stage, due.first, due.last))
         assert due.event == self.engine.settings.event
         self.released.append(released)
-        self.raw.append({name: array.copy() for name, array in stage.aggregates.items()})
+        self.raw.append({name: array.copy() for name, array in stage.sums.aggregates.items()})
         before = self.engine.snapshot
         try:
             self.engine.accept(released)
@@ -277,7 +272,7 @@ class Run:
             self.snapshots.append(self.engine.snapshot)
 
     def save(self, *, and_restore):
-        """Save the engine's state, which ends a group of documents, and go on from it or not."""
+        """Save the engine's state, and go on from it or not."""
         arrays, values = self.engine.state()
         if and_restore:
             self.engine = PrivateEngine.from_state(arrays, values)

@@ -26,6 +26,7 @@ from tests.private.streams import (
     batch_of_counts,
     replayed,
     run,
+    sums_of,
     topics_of,
     view_of,
     wide,
@@ -34,10 +35,8 @@ from tests.private.streams import (
 SMALL = {name: row for name, row in POOL.items() if 3 <= sum(row.values()) < 1000}
 
 
-def sums_of(view, which="mixed"):
-    statistic = ComparisonStatistic(*COMPARED[which])
-    statistic.add(view)
-    return statistic.take()
+def said_by(view, which="mixed"):
+    return sums_of(ComparisonStatistic(*COMPARED[which]), view)
 
 
 def slow(row, refined, start, long):
@@ -63,7 +62,7 @@ def slow(row, refined, start, long):
 @pytest.mark.parametrize("which", COMPARED)
 @pytest.mark.parametrize("name", SMALL)
 def test_what_a_document_adds_is_that_of_its_tokens_one_by_one(name, which):
-    found, expected = sums_of(view_of([SMALL[name]]), which), slow(SMALL[name], *COMPARED[which])
+    found, expected = said_by(view_of([SMALL[name]]), which), slow(SMALL[name], *COMPARED[which])
     assert found.keys() == expected.keys()
     for block, values in expected.items():
         np.testing.assert_allclose(found[block], values, rtol=2e-6, atol=1e-9)
@@ -71,10 +70,10 @@ def test_what_a_document_adds_is_that_of_its_tokens_one_by_one(name, which):
 
 def test_documents_are_added_and_blanks_are_not():
     rows = list(SMALL.values())
-    whole, parts = sums_of(view_of([*rows, {}, {0: 2}])), [sums_of(view_of([row])) for row in rows]
+    whole, parts = said_by(view_of([*rows, {}, {0: 2}])), [said_by(view_of([row])) for row in rows]
     for block, values in whole.items():
         np.testing.assert_allclose(values, sum(part[block] for part in parts), rtol=1e-12)
-    assert not any(np.any(values) for values in sums_of(view_of([{}, {1: 1}])).values())
+    assert not any(np.any(values) for values in said_by(view_of([{}, {1: 1}])).values())
 
 
 @pytest.mark.parametrize("count", [3, 4, 2**31 - 2])
@@ -111,9 +110,9 @@ def test_what_is_no_number_adds_exactly_nothing(monkeypatch):
         return theta
 
     rows = [SMALL["all words"], SMALL["one word"]]
-    expected = sums_of(view_of(rows[1:]))
+    expected = said_by(view_of(rows[1:]))
     monkeypatch.setattr(comparison, "topic_proportions", spoiled)
-    for block, values in sums_of(view_of(rows)).items():
+    for block, values in said_by(view_of(rows)).items():
         np.testing.assert_array_equal(values, expected[block])
 
 

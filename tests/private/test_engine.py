@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.privacy.clipping import ClipBounds, NormHistogram
+from streamlda.privacy.clipping import ClipBounds, norm_edges
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.window import LEAST_BOUND, TELLING_SLOTS, Window
@@ -198,7 +198,7 @@ def test_bounds_are_known_or_come_from_the_released_histograms():
         counts[0] = 1e9
     engine.accept(fed)
     block = engine.stage.mechanism.blocks[0]
-    assert block.l2_clip_norm == LEAST_BOUND > NormHistogram(1.0).edges[0]
+    assert block.l2_clip_norm == LEAST_BOUND > norm_edges(1.0)[0]
 
 
 def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
@@ -256,7 +256,7 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
             assert (own.lost, own.engine.slots) == (lost, 528 * lost)
             if lost == 1 or config is config_of:
                 assert (stage.name, stage.first, stage.slots_filled) == ("pairs", 528 * lost, 0)
-                assert not any(array.any() for array in stage.aggregates.values())
+                assert not any(array.any() for array in stage.sums.aggregates.values())
         assert (stage is None) == (config is user_settings)
 
 

@@ -26,15 +26,14 @@ import pytest
 from streamlda.guarantee import noise as noise_module
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.guarantee.selection import WordSelection
+from streamlda.guarantee.sums import Sums
 from streamlda.guarantee.users import UserBound
 from streamlda.model.topic_model import TopicModel
-from streamlda.private import budget, common_words, comparison, contributions, responsibilities
+from streamlda.private import budget, common_words
 from streamlda.private import engine as engine_module
 from streamlda.private import settings as settings_module
-from streamlda.private.contributions import PairStatistic
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.stage import Stage
 from streamlda.stream import source as source_module
 from streamlda.text.vocabulary import Vocabulary
@@ -225,44 +224,47 @@ def half_the_noise(patch):
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
 
 
-def pairs_without_clipping(patch):
-    original = PairStatistic.add
+def clipped_by(change, *names):
+    """Return a bug: blocks of these names are clipped otherwise."""
 
-    def add(self, view):
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(contributions, "clip_factors", lambda norms, _: np.ones(len(norms)))
-            original(self, view)
+    def bug(patch):
+        put = Sums._put
 
-    patch.setattr(PairStatistic, "add", add)
+        def added(self, block, found, factors):
+            put(self, block, found, change(factors) if block.name in names else factors)
+
+        patch.setattr(Sums, "_put", added)
+
+    bug.__name__ = f"{change.__name__} of {' and '.join(names)}"
+    return bug
 
 
-def pairs_of_half_as_much_again(patch):
-    """More would be refused: the sum was longer than all its documents."""
-    original, clip = PairStatistic.add, contributions.clip_factors
+def no_clipping(factors):
+    return (factors > 0).astype(float)
 
-    def add(self, view):
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(contributions, "clip_factors", lambda *norms: 1.5 * clip(*norms))
-            original(self, view)
 
-    patch.setattr(PairStatistic, "add", add)
+def half_as_much_again(factors):
+    return 1.5 * factors
+
+
+def twice(factors):
+    return 2.0 * factors
 
 
 def last_document_of_a_stage_used_again(patch):
-    add, flush, last = Stage.add, Stage.flush, {}
+    add, last = Stage.add, {}
 
-    def added(self, batch, active):
-        add(self, batch, active)
+    def added(self, batch, users=None):
+        add(self, batch, users)
         n = batch.n_documents
-        last[self.name] = (batch.rows(n - 1, n).copy(), active[n - 1 :].copy())
-
-    def flushed(self):
+        last[self.name] = batch.rows(n - 1, n).copy()
         if self.slots_left == 0 and self.name == "pairs" and "norms" in last:
-            self._held.append(last.pop("norms"))
-        flush(self)
+            slots = self.sums.slots
+            self.sums.slots -= 1
+            add(self, last.pop("norms"))
+            self.sums.slots = slots
 
     patch.setattr(Stage, "add", added)
-    patch.setattr(Stage, "flush", flushed)
 
 
 def one_key_for_two_draws(patch):
@@ -285,7 +287,7 @@ def raw(*names):
         accept = PrivateEngine.accept
 
         def accepted(self, released):
-            sums = self.stage.mechanism.from_grid(self.stage.aggregates)
+            sums = self.stage.mechanism.from_grid(self.stage.sums.aggregates)
             found = {name: sums[name] for name in names if name in released}
             accept(self, released | found)
 
@@ -317,7 +319,7 @@ def choice_by_raw_sums(patch):
 
     def accepted(self, released):
         if "preferred" in released:
-            is_more = self.stage.aggregates["preferred"] > 0
+            is_more = self.stage.sums.aggregates["preferred"] > 0
             size = np.abs(released["preferred"])
             released = {**released, "preferred": size if is_more else -size}
         accept(self, released)
@@ -333,30 +335,6 @@ def choice_with_half_the_noise(patch):
         return {name: n // (2 if "preferred" in drawn else 1) for name, n in drawn.items()}
 
     patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
-
-
-def preferences_of_twice_the_bound(patch):
-    """Of long documents, which the canary is; others say half, or the sum might be refused."""
-    original, clip = comparison.preferences, np.clip
-
-    def preferences(batch, *given):
-        clipped = original(batch, *given)
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(comparison.np, "clip", lambda said, *_: clip(said, -2.0, 2.0))
-            return np.where(batch.lengths > 9, original(batch, *given), clipped / 2)
-
-    patch.setattr(comparison, "preferences", preferences)
-
-
-def words_of_half_as_much_again(patch):
-    original, clip = RefinementStatistic._add_totals, responsibilities.clip_factors
-
-    def add(self, *given):
-        with pytest.MonkeyPatch.context() as within:
-            within.setattr(responsibilities, "clip_factors", lambda *norms: 1.5 * clip(*norms))
-            original(self, *given)
-
-    patch.setattr(RefinementStatistic, "_add_totals", add)
 
 
 def votes_with_half_the_noise(patch):
@@ -392,13 +370,13 @@ def noise_of_a_stored_release_drawn_again(patch):
 
 BUGS = [
     (half_the_multiplier, "common-words", 4, "common words: reach"),
-    (pairs_of_half_as_much_again, "common-words", 4, "common pairs: reach"),
+    (clipped_by(half_as_much_again, "pair"), "common-words", 4, "common pairs: reach"),
     (raw("first"), "common-words", 4, "published"),
     (raw("pair"), "common-words", 4, "published"),
     (raw("words"), "common-words", 4, "published"),
     (raw_and_kept("tokens"), "common-words", 80, "published"),
-    (words_of_half_as_much_again, "common-words", 8, "refine 1: reach"),
-    (preferences_of_twice_the_bound, "common-words", 24, "choice: reach"),
+    (clipped_by(half_as_much_again, "words"), "common-words", 8, "refine 1: reach"),
+    (clipped_by(twice, "preferred"), "common-words", 24, "choice: reach"),
     (choice_with_half_the_noise, "common-words", 40, "choice (1): quiet"),
     (half_the_multiplier, "common-words-chosen", 4, "common words: reach"),
     (raw("first"), "common-words-chosen", 4, "published"),
@@ -408,7 +386,7 @@ BUGS = [
     (raw("public_fits"), "public", 4, "published"),
     (half_the_multiplier, "quantile", 4, "pairs: reach"),
     (half_the_noise, "quantile", 4, "pairs (1) pair: quiet"),
-    (pairs_without_clipping, "quantile", 4, "pairs: reach"),
+    (clipped_by(no_clipping, "pair"), "quantile", 4, "pairs: reach"),
     (last_document_of_a_stage_used_again, "quantile", 4, "norms: reach"),
     (one_key_for_two_draws, "quantile", 24, "pairs: noise"),
     (choice_by_raw_sums, "refinement", 130, "published"),

@@ -27,6 +27,7 @@ from tests.private.streams import (
     Run,
     assert_same_runs,
     assert_same_snapshots,
+    sums_of,
     view_of,
 )
 
@@ -113,28 +114,24 @@ def topics_of(run):
 def test_documents_say_how_probable_public_topics_make_their_words():
     said = {}
     for name in ("longest row", "all words", "shortest row", "blank", "short"):
-        statistic = FITTING.fits()
-        statistic.add(view_of([POOL[name]]))
-        said[name] = float(statistic.take()["public_fits"])
+        said[name] = float(sums_of(FITTING.fits(), view_of([POOL[name]]))["public_fits"])
     # All of one public topic: log 1 + log 5, clipped; a word that no topic has: clipped below.
     assert (said["longest row"], said["shortest row"]) == (1.0, -1.0)
     assert (said["blank"], said["short"]) == (0.0, 0.0)
     # Words 1 and 3 are hidden, of which 3 has a topic of its own and the other a third of one; what
     # is seen, 0, 2 and 4, says that nearly all is of the latter.
     assert -1 < said["all words"] < 1
-    statistic = FITTING.fits()
-    statistic.add(view_of([POOL[name] for name in said]))
-    assert float(statistic.take()["public_fits"]) == sum(said.values())
+    found = sums_of(FITTING.fits(), view_of([POOL[name] for name in said]))
+    assert float(found["public_fits"]) == pytest.approx(sum(said.values()), abs=1e-12)
 
 
 def test_what_fits_is_the_entropy_less_the_surprise_of_hidden_words():
     start = PublicTopics(np.array([[0.5, 0.2, 0.1, 0.1, 0.1]]), np.ones(1), np.full(5, 0.2), "")
-    statistic = start.fits()
     # One topic: proportions are known. Tokens 0 0 1 1 2 3, of which the second, fourth and sixth
     # are hidden.
-    statistic.add(view_of([{0: 2, 1: 2, 2: 1, 3: 1}]))
+    found = sums_of(start.fits(), view_of([{0: 2, 1: 2, 2: 1, 3: 1}]))
     expected = np.mean(np.log([0.5, 0.2, 0.1])) + np.log(5)
-    assert float(statistic.take()["public_fits"]) == pytest.approx(expected, abs=3e-3)
+    assert float(found["public_fits"]) == pytest.approx(expected, abs=3e-3)
 
 
 # What a public model brings.
@@ -193,7 +190,7 @@ def moved(start, sums, noise, n_components):
     return start.moved(released, stddevs, n_components, None, 100)
 
 
-def sums_of(start, tokens, topics):
+def released_sums(start, tokens, topics):
     """Return what a release would hold of that many tokens of each topic, a tenth background."""
     from streamlda.private.responsibilities import weights_of_words
 
@@ -206,7 +203,7 @@ def test_topics_are_those_of_the_documents_without_noise_and_public_where_it_hid
     public, planted
 ):
     start, tokens = start_of(public), np.array([4e6, 3e6, 2e6, 1e6])
-    sums = sums_of(start, tokens, planted.components)
+    sums = released_sums(start, tokens, planted.components)
     clear = moved(start, sums, 1e-3, K)
     np.testing.assert_allclose(clear.components, planted.components, atol=1e-3)
     np.testing.assert_allclose(clear.prevalence, [0.4, 0.3, 0.2, 0.1], rtol=1e-3)
@@ -226,7 +223,7 @@ def test_topics_are_those_of_the_documents_without_noise_and_public_where_it_hid
 
 def test_a_use_that_noise_may_have_decided_is_warned_of(public, planted):
     start = start_of(public)
-    found = moved(start, sums_of(start, np.full(K, 1e6), planted.components), 1e-3, K)
+    found = moved(start, released_sums(start, np.full(K, 1e6), planted.components), 1e-3, K)
     for fits, doubted in ((60.0, False), (40.0, True)):
         notes = notes_of(replace(found, fits=np.array([fits, 25.0])), K)
         assert notes["public_model"] == {"used": True, "fits": fits, "noise": 25.0}
@@ -237,7 +234,7 @@ def test_further_topics_are_what_public_ones_do_not_explain(public, planted):
     """Two of four topics are known; the tokens of another went to the first."""
     start = start_of(replace(public, components=public.components[:2], alpha=np.ones(2)))
     seen = (planted.components[0] + planted.components[2]) / 2
-    sums = sums_of(start, np.array([2e6, 1e6]), np.vstack([seen, planted.components[1]]))
+    sums = released_sums(start, np.array([2e6, 1e6]), np.vstack([seen, planted.components[1]]))
     found = moved(start, sums, 1e-3, 3)
     whole = moved(start, sums, 1e-3, 2)
     assert matched_l1_error(planted.components[:3], found.components).per_topic.max() < 0.6

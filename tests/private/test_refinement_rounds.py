@@ -15,7 +15,6 @@ from scipy.optimize import linear_sum_assignment
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.private import denoising, responsibilities
-from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, posterior_mean
 from streamlda.private.refinement import RefinementRounds, split_topics
 from streamlda.private.responsibilities import (
@@ -33,8 +32,11 @@ from tests.private.streams import (
     POOL,
     PUBLIC,
     D,
-    batch_of_counts,
+    filled,
     run,
+    settings_of,
+    stage_of,
+    sums_of,
     topics_of,
     view_of,
     wide,
@@ -45,10 +47,8 @@ def statistic_of(public="mixed"):
     return RefinementStatistic(*PUBLIC[public])
 
 
-def sums_of(view, public="mixed"):
-    statistic = statistic_of(public)
-    statistic.add(view)
-    return statistic.take()["shares"]
+def shares_of(view, public="mixed"):
+    return sums_of(statistic_of(public), view)["shares"]
 
 
 # Sums.
@@ -72,19 +72,8 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
             x[word] = count * weights[word] * shares[e]
         expected += x[:, :-1] / max(1.0, np.linalg.norm(x))
     statistic = statistic_of(public)
-    statistic.add(view)
-    np.testing.assert_allclose(statistic.take()["shares"], expected, rtol=2e-4, atol=1e-6)
-    assert not np.any(statistic.take()["shares"])
+    np.testing.assert_allclose(shares_of(view, public), expected, rtol=2e-4, atol=1e-6)
     assert {b.name: b.shape for b in statistic.blocks()} == {"shares": expected.shape}
-
-
-def test_sums_are_made_of_documents_that_count_whatever_the_parts(monkeypatch):
-    rows = [POOL["all words"], POOL["like another"]]
-    part = View(batch_of_counts(rows), np.array([True, False]))
-    np.testing.assert_array_equal(sums_of(part), sums_of(view_of(rows[:1])))
-    whole = sums_of(view_of(POOL.values()))
-    monkeypatch.setattr(responsibilities, "MOST_RESPONSIBILITIES", 9)
-    np.testing.assert_array_equal(sums_of(view_of(POOL.values())), whole)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -97,9 +86,14 @@ def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
         others[-1][word_ids == 4] = value
 
     rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
-    without = sums_of(view_of([rows[0], {}, rows[2]]))
+
+    def added(documents):
+        stage = stage_of([statistic_of()], settings_of(), 3)
+        return filled(stage, documents).sums.aggregates["shares"]
+
+    without = added([rows[0], {}, rows[2]])
     monkeypatch.setattr(responsibilities, "expect_topics", broken)
-    np.testing.assert_array_equal(sums_of(view_of(rows)), without)
+    np.testing.assert_array_equal(added(rows), without)
 
 
 @pytest.mark.parametrize(

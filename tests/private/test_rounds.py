@@ -13,9 +13,7 @@ from scipy import stats
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.privacy.clipping import clip_factors
 from streamlda.private import comparison, power
-from streamlda.private.contributions import TripleNorms
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
 from streamlda.private.settings import REFINEMENT_FRACTION
 from streamlda.private.topics import PairView
@@ -23,9 +21,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
 from streamlda.utils.arrays import named
-from tests import oracle
 from tests.private.streams import (
-    POOL,
     PROBES,
     PROJECTION,
     D,
@@ -35,6 +31,7 @@ from tests.private.streams import (
     replayed,
     run,
     settings_of,
+    sums_of,
     view_of,
 )
 
@@ -207,27 +204,6 @@ def test_a_round_of_noise_alone_loses_the_window(way):
 
 
 @pytest.mark.parametrize("values_only", [False, True])
-@pytest.mark.parametrize("name", PROBES)
-def test_sums_are_those_of_the_clipped_tensor(name, values_only):
-    probes, view, bound = PROBES[name], view_of(POOL.values()), 0.5
-    factors = clip_factors(TripleNorms(PROJECTION).norms(view), bound) * view.active
-    T = np.zeros((3, 3, 3))
-    for factor, document in zip(factors, POOL.values(), strict=True):
-        tokens = [word for word, count in document.items() for _ in range(count)]
-        if len(tokens) >= 3:
-            T += factor * oracle.through(oracle.statistic(tokens, D, 3), PROJECTION)
-    images = np.einsum("abc,bl,cl->al", T, probes, probes)
-    expected = np.sum(images * probes, axis=0) if values_only else images
-    part = PowerStatistic(PROJECTION, probes, bound, values_only=values_only)
-    part.add(view)
-    sums = part.take()
-    np.testing.assert_allclose(sums["values" if values_only else "images"], expected, atol=1e-9)
-    assert sums["triple_kept"] == pytest.approx(factors.sum())
-    assert not any(np.any(array) for array in part.take().values())
-    assert {b.name: b.shape for b in part.blocks()} == {k: np.shape(v) for k, v in sums.items()}
-
-
-@pytest.mark.parametrize("values_only", [False, True])
 def test_corrections_are_those_of_the_public_twin(values_only):
     rng = np.random.default_rng(2)
     documents = [{int(w): 2 for w in rng.choice(D, 3, replace=False)} for _ in range(20)]
@@ -237,8 +213,7 @@ def test_corrections_are_those_of_the_public_twin(values_only):
     twin.begin(probes, values_only=values_only)
     twin.add(batch)
     part = PowerStatistic(PROJECTION, probes, 1e6, values_only=values_only)
-    part.add(view_of(documents))
-    sums = part.take()
+    sums = sums_of(part, view_of(documents))
     images = None if values_only else sums["images"] / 20
     values = sums["values"] / 20 if values_only else np.sum(probes * images, axis=0)
     found = centred_answers(images, values, probes, PROJECTION.T @ first, pairs, 0.7)

@@ -4,33 +4,23 @@ Everything is taken from the real accumulators: documents in, sums on the grid o
 in the weighted coordinates of the mechanism, whose `l2_sensitivity` is the claim under test.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.guarantee.events import NEIGHBORING_RELATIONS
-from streamlda.guarantee.mechanism import JointGaussian
-from streamlda.private import comparison, contributions, power, responsibilities
-from streamlda.private.common_words import OfCommon
-from streamlda.private.comparison import ComparisonStatistic
-from streamlda.private.contributions import FirstStatistic, PairStatistic, TripleStatistic
-from streamlda.private.power import PowerStatistic
-from streamlda.private.public_start import FitsStatistic
-from streamlda.private.responsibilities import RefinementStatistic
-from streamlda.private.stage import groups_touched, joint_mechanism, unit_blocks
+from streamlda.guarantee import sums
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
+from streamlda.private.contributions import View
 from tests.private.streams import (
     DOCUMENTS,
     KINDS,
-    LONGEST,
     POOL,
     ROUNDS,
     apart,
-    count_twice,
     settings_of,
     statistics_of,
+    view_of,
 )
 
 
@@ -40,9 +30,6 @@ def moved(kind, relation, *streams, bound=0.3, per_user=None, **options):
     return apart(lambda: statistics_of(kind, bound), config, streams, **options)
 
 
-GROUPS = st.sampled_from([1, 2, 3, 64])
-
-
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", KINDS + ROUNDS)
 @given(
@@ -50,16 +37,15 @@ GROUPS = st.sampled_from([1, 2, 3, 64])
     stream=st.lists(DOCUMENTS, min_size=1, max_size=9),
     other=DOCUMENTS,
     slot=st.integers(0, 8),
-    group=GROUPS,
     bound=st.sampled_from([0.02, 0.3, 1.0]),
     cuts=st.sets(st.integers(0, 1), max_size=2),
 )
 def test_no_neighbours_are_farther_apart_than_the_sensitivity(
-    kind, relation, stream, other, slot, group, bound, cuts
+    kind, relation, stream, other, slot, bound, cuts
 ):
     changed = stream.copy()
     changed[slot % len(stream)] = {} if relation == "zero-out" else other
-    assert moved(kind, relation, stream, changed, group=group, bound=bound, cuts=cuts) <= 1
+    assert moved(kind, relation, stream, changed, bound=bound, cuts=cuts) <= 1
 
 
 @pytest.mark.fuzz
@@ -69,10 +55,9 @@ def test_no_neighbours_are_farther_apart_than_the_sensitivity(
     stream=st.lists(st.tuples(DOCUMENTS, st.sampled_from("uuuab")), min_size=1, max_size=9),
     others=st.lists(st.tuples(DOCUMENTS, st.booleans()), min_size=9, max_size=9),
     g=st.integers(1, 3),
-    group=GROUPS,
 )
 def test_no_neighbours_by_user_are_farther_apart_than_the_sensitivity(
-    kind, relation, stream, others, g, group
+    kind, relation, stream, others, g
 ):
     here, names = map(list, zip(*stream, strict=True))
     there, changed = here.copy(), names.copy()
@@ -81,7 +66,7 @@ def test_no_neighbours_by_user_are_farther_apart_than_the_sensitivity(
             held &= relation == "replace-one"
             there[slot], changed[slot] = (document, "v") if held else ({}, None)
     users = names, changed
-    assert moved(kind, relation, here, there, group=group, per_user=g, users=users) <= 1
+    assert moved(kind, relation, here, there, per_user=g, users=users) <= 1
 
 
 #: Bounds at which one word of the longest row is at those of all blocks: below 1 it is clipped,
@@ -119,8 +104,8 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_a_user():
     own = [POOL["longest row"]] * (g + 2)
     here, there = [*own, *rest], [{}] * len(own) + rest
     users = ["u"] * len(own) + ["a", "a", "b"], [None] * len(own) + ["a", "a", "b"]
-    for (kind, bound, least), group in itertools.product(ATTAINED, (1, 64)):
-        options = {"bound": bound, "group": group, "per_user": g, "users": users}
+    for kind, bound, least in ATTAINED:
+        options = {"bound": bound, "per_user": g, "users": users}
         assert least < moved(kind, "zero-out", here, there, **options) <= 1
     users = ["u"] * len(own) + ["a", "a", "b"], ["v"] * len(own) + ["a", "a", "b"]
     streams = [*own, *rest], [POOL["one word"]] * len(own) + rest
@@ -155,23 +140,41 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_replace_one(kind, one
     assert least < moved(kind, "replace-one", *streams, bound=bound) <= 1
 
 
-def test_replacing_a_user_by_another_with_blanks_touches_groups_of_both():
-    # Group by group: slots 0 and 1 against 2 and 3.
-    one = POOL["longest row"]
-    users = ["u"] * 4, [None, None, "v", "v"]
-    streams = [one] * 4, [{}, {}, POOL["one word"], POOL["one word"]]
-    assert moved("all", "replace-one", *streams, group=1, per_user=2, users=users) <= 1
-    config = [settings_of(relation, g) for relation in NEIGHBORING_RELATIONS for g in (None, 2)]
-    assert [groups_touched(each) for each in config] == [1, 2, 1, 4]
-    # Where the grid is what limits the steps, each group touched makes them finer.
-    for each in config:
-        statistics, touched = statistics_of("all", 0.3), groups_touched(each)
-        found = joint_mechanism(statistics, 24, each, 1e6)
-        blocks = unit_blocks(statistics, each)
-        options = {"neighboring_relation": each.neighboring_relation, "n_max": 24, "group_max": 24}
-        one, same = (JointGaussian(blocks, 1e6, groups_touched=k, **options) for k in (1, touched))
-        assert found.steps == same.steps
-        assert (found.steps == one.steps) == (touched == 1)
+# What the trusted part cannot see: contributions that depend on other documents.
+
+
+def alike(kind):
+    """Return whether documents contribute the same bits beside others, and in another order."""
+    documents, same = list(POOL.values()), True
+    for statistic in statistics_of(kind, 0.3):
+        whole = pieces_of(statistic, documents)
+        alone = [pieces_of(statistic, [document])[0] for document in documents]
+        same &= whole == alone == pieces_of(statistic, documents[::-1])[::-1]
+    return same
+
+
+def pieces_of(statistic, documents):
+    """Return the bytes that each document contributes."""
+    found = [b""] * len(documents)
+    for name, (values, rows, pointers) in statistic.contributions(view_of(documents)).items():
+        for n in range(len(documents)):
+            own = slice(n, n + 1) if rows is None else slice(pointers[n], pointers[n + 1])
+            cells = b"" if rows is None else rows[own].tobytes()
+            found[n] += name.encode() + cells + values[own].tobytes()
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS + ROUNDS)
+def test_a_contribution_depends_on_its_own_document_alone(kind):
+    assert alike(kind)
+
+
+def test_a_statistic_that_mixes_documents_is_found(monkeypatch):
+    project = View.project
+    monkeypatch.setattr(
+        View, "project", lambda self, W: project(self, W) + self.batch.lengths.max()
+    )
+    assert not alike("pairs through a projection")
 
 
 # Planted bugs: each must be seen by the same check on a few adversarial neighbours.
@@ -182,16 +185,10 @@ CASES = [
     for rest in ([], [POOL["all words"]] * 9, [POOL["three words"], POOL["shortest row"]])
 ]
 
-#: Rows that cancel out: hardly any bound on the tensor, but 2.9 times that on its pairs.
-CANCEL = [([POOL["rows that cancel out"]], [{}])]
-
-#: A long document among short ones.
-LONG = [([{0: 12}, *[POOL["three words"]] * 5], [{}, *[POOL["three words"]] * 5])]
-
-clip = contributions.clip_factors
+clip = sums.clip_factors
 
 
-def worst(kind, bound, cases):
+def worst(kind, bound, cases=CASES):
     return max(moved(kind, "zero-out", *case, bound=bound) for case in cases)
 
 
@@ -199,59 +196,27 @@ def no_clipping(norms, bound):
     return np.ones(np.shape(norms))
 
 
-def mean_clipping(norms, bound):
-    return clip(np.full(np.shape(norms), np.mean(norms)), bound)
-
-
 def twice(norms, bound):
     return 2 * clip(norms, bound)
 
 
-def only(clipped):
-    return lambda norms, bound: (clip if bound == clipped else no_clipping)(norms, bound)
+@pytest.mark.parametrize("planted", [no_clipping, twice])
+@pytest.mark.parametrize("kind", ["pairs dense", "pairs through a projection", "triples", "all"])
+def test_wrong_clip_factors_are_seen(kind, planted, monkeypatch):
+    assert worst(kind, 0.3) <= 1
+    monkeypatch.setattr(sums, "clip_factors", planted)
+    assert worst(kind, 0.3) > 1.05
 
 
-@pytest.mark.parametrize(
-    ("kind", "bound", "planted", "cases"),
-    [
-        *itertools.product(
-            ["pairs dense", "pairs through a projection", "triples", "all"],
-            [0.6],
-            [no_clipping, mean_clipping, twice],
-            [CASES],
-        ),
-        *(("images equal", 0.3, planted, CASES) for planted in (no_clipping, twice)),
-        ("compared apart", 0.3, twice, CASES),
-        *((kind, 0.3, twice, CASES) for kind in ("common words", "common pairs")),
-        *(("refined apart", 0.3, planted, LONG) for planted in (no_clipping, mean_clipping)),
-        *(("all", 0.25, only(0.25 * LONGEST**power), CASES) for power in (0, 1, 3)),
-        ("triples", 2 / (99 * 98) / 8, only(2 / (99 * 98) / 8 * LONGEST**3), CANCEL),
-    ],
-)
-def test_wrong_clip_factors_are_seen(kind, bound, planted, cases, monkeypatch):
-    assert worst(kind, bound, cases) <= 1
-    for module in (comparison, contributions, power, responsibilities):
-        monkeypatch.setattr(module, "clip_factors", planted)
-    assert worst(kind, bound, cases) > 1.05
+@pytest.mark.parametrize("kind", ["refined apart", "compared apart", "fits", "common pairs"])
+def test_a_statistic_of_ten_times_as_much_moves_sums_no_more(kind, monkeypatch):
+    """The bug that no statistic can have."""
+    (statistic, *_) = statistics_of(kind, 0.3)
+    original = type(statistic).contributions
 
+    def contributions(self, view):
+        found = original(self, view)
+        return {name: each._replace(values=10 * each.values) for name, each in found.items()}
 
-def test_restarts_for_the_price_of_one_are_seen(monkeypatch):
-    monkeypatch.setattr(power, "answer_norm", lambda probes, times: 1.0)
-    assert worst("images equal", 0.3, CASES) > 1.5
-
-
-@pytest.mark.parametrize(
-    ("statistic", "kind"),
-    [
-        *((statistic, "all") for statistic in (FirstStatistic, PairStatistic, TripleStatistic)),
-        (PowerStatistic, "images equal"),
-        (RefinementStatistic, "refined apart"),
-        (ComparisonStatistic, "compared apart"),
-        (FitsStatistic, "fits"),
-        (OfCommon, "common pairs"),
-    ],
-)
-def test_a_document_that_counts_twice_is_seen(statistic, kind, monkeypatch):
-    assert worst(kind, 0.3, CASES) <= 1
-    count_twice(monkeypatch, statistic)
-    assert worst(kind, 0.3, CASES) > 1.05
+    monkeypatch.setattr(type(statistic), "contributions", contributions)
+    assert worst(kind, 0.3) <= 1

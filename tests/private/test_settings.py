@@ -3,12 +3,14 @@
 import math
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.guarantee.accounting import cost, noise_multiplier
-from streamlda.guarantee.events import Composed
+from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.privacy.clipping import ClipBounds
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Composed, event_of_selection
 from streamlda.privacy.ledger.terms import NOTHING
 from streamlda.private.budget import ledger_terms, words_and_delta
 from streamlda.private.release_manager import config_hash
@@ -147,7 +149,8 @@ def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(optio
 
 
 def test_the_quantile_to_clip_at_falls_with_the_noise():
-    found = [clip_quantile_for(1000, n, 4.0) for n in (10**9, 10**6, 120_000, 80_000, 100)]
+    noise = [np.sqrt(1000) * 4.0 / n for n in (10**9, 10**6, 120_000, 80_000, 100)]
+    found = [clip_quantile_for("pair", each) for each in noise]
     assert found == sorted(found, reverse=True)
     assert (found[0], found[-1]) == (0.95, 0.5)
     assert 0.5 < found[2] < 0.95
@@ -183,7 +186,7 @@ def test_terms_cover_every_number_of_words_and_topics_and_the_choice(epsilon, de
         assert terms.covers(terms.price(cost(own.event)))
         dearer = replace(own.event, tv_distance=own.event.tv_distance * (1 + 1e-3) + 1e-4 * delta)
         assert not terms.covers(terms.price(cost(dearer)))
-    assert terms.covers(terms.price(cost(choice.selection.event)))
+    assert terms.covers(terms.price(cost(event_of_selection(choice.selection))))
 
 
 def test_a_window_of_users_is_paid_to_its_end():

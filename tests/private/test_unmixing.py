@@ -14,6 +14,7 @@ from streamlda.private.unmixing import (
     unmixed_tokens,
 )
 from streamlda.simulate import PlantedLDA
+from tests.private.streams import sums_of
 
 K, V, N = 4, 300, 4000
 WEIGHT = 1.5
@@ -36,8 +37,7 @@ def round_():
     statistic = RefinementStatistic(
         *begun, np.ones(V), background_too=True, background_prior=WEIGHT
     )
-    statistic.add(View(rows, np.ones(N, dtype=np.bool_)))
-    return begun, statistic.take()["shares"], corpus.components
+    return begun, sums_of(statistic, View(rows))["shares"], corpus.components
 
 
 def found_by(begun, sums, stddev):

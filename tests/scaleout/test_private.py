@@ -16,7 +16,6 @@ from streamlda.errors import (
 )
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
-from streamlda.private import stage as stage_module
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import VOCABULARY
 from streamlda.private.release_manager import ReleaseManager
@@ -128,9 +127,7 @@ def test_one_document_more_would_show(client, rows):
 
 
 @pytest.mark.parametrize("stage", ["norms", "pairs"])
-def test_any_cut_at_groups_gives_the_sums_of_one_process(monkeypatch, rows, stage):
-    """In this process, with groups so small that there are many."""
-    monkeypatch.setattr(stage_module, "GROUPS", (64,))
+def test_any_cut_gives_the_sums_of_one_process(rows, stage):
     settings = settings_of(documents_per_snapshot=2000)
     learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary=VOCABULARY)
     engine = learner.engine

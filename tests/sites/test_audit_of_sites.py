@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
+from streamlda.guarantee import sums as guarantee_sums
 from streamlda.guarantee.accounting import epsilon_of
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.private import contributions
 from streamlda.sites import site as site_module
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.rounds import Round
@@ -221,7 +221,7 @@ def noise_of_all_sites_counted(patch):
 
 
 def no_clip(patch):
-    patch.setattr(contributions, "clip_factors", lambda norms, bound: np.ones(len(norms)))
+    patch.setattr(guarantee_sums, "clip_factors", lambda norms, bound: np.ones(len(norms)))
 
 
 @pytest.mark.long

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.guarantee.accounting import cost, delta_of, mu_of
+from streamlda.guarantee.accounting import delta_of, mu_of
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
+from streamlda.privacy.costs import cost
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation

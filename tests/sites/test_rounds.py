@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.private.contributions import TripleNorms
+from streamlda.private.contributions import TripleStatistic
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import ROUND, RoundKey, SiteKey
 from streamlda.sites.rounds import Round
@@ -207,9 +207,9 @@ def test_what_follows_from_the_number_of_a_round_is_computed(begun):
         assert [(r.name, r.first, r.last + 1) for r in engine.window.records] == [
             (done, *slots[done]) for done in list(slots)[: list(slots).index(name)]
         ]
-        assert not any(map(np.any, stage.aggregates.values()))
+        assert not any(map(np.any, stage.sums.aggregates.values()))
     this = rounds["triples"]
-    largest = TripleNorms(this.arrays["map"]).largest_norm
+    largest = TripleStatistic(this.arrays["map"]).largest_norm
     assert this.bounds.triple == pytest.approx(largest, rel=1e-12)
 
 

@@ -15,10 +15,10 @@ from streamlda.errors import (
     LedgerError,
     ModelFileError,
 )
+from streamlda.guarantee import sums as guarantee_sums
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.private import contributions
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import MAX_ATTEMPTS, RoundKeys
 from streamlda.sites.keys import SiteKey
@@ -102,7 +102,7 @@ def test_a_forgotten_clip_moves_a_share_by_more_than_the_sensitivity(tmp_path, m
         change = 0, 9 * np.eye(D)[3]
         found, bound = distance(sites, change)
         assert 0.97 * bound <= found <= bound
-        monkeypatch.setattr(contributions, "clip_factors", lambda norms, b: np.ones(len(norms)))
+        monkeypatch.setattr(guarantee_sums, "clip_factors", lambda norms, b: np.ones(len(norms)))
         assert distance(sites, change)[0] > 2 * bound
 
 

@@ -6,9 +6,10 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.guarantee.noise import SecureNoise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.learner import Learner
+from streamlda.privacy.events import event_of_selection
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
-from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
+from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, describe_selection
 from streamlda.text.analysis import TextAnalyzer
 from tests.stream.test_pipeline import Noting
 
@@ -51,10 +52,10 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
     # Three documents and a blank vote: fig has one vote and stays out.
     assert found.vocabulary.words == ("apple",)
     assert found.vocabulary.kind == "selected"
-    assert found.vocabulary.selection == selection.metadata() | {"public_words": 0}
+    assert found.vocabulary.selection == describe_selection(selection) | {"public_words": 0}
     assert found.learner.lengths == [3, 0, 1]
     assert (found.learner.first_slot, found.counts.records) == (4, 7)
-    assert [each[:4] for each in paid] == [("words", 0, 4, selection.event)]
+    assert [each[:4] for each in paid] == [("words", 0, 4, event_of_selection(selection))]
 
 
 def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():

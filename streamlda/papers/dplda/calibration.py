@@ -24,12 +24,12 @@ import numpy as np
 
 from streamlda.checks import between, one_of, require
 from streamlda.guarantee import accounting
-from streamlda.guarantee.events import Composed, Event, GaussianRelease, LaplaceRelease
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.dplda.flow import Configuration
 from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import gaussian_multiplier, release_laplace
+from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
 
 ACCOUNTING = ("exact", "paper")
 MECHANISMS = ("gaussian", "laplace")

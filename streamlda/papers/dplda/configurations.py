@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import one_of, require
 from streamlda.documents import DocumentBatch
-from streamlda.guarantee.events import Composed
-from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, make_plan, procedure_1
 from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
@@ -54,7 +53,9 @@ from streamlda.papers.dplda.spectral import (
     unwhitened,
 )
 from streamlda.papers.laplace import release_laplace
+from streamlda.papers.rounding import mechanism_of_doubles
 from streamlda.papers.symmetric import count_free, pack, unpack
+from streamlda.privacy.events import Composed
 from streamlda.private.topics import project_simplex
 
 Array = NDArray[np.float64]
@@ -413,7 +414,7 @@ class Edges:
             return answer.values
         # A neighbour counts as one contribution more or less, of norm at most the sensitivity;
         # rounding errors are those of as many as make up the magnitude.
-        mechanism = JointGaussian(
+        mechanism = mechanism_of_doubles(
             [Block(edge, values.shape, moved)],
             plan.multipliers[edge],
             n_max=max(1, math.ceil(1.001 * size / moved)),

@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import between, one_of, require
 from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     SECOND_RATIO,
@@ -58,8 +59,8 @@ from streamlda.papers.imtiaz_sarwate.vector_moments import (
     second_block,
     third_sum,
 )
+from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.privacy.clipping import clip_factors
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
 
@@ -251,7 +252,7 @@ def _paper(
     bound = 1 + 3 * d * scaled
     third = network.release(
         network.sums_of(sites, lambda site: {"third": pack(site.whole(scaled), 0.0)}),
-        [Block("third", (d * (d + 1) * (d + 2) // 6,), bound, magnitude=1.01)],
+        [SummedBlock("third", (d * (d + 1) * (d + 2) // 6,), bound, magnitude=1.01)],
         part=0.5,
         ratio=2.0,
     )
@@ -341,7 +342,7 @@ def skew_norms(y: Array, variance: float) -> Array:
 def skew_block(k: int, bound: float, variance: float, radius: float) -> Block:
     """Return the block of the packed sum of H; two samples differ by twice the bound."""
     most = radius**3 + variance * math.sqrt(3 * k + 6) * radius
-    return Block(
+    return SummedBlock(
         "third", (k * (k + 1) * (k + 2) // 6,), bound, magnitude=max(1.0, 1.01 * most / bound)
     )
 

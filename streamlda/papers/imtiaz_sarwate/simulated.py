@@ -55,6 +55,7 @@ from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.laplace import gaussian_multiplier
+from streamlda.papers.rounding import mechanism_of_doubles
 
 T = TypeVar("T")
 
@@ -258,7 +259,7 @@ class SimulatedSites:
         mechanism = self._mechanism(blocks, ratio * self.documents * plan.pooled)
         if self.scheme == "pooled":
             total = {b.name: np.sum([sums[b.name] for sums in site_sums], axis=0) for b in blocks}
-            mechanism.check(total)
+            mechanism.to_grid(total)
             return Aggregate(total, dict.fromkeys(total, 0.0), self.documents, 0.0)
         # In units of the pooled noise.
         if self.scheme == "pooled-private":
@@ -318,7 +319,7 @@ class SimulatedSites:
         return shares
 
     def _mechanism(self, blocks: Sequence[Block], multiplier: float) -> JointGaussian:
-        return JointGaussian(
+        return mechanism_of_doubles(
             blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
         )
 

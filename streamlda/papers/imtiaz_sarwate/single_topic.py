@@ -63,8 +63,9 @@ from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.vector_moments import (
     paper_components,
 )
+from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.private.contributions import TRIPLE_TERMS, FirstStatistic, PairStatistic, View
+from streamlda.private.contributions import FirstStatistic, PairStatistic, View
 from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments
@@ -77,6 +78,13 @@ FIRST_PART, PAIR_PART, TRIPLE_PART = 0.05, 0.45, 0.5
 
 #: A single-topic model is LDA with alpha_0 = 0; of this size it changes topics by as little.
 NO_MIXING = 1e-6
+
+#: Absolute terms of P3(W, W, W) over the cube of the longest row, at most: 6 of at most (l A)^3,
+#: over l (l - 1) (l - 2), which is 27 A^3 at l = 3.
+TRIPLE_TERMS = 27.0
+
+#: Words of documents whose pairs are held at a time.
+BLOCK_ENTRIES = 2**14
 
 #: Words up to which a site keeps its raw P3 whole, instead of reading its documents again.
 DENSE_WORDS = 64
@@ -116,12 +124,16 @@ class SingleTopicSite:
         Time O(nnz^2) a document, once.
         """
         if self._pairs is None:
-            view = View(self.batch, self.batch.usable)
-            sums: dict[str, Array] = {}
-            for part in _pair_parts(self.batch.n_features):
-                part.add(view)
-                sums |= part.take()
-            self._pairs = {name: sums[name] for name in ("first", "pair")}
+            sums = {b.name: np.zeros(b.shape) for b in pair_blocks(self.batch.n_features)}
+            for part in self.batch.blocks(BLOCK_ENTRIES):
+                for statistic in _pair_parts(self.batch.n_features):
+                    found = statistic.contributions(View(part))[statistic.name]
+                    assert found.rows is not None
+                    weights = found.values[:, 0]
+                    sums[statistic.name] += np.bincount(
+                        found.rows, weights, minlength=len(sums[statistic.name])
+                    )
+            self._pairs = sums
         return self._pairs
 
     def triples(self, whitening: Array) -> dict[str, Array]:
@@ -280,13 +292,13 @@ def _paper(
 ) -> TopicEstimate:
     pairs = network.release(
         network.sums_of(sites, SingleTopicSite.plain_pairs),
-        [Block("pair", (d * (d + 1) // 2,), 1.0, nonnegative=True, magnitude=1.01)],
+        [SummedBlock("pair", (d * (d + 1) // 2,), 1.0, nonnegative=True, magnitude=1.01)],
         part=0.5,
         ratio=math.sqrt(2),
     )
     triples = network.release(
         network.sums_of(sites, SingleTopicSite.plain_triples),
-        [Block("triple", (d * (d + 1) * (d + 2) // 6,), 1.0, magnitude=TRIPLE_TERMS)],
+        [SummedBlock("triple", (d * (d + 1) * (d + 2) // 6,), 1.0, magnitude=TRIPLE_TERMS)],
         part=0.5,
         ratio=math.sqrt(2),
     )
@@ -316,7 +328,7 @@ def triple_block(whitening: Array) -> Block:
     """Return the block of `SingleTopicSite.triples`: the longest row, cubed, bounds the norm."""
     k = whitening.shape[1]
     longest = float(np.linalg.norm(whitening, axis=1).max()) * (1 + 1e-9)
-    return Block("triple", (k * (k + 1) * (k + 2) // 6,), longest**3, magnitude=TRIPLE_TERMS)
+    return SummedBlock("triple", (k * (k + 1) * (k + 2) // 6,), longest**3, magnitude=TRIPLE_TERMS)
 
 
 def triple_ratio(whitening: Array) -> float:

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from streamlda.checks import above, require
 from streamlda.errors import InvalidDocumentsError
 from streamlda.guarantee.mechanism import Block
-from streamlda.privacy.clipping import clip_factors
+from streamlda.guarantee.sums import clip_factors
+from streamlda.papers.rounding import SummedBlock
 from streamlda.private.packing import pack_pairs
 from streamlda.spectral.tensor_power import tensor_power
 from streamlda.utils.threads import one_blas_thread
@@ -108,7 +109,7 @@ def second_sum(scaled: Array) -> Array:
 def second_block(dimension: int, radius: float, name: str = "second") -> Block:
     """Return the block of `pack_pairs` of `second_sum`; two samples differ by `SECOND_RATIO`."""
     cells = dimension * (dimension + 1) // 2
-    return Block(name, (cells,), radius**2, magnitude=1.01)
+    return SummedBlock(name, (cells,), radius**2, magnitude=1.01)
 
 
 def third_sum(vectors: Array, factors: Array | None = None) -> Array:

@@ -24,13 +24,15 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, between, failure, one_of, require
 from streamlda.errors import BudgetExceededError
 from streamlda.guarantee import accounting
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import Composed, GaussianRelease, Parallel
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
+from streamlda.papers.rounding import mechanism_of_doubles
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
+from streamlda.privacy import costs
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Composed, GaussianRelease, Parallel
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 
 Array = NDArray[np.float64]
@@ -181,7 +183,7 @@ class NoisyPower:
         """What all rounds cost, at the delta of the schedule, by exact accounting."""
         whole = self._planned
         event = Parallel(whole.events) if self._tensor is None else whole
-        return accounting.epsilon_spent(event, self.schedule.delta)
+        return costs.epsilon_spent(event, self.schedule.delta)
 
     @property
     def private(self) -> bool:
@@ -285,7 +287,7 @@ class NoisyPower:
         d, n = probes.shape
         moves = neighbours.sensitivities(probes, values=values)
         shape = () if values else (d,)
-        return JointGaussian(
+        return mechanism_of_doubles(
             [Block(str(j), shape, float(moves[j])) for j in range(n)],
             self.round_event.noise_multiplier,
             n_max=contributions(neighbours.magnitudes(probes, values=values) / moves),

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.guarantee.events import GaussianRelease
-from streamlda.guarantee.mechanism import Block, JointGaussian
+from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise
+from streamlda.papers.rounding import mechanism_of_doubles
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
+from streamlda.privacy.events import GaussianRelease
 from streamlda.spectral.tensor_power import checked_array
 
 Array = NDArray[np.float64]
@@ -76,7 +77,7 @@ def perturb_tensor(
     weights = orders / 6 if neighbours.notion == "entry" else np.sqrt(orders)
     moves, magnitude = _whole_tensor(neighbours)
     multiplier = schedule.noise_multiplier(1)
-    mechanism = JointGaussian(
+    mechanism = mechanism_of_doubles(
         [Block("entries", orders.shape, moves)],
         multiplier,
         n_max=contributions(np.array([magnitude / moves])),

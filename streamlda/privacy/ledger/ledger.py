@@ -30,8 +30,8 @@ import numpy as np
 from streamlda.checks import require
 from streamlda.container import sync_folder
 from streamlda.errors import LedgerError
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import Event
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
 from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments
 from streamlda.privacy.ledger.evidence import Evidence

@@ -12,8 +12,8 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import BudgetExceededError, LedgerError
-from streamlda.guarantee.accounting import cost
-from streamlda.guarantee.events import Event
+from streamlda.privacy.costs import cost
+from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, digest_file
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, NAME_LEDGER, LedgerFile, reported

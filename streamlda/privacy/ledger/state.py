@@ -25,7 +25,8 @@ from typing import Any
 from streamlda.checks import failure
 from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.guarantee.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
-from streamlda.guarantee.events import Composed, Event, Parallel, from_json, to_json
+from streamlda.privacy.event_json import from_json, to_json
+from streamlda.privacy.events import Composed, Event, Parallel
 from streamlda.privacy.ledger.documents import ReleasedDocuments
 from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
 from streamlda.privacy.ledger.known import KnownRecords

@@ -45,8 +45,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from streamlda.checks import above, at_least, between, one_of, require
-from streamlda.guarantee.accounting import MIN_DELTA, Cost, mu_of, sampler_factor
-from streamlda.guarantee.events import check_relation
+from streamlda.guarantee.accounting import MIN_DELTA, mu_of, sampler_factor
+from streamlda.guarantee.mechanism import check_relation
+from streamlda.privacy.costs import Cost
 from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)

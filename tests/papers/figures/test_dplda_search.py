@@ -15,13 +15,13 @@ from bench.papers.dplda_search import (
     sufficient_statistics,
 )
 from streamlda.documents import DocumentBatch
-from streamlda.guarantee.accounting import epsilon_spent
-from streamlda.guarantee.events import GaussianRelease
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.dplda.configurations import DPLDASettings, Edges
 from streamlda.papers.dplda.flow import CONFIGURATIONS
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.spectral import SpectralSteps
+from streamlda.privacy.costs import epsilon_spent
+from streamlda.privacy.events import GaussianRelease
 from tests.oracle_variational import variational_responsibilities
 from tests.papers.corpora import planted
 

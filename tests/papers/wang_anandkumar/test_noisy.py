@@ -12,13 +12,14 @@ from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
 )
-from streamlda.guarantee.accounting import cost, epsilon_of, epsilon_spent, mu_of
-from streamlda.guarantee.events import Composed, GaussianRelease, Parallel
+from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers.wang_anandkumar import noisy as noisy_module
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
+from streamlda.privacy.costs import cost, epsilon_spent
+from streamlda.privacy.events import Composed, GaussianRelease, Parallel
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.

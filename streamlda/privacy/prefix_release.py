@@ -6,20 +6,8 @@ a basis that stays fixed over the horizon. `PrefixRelease` publishes x_1 + ... +
     x_t -> StrategyRows -> row of C x -> JointGaussian -> noisy row -> PrefixSums -> prefix sum
     (raw)                  (raw)         (grid, noise)    (private)                  (private)
 
-The last arrow is post-processing, so that nothing but the noisy rows costs budget.
-
-Unit: what contributes once, in one round, as for `JointGaussian`. (A user is in many rounds: then C
-must be the identity, each row is a release of its own, and they are paid for one by one.)
-Relation: `zero-out` (with the same slots: the document or a blank) or `replace-one` (another
-document in the same slot, hence in the same round). Sensitivity of all noisy rows together: a
-document of round t moves row s >= t by c_(s-t) times its contribution, hence all of them by the
-norm of a column of C times the norm of the contribution, at most ``strategy.sensitivity * (1, or
-sqrt(2) to 2)``; with rounding up to 1 % more, as derived in `streamlda.guarantee.mechanism`. A
-document of round 1 attains it. Public: the settings and the number of rounds.
-
-What follows from one round per document: each document pays ``GaussianRelease(noise_multiplier)``
-once for the whole horizon, be it read in the first round or in the last; documents of different
-rounds do not add up (parallel composition by slot). A document that enters two rounds voids it.
+The last arrow is post-processing, so that nothing but the noisy rows costs budget
+(`streamlda.guarantee.matrix_mechanism.NoisyRows`).
 """
 
 from __future__ import annotations
@@ -31,16 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.guarantee.checks import at_least, between, require, require_state
-from streamlda.guarantee.events import GaussianRelease
-from streamlda.guarantee.matrix_mechanism import (
-    BufferedToeplitz,
-    PrefixSums,
-    StrategyRows,
-    buffered_toeplitz,
-)
-from streamlda.guarantee.mechanism import Array, Block, JointGaussian
+from streamlda.checks import at_least, between, require, require_state
+from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, NoisyRows, StrategyRows
+from streamlda.guarantee.mechanism import Array, Block
 from streamlda.guarantee.noise import Noise
+from streamlda.privacy.events import GaussianRelease
+from streamlda.privacy.prefix_sums import PrefixSums, buffered_toeplitz, errors_of
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.
@@ -66,7 +50,7 @@ class PrefixRelease:
     The noise multiplier z is that of the whole horizon: all prefix sums together are 1/z-GDP.
     `horizon` is a number of rounds, or a factorisation made for them; `n_max` counts the most
     contributions in the whole horizon, a public number; `options` are those of `JointGaussian`
-    (what the rows add to `roundings` is added there).
+    .
     """
 
     def __init__(
@@ -81,17 +65,9 @@ class PrefixRelease:
         if not isinstance(horizon, BufferedToeplitz):
             horizon = buffered_toeplitz(horizon)
         self.strategy = horizon
-        #: What releases a row; its standard deviations are those of a row.
-        self.mechanism = JointGaussian(
-            blocks,
-            noise_multiplier,
-            n_max=n_max,
-            releases=self.strategy.horizon,
-            strategy_sensitivity=self.strategy.sensitivity,
-            **options,
-        )
+        self._noisy = NoisyRows(blocks, noise_multiplier, horizon, n_max=n_max, **options)
+        self.mechanism = self._noisy.mechanism
         shapes = {block.name: block.shape for block in self.mechanism.blocks}
-        self._rows = {name: StrategyRows(self.strategy, shape) for name, shape in shapes.items()}
         self._sums = {name: PrefixSums(self.strategy, shape) for name, shape in shapes.items()}
         self.rounds = 0  # That have been released.
         self._broken = False
@@ -121,10 +97,9 @@ class PrefixRelease:
             rounds=self.rounds + 1,
             remedy="start a new one as a new spend",
         )
-        self.mechanism.check(sums)
+        self.mechanism.to_grid(sums)  # Raises what is no sum of documents.
         self._broken = True
-        rows = {name: running.step(sums[name]) for name, running in self._rows.items()}
-        noisy = self.mechanism.release(rows, noise)
+        noisy = self._noisy.step(sums, noise)
         released = {name: running.step(noisy.pop(name)) for name, running in self._sums.items()}
         self.rounds += 1
         self._broken = False
@@ -138,15 +113,15 @@ class PrefixRelease:
         """
         at_least(1, t=t)
         between(1, self.horizon, t=t, remedy="choose a round that can be released")
-        factor = float(self.strategy.errors()[t - 1]) / self.strategy.sensitivity
+        factor = float(errors_of(self.strategy)[t - 1]) / self.strategy.sensitivity
         return {name: sigma * factor for name, sigma in self.mechanism.stddevs.items()}
 
     def state(self) -> PrefixState:
         """Return copies of all arrays that `from_state` needs, raw data apart from private ones."""
         self._check_finished()
         secret, private = {}, {}
-        for name in self._rows:
-            for key, array in self._rows[name].state().items():
+        for name in self._noisy.rows:
+            for key, array in self._noisy.rows[name].state().items():
                 secret[f"{name}/{key}"] = array
             for key, array in self._sums[name].state().items():
                 private[f"{name}/{key}"] = array
@@ -184,7 +159,7 @@ class PrefixRelease:
             require_state(rows[name].shape == own == shape, block=name, shape=own, expected=shape)
             same = found[name].shape == () and abs(found[name] / sigma - 1) <= _SAME
             require_state(same, block=name, stddev="of other noise")
-        restored._rows, restored._sums = rows, sums
+        restored._noisy.rows, restored._sums = rows, sums
         restored.rounds = done
         return restored
 

@@ -1,0 +1,97 @@
+"""Cost of events, each figure rounded up, by `streamlda.guarantee.accounting`.
+
+A pure epsilon release is mu-GDP too, for the mu at which the convex trade-off curve of Gaussians
+passes through the corner of its own, (1, 1) / (1 + e^epsilon):
+mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import scipy
+
+from streamlda.checks import require
+from streamlda.guarantee.accounting import DELTA_MARGIN, ULPS_UP, epsilon_of
+from streamlda.privacy.events import (
+    Approximate,
+    Composed,
+    Event,
+    GaussianRelease,
+    LaplaceRelease,
+    Parallel,
+    unknown,
+)
+
+
+class Cost(NamedTuple):
+    """What an event costs the documents in it, each figure rounded up."""
+
+    mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
+    gaussian_mu_squared: float  # Of the Gaussian releases alone.
+    pure_epsilon: float  # Sum of epsilon of the pure releases, in nats.
+    tv_distance: float = 0.0  # Sum of the distances of the drawn noise from exact noise.
+    delta: float = 0.0  # Sum of the probabilities that a release fails.
+
+
+def cost(event: Event) -> Cost:
+    """Return what an event costs: `Composed` adds up, `Parallel` takes the largest of each figure.
+
+    Time O(number of events inside).
+    """
+    match event:
+        case GaussianRelease(noise_multiplier):
+            mu_squared = ULPS_UP / (noise_multiplier * noise_multiplier)
+            return Cost(mu_squared, mu_squared, 0.0)
+        case LaplaceRelease(epsilon):
+            mu = _mu_of_pure(epsilon)
+            return Cost(mu * mu * ULPS_UP, 0.0, epsilon)
+        case Approximate(inner, tv_distance, delta):
+            return cost(inner)._replace(tv_distance=tv_distance, delta=delta)
+        case Composed(events) | Parallel(events):
+            columns = zip(*map(cost, events), strict=True) if events else [()] * 5
+            if isinstance(event, Parallel):
+                return Cost(*(max(column, default=0.0) for column in columns))
+            return Cost(*(math.fsum(column) * ULPS_UP for column in columns))
+    raise unknown(event)
+
+
+def epsilon_spent(event: Event, delta: float) -> float:
+    """Return an epsilon for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
+
+    With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
+    the Gaussian ones, or everything as GDP.
+    """
+    spent = _exact(event)
+    everything = epsilon_of(_root_up(spent.mu_squared), delta)
+    if spent.pure_epsilon == 0:
+        return everything
+    gaussian = epsilon_of(_root_up(spent.gaussian_mu_squared), delta)
+    return min(everything, (gaussian + spent.pure_epsilon) * ULPS_UP)
+
+
+def _exact(event: Event) -> Cost:
+    """Return what an event costs, or refuse one that takes more of delta than its noise does."""
+    spent = cost(event)
+    require(
+        spent.tv_distance == spent.delta == 0,
+        "an event must be exact where delta is that of its noise alone",
+        tv_distance=spent.tv_distance,
+        delta=spent.delta,
+        remedy="take what `Approximate` says off delta, or use a ledger (`LedgerTerms.price`)",
+    )
+    return spent
+
+
+def _root_up(mu_squared: float) -> float:
+    return math.sqrt(mu_squared) * ULPS_UP
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    """Return the least mu for which every pure epsilon-DP release is mu-GDP, rounded up."""
+    if epsilon < 1:
+        half_mu = math.sqrt(2) * float(scipy.special.erfinv(math.tanh(epsilon / 2)))
+    else:
+        half_mu = -float(scipy.special.ndtri_exp(-(epsilon + math.log1p(math.exp(-epsilon)))))
+    return 2 * half_mu * (1 + DELTA_MARGIN)
