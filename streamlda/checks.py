@@ -10,7 +10,7 @@ All return None or raise `InvalidSettingError`; ``error=`` chooses another class
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamlda.guarantee.checks import (
@@ -21,9 +21,7 @@ from streamlda.guarantee.checks import (
     between,
     failure,
     is_finite,
-    one_of,
     require,
-    require_state,
 )
 
 __all__ = [
@@ -68,3 +66,22 @@ def above(
         holds = is_finite(value) and value > low
         rule = f"{name} must be > {low:g} and finite"
         require(holds, rule, remedy=remedy, error=error, **{name: value})
+
+
+def one_of(
+    choices: Collection[Any], *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Values must be among the choices."""
+    for name, value in values.items():
+        rule = f"{name} must be one of {', '.join(map(str, choices))}"
+        require(value in choices, rule, remedy=remedy, error=error, **{name: value})
+
+
+def require_state(holds: object, **found: Any) -> None:
+    """Refuse arrays that `state` cannot have returned."""
+    require(
+        holds,
+        "a saved state must hold what state() returned, whole and within its ranges",
+        **found,
+        remedy="restore the checkpoint whole, with the settings it was made with",
+    )

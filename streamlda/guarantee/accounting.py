@@ -8,19 +8,16 @@ with mu^2 = sum 1 / z_j^2 [1]_, and a mu-GDP release is (epsilon, delta)-DP exac
 So mu^2 is the currency: it adds up without loss, also when each release is chosen after seeing
 those before it [3]_.
 
-**Rounding.** Every figure errs on the safe side of the exact one: delta, epsilon, a noise
-multiplier and the cost of an event are never too small; mu from a budget is never too large. A
-delta is at most `DELTA_MARGIN` (relative) above the exact value, and one below `MIN_DELTA` is given
-as `MIN_DELTA`. The other figures are those at which that delta meets the target.
+**Rounding.** Every figure errs on the safe side of the exact one: delta, epsilon and a noise
+multiplier are never too small, mu never too large. A delta is at most `DELTA_MARGIN` (relative)
+above the exact value, and at least `MIN_DELTA`.
 
-Notes
------
 The difference is not taken as it stands: both terms may agree in all digits, or both underflow.
 With a = epsilon/mu - mu/2, b = a + mu and Mills' ratio M(x) = Phi(-x) / phi(x), delta is
 phi(a) (M(a) - M(b)), the integral of phi(a) g(x) from a to b with g(x) = -M'(x) = 1 - x M(x) > 0.
 
-.. [1] Dong, Roth, Su, *Gaussian differential privacy*, JRSS B 2022.
-.. [2] Balle, Wang, *Improving the Gaussian mechanism for differential privacy*, ICML 2018, Thm. 8.
+.. [1] Dong, Roth, Su, *Gaussian differential privacy*, 2022.
+.. [2] Balle, Wang, *Improving the Gaussian mechanism for differential privacy*, 2018, Theorem 8.
 .. [3] Smith, Thakurta, *Fully adaptive composition for Gaussian differential privacy*, 2022.
 """
 
@@ -97,8 +94,8 @@ def mu_of(epsilon: float, delta: float) -> float:
 def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     """Return the smallest noise multiplier at which all releases together are (epsilon, delta)-DP.
 
-    It is sqrt(releases) / `mu_of`, rounded up (by `MULTIPLIER_MARGIN` more than the margin of
-    delta needs, so that adding up mu^2 release by release stays within the budget).
+    It is sqrt(releases) / `mu_of`, rounded up by `MULTIPLIER_MARGIN`, so that adding up mu^2
+    release by release stays within the budget.
     """
     at_least(1, releases=releases)
     return math.sqrt(releases) / mu_of(epsilon, delta) * (1 + MULTIPLIER_MARGIN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection
 from typing import Any
 
 
@@ -63,25 +62,6 @@ def between(
         holds = is_finite(value) and (low <= value <= high if ends else low < value < high)
         rule = f"{name} must lie in {low:g}..{high:g}" + ("" if ends else ", ends excluded")
         require(holds, rule, remedy=remedy, error=error, **{name: value})
-
-
-def one_of(
-    choices: Collection[Any], *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
-) -> None:
-    """Values must be among the choices."""
-    for name, value in values.items():
-        rule = f"{name} must be one of {', '.join(map(str, choices))}"
-        require(value in choices, rule, remedy=remedy, error=error, **{name: value})
-
-
-def require_state(holds: object, **found: Any) -> None:
-    """Refuse arrays that `state` cannot have returned."""
-    require(
-        holds,
-        "a saved state must hold what state() returned, whole and within its ranges",
-        **found,
-        remedy="restore the checkpoint whole, with the settings it was made with",
-    )
 
 
 def is_finite(value: Any) -> bool:

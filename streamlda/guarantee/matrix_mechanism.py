@@ -7,9 +7,7 @@ effect on C x is its contribution times one column of C. So with z of standard d
 
     noise_multiplier * sensitivity(C) * (l2_sensitivity of one document's contribution)
 
-*all* prefix sums together cost one ``GaussianRelease(noise_multiplier)``, and the noise of the
-t-th is sensitivity(C) * ||row t of B|| times that of a single release: 1.8, 2.5, 3.3 at most for
-10, 100, 1000 rounds (a release of its own each round, sharing the budget: 3.2, 10, 32).
+*all* prefix sums together cost one release of that noise multiplier.
 
 C is a buffered linear Toeplitz matrix [2]_: ones on the diagonal and, i below it,
 c_i = sum_j omega_j theta_j^(i-1). So C runs as a recurrence on d buffers of the size of a release.
@@ -31,7 +29,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.guarantee.checks import at_least, between, require, require_state
+from streamlda.guarantee.checks import at_least, between, require
 from streamlda.guarantee.mechanism import Array, Block, JointGaussian
 from streamlda.guarantee.noise import Noise
 
@@ -52,14 +50,11 @@ class BufferedToeplitz:
         omega = tuple(float(value) for value in self.omega)
         falls = all(0 <= value < 1 for value in theta) and all(value > 0 for value in omega)
         fits = len(theta) == len(omega) <= MAX_BUFFERS and math.fsum(omega) <= 1
-        require(
-            falls and fits,
-            "coefficients must fall from 1: as many theta (0 <= theta < 1) as omega (> 0, sum <= "
-            f"1), at most {MAX_BUFFERS}",
-            theta=theta,
-            omega=omega,
-            remedy="take them from `privacy.prefix_sums.buffered_toeplitz`",
+        rule = (
+            f"coefficients must fall from 1: at most {MAX_BUFFERS} theta (0 <= theta < 1) and omega"
         )
+        remedy = "take them from `privacy.prefix_sums.buffered_toeplitz`"
+        require(falls and fits, rule, theta=theta, omega=omega, remedy=remedy)
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "omega", omega)
         check_horizon(self.horizon)
@@ -79,8 +74,7 @@ class BufferedToeplitz:
     def sensitivity(self) -> float:
         """The largest l2 norm of a column of C, rounded up.
 
-        The coefficients are above 0, so the first column is the longest: the others hold the
-        first few of its entries only. Time and memory O(d horizon), once.
+        The coefficients are above 0: the others hold the first few entries of the first only.
         """
         # The powers are off by less than 1e-13 of themselves, the sum by less still.
         return math.sqrt(math.fsum(self.coefficients() ** 2)) * (1 + 1e-12)
@@ -89,9 +83,8 @@ class BufferedToeplitz:
 class Recurrence:
     """d buffers of the size of a release, `shape`, that go on with each of `rounds`.
 
-    Memory d arrays of `shape`, time O(d size) a step. Never go on from an older state after a
-    later step was published: that would release the same rounds again. Nothing here can notice;
-    the ledger must.
+    Never go on from an older state after a later step was published: that would release the same
+    rounds again. Nothing here can notice; the ledger must.
     """
 
     def __init__(self, strategy: BufferedToeplitz, shape: tuple[int, ...]) -> None:
@@ -102,14 +95,10 @@ class Recurrence:
 
     def _next(self, row: Any) -> NDArray[np.float64]:
         """Count the next row, or refuse it and leave the state as it was."""
-        require(
-            self.rounds < self.strategy.horizon,
-            "a factorisation must not be used past its horizon, where its sensitivity no longer "
-            "holds",
-            horizon=self.strategy.horizon,
-            rounds=self.rounds + 1,
-            remedy="start a new one as a new spend",
-        )
+        rounds, horizon = self.rounds + 1, self.strategy.horizon
+        rule = "a factorisation must not be used past its horizon"
+        remedy = "start a new one as a new spend"
+        require(rounds <= horizon, rule, horizon=horizon, rounds=rounds, remedy=remedy)
         checked: NDArray[np.float64] = np.asarray(row, dtype=np.float64)
         fits = checked.shape == self.shape and np.isfinite(checked).all()
         rule, remedy = "a row must be finite and of the shape of the release", "check its sums"
@@ -137,15 +126,15 @@ class Recurrence:
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
         """Go on exactly where `state` was taken."""
+        rule, remedy = "a saved state must hold what state() returned", "restore it whole"
         names = {"theta", "omega", "horizon", "rounds", "buffers"}
-        require_state(set(state) == names, arrays=sorted(state))
-        theta, omega = np.array(state["theta"]), np.array(state["omega"])
-        rounds, horizon = np.array(state["rounds"]), np.array(state["horizon"])
+        require(set(state) == names, rule, arrays=sorted(state), remedy=remedy)
+        theta, omega, rounds = (np.array(state[name]) for name in ("theta", "omega", "rounds"))
+        strategy = BufferedToeplitz(tuple(theta), tuple(omega), int(state["horizon"]))
         buffers = np.array(state["buffers"], dtype=np.float64)
-        strategy = BufferedToeplitz(tuple(theta), tuple(omega), int(horizon))
-        fits = buffers.ndim >= 1 and len(buffers) == len(theta) and bool(0 <= rounds <= horizon)
+        fits = len(buffers) == len(theta) and bool(0 <= rounds <= strategy.horizon)
         fits = fits and bool(np.isfinite(buffers).all())
-        require_state(fits, rounds=rounds, horizon=horizon, buffers=buffers.shape)
+        require(fits, rule, rounds=rounds, buffers=buffers.shape, remedy=remedy)
         restored = cls(strategy, buffers.shape[1:])
         restored.rounds, restored._buffers = int(rounds), buffers
         return restored
@@ -153,10 +142,6 @@ class Recurrence:
 
 class StrategyRows(Recurrence):
     """C as a recurrence: from the rounds x_t the rows of C x, to be noised one at a time.
-
-    Rounding a row to a grid and adding discrete noise to it gives a private row exactly, which
-    adding noise made by floating-point sums to a prefix sum does not. The rounding of all rows
-    counts in the sensitivity. Then `PrefixSums` turns private rows into private prefix sums.
 
     One step, for input x_t and buffers s_j (zero at first): the row is x_t + sum_j omega_j s_j,
     and s_j = theta_j s_j + x_t for the next step. The buffers are sums of raw data: secret.

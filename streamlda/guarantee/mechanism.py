@@ -12,11 +12,11 @@ difference of *what is really added to the noise*: whole steps of the grid.
 1. ``zero-out``: the unit, or blanks: norm at most 1. ``replace-one``: another unit in its place,
    ``||y_b - y'_b||^2 <= 4 part_b``; where a block is nonnegative in every entry,
    ``<y_b, y'_b> >= 0`` leaves ``||y_b||^2 + ||y'_b||^2 <= 2 part_b``. So the square is at most
-   ``sum_b f_b part_b`` with f_b = 1, 4 or 2; or less where the caller proves a `ratio`.
+   ``sum_b f_b part_b`` with f_b = 1, 4 or 2.
 2. *Whole numbers* (`streamlda.guarantee.sums`) add up without error: 1 is all there is.
-3. *Sums of doubles* (`to_grid`), of which the caller proves that computed and exact ones differ by
-   at most E (`error`), each in two neighbours: 2 E more. Rounding to the grid moves a cell by at
-   most half a step in each: ``G = sqrt(sum_b cells_b step_b^2)`` more.
+3. *Sums of doubles* (`streamlda.papers.rounding`) differ from exact ones by at most E, each in two
+   neighbours: 2 E more. Rounding to the grid moves a cell by at most half a step in each:
+   ``G = sqrt(sum_b cells_b step_b^2)`` more.
 4. *Rows of a matrix mechanism* (`streamlda.guarantee.matrix_mechanism`): ``r_s = sum_(t<=s)
    c_(s-t) x_t`` for s = 1..H (`releases`), c_0 = 1, 0 <= c_i <= 1, x_t the whole numbers of round
    t, and a unit is in one round. It enters all later rows, by c_i times the same contribution, so
@@ -39,12 +39,9 @@ integral over y +- 1/2, Taylor's formula gives ``sum |p - f| <= max_w (1/2 - |w|
 |f''| = 4 phi(1) / (8 sigma^2)``, and p is no farther than that from f divided by its sum over the
 integers. Adding an integer before rounding is the same as after it. So the release is, up to
 `JointGaussian.tv_distance_bound`, a function of the continuous Gaussian mechanism with noise
-multiplier z: 1/z-Gaussian-differentially private, and one (epsilon, delta) guarantee costs
-``(1 + e^epsilon) tv_distance_bound`` more delta. A double added to a double would show the sum in
-the last bits; whole numbers do not.
+multiplier z: it is 1/z-GDP, for ``(1 + e^epsilon) tv_distance_bound`` more delta.
 
-Public, and not protected by the noise: names, shapes, clip norms and weights of the blocks, the
-relation, n_max, the noise multiplier, and so the grid and the standard deviations.
+Public: blocks, relation, n_max, noise multiplier, and so the grid and the standard deviations.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.guarantee.checks import InvalidDocumentsError, between, one_of, require
+from streamlda.guarantee.checks import InvalidDocumentsError, between, require
 from streamlda.guarantee.noise import MAX_SIGMA, Noise
 
 Array = NDArray[np.float64]
@@ -114,18 +111,10 @@ class JointGaussian:
         noise_multiplier: float,  # z: stddev over sensitivity; the release is 1/z-GDP.
         *,
         neighboring_relation: str = "zero-out",
-        # Most contributions that a sum may hold, or all `releases` together: a public number.
-        n_max: int,
-        # g, most contributions of one unit; 1 where a document is the unit.
-        documents_per_unit: int = 1,
-        # H rows of a matrix mechanism, one release each, and S, `BufferedToeplitz.sensitivity`.
-        releases: int = 1,
+        n_max: int,  # Most contributions of all `releases` together: a public number.
+        documents_per_unit: int = 1,  # g: 1 where a document is the unit.
+        releases: int = 1,  # H rows of a matrix mechanism, and S, `BufferedToeplitz.sensitivity`.
         strategy_sensitivity: float = 1.0,
-        # E, for sums of doubles; None for whole numbers.
-        summation_error: float | None = None,
-        # Most that two units differ by, weighted, where that is less than the blocks say: sqrt(2)
-        # for x x' and y y', whose inner product is never negative.
-        ratio: float | None = None,
     ) -> None:
         self.blocks, self.n_max = tuple(blocks), int(n_max)
         self.noise_multiplier = float(noise_multiplier)
@@ -133,35 +122,24 @@ class JointGaussian:
         self.documents_per_unit, self.releases = int(documents_per_unit), int(releases)
         self.strategy_sensitivity = float(strategy_sensitivity)
         names = [block.name for block in self.blocks]
-        rule = "a release must have blocks of different names"
-        require(len(set(names)) == len(names) > 0, rule, names=names, remedy="rename or join them")
+        rule, remedy = "a release must have blocks of different names", "rename or join them"
+        require(len(set(names)) == len(names) > 0, rule, names=names, remedy=remedy)
         between(1e-3, 1e9, noise_multiplier=self.noise_multiplier)
         between(1, 2**53, n_max=self.n_max)
         between(1, 2**31, documents_per_unit=self.documents_per_unit)
         between(1, 2**30, releases=releases)
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
-        longest = math.sqrt(releases) * (1 + 1e-9)
-        between(1, longest, strategy_sensitivity=strategy_sensitivity)
-        self._ratio, self._error = ratio, summation_error
-        if ratio is not None:
-            between(1, 2, ratio=ratio)
-        if summation_error is not None:
-            between(0, 1e300, summation_error=summation_error)
+        between(1, math.sqrt(releases) * (1 + 1e-9), strategy_sensitivity=strategy_sensitivity)
         total = math.fsum(block.weight for block in self.blocks)
         #: Part of each block in the squared norm of a contribution; sums to 1.
         self.fractions = {block.name: block.weight / total for block in self.blocks}
         self._set_grid()
         cells = self.releases * sum(block.cells for block in self.blocks)
-        #: Between all releases and those with exact, continuous noise rounded to the grid: 2^-59 a
-        #: cell and release.
+        #: Between all releases and those with exact, continuous noise rounded to the grid.
         self.tv_distance_bound = 2 * Noise.tv_distance_bound * cells
 
     def release_grid(self, aggregates: Mapping[str, Counts], noise: Noise) -> dict[str, Array]:
-        """Return sums with noise: each is a whole number of steps, rounded to a double.
-
-        Private if `noise` is (see `Noise.secure`), for one call: every further call on the same
-        documents is a release of its own. Time about 0.15 us and memory 40 bytes a value.
-        """
+        """Return sums with noise, private if `noise` is; every further call is another release."""
         drawn = self.noise_on_grid(noise)
         for name in drawn:
             drawn[name] += aggregates[name]
@@ -203,23 +181,13 @@ class JointGaussian:
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.linalg.norm(values.reshape(-1) / block.l2_clip_norm))
+        rule = "a sum must be finite, of norm at most n_max * l2_clip_norm, and of its sign"
         # Written so that NaN fails too.
-        require(
-            norm <= self.n_max * (1 + MAX_INCREASE),
-            "a sum must be finite and of norm at most n_max * l2_clip_norm",
-            block=block.name,
-            n_max=self.n_max,
-            l2_clip_norm=block.l2_clip_norm,
-            remedy="clip every contribution and drop those that are not finite",
-            error=InvalidDocumentsError,
-        )
-        require(
-            not block.nonnegative or values.min() >= 0,
-            "a sum of nonnegative contributions must not be negative",
-            block=block.name,
-            remedy="declare the block with nonnegative=False",
-            error=InvalidDocumentsError,
-        )
+        fits = norm <= self.n_max * (1 + MAX_INCREASE)
+        fits = fits and (not block.nonnegative or values.min() >= 0)
+        shown = {"block": block.name, "n_max": self.n_max, "l2_clip_norm": block.l2_clip_norm}
+        remedy = "clip every contribution and drop those that are not finite"
+        require(fits, rule, **shown, remedy=remedy, error=InvalidDocumentsError)
         # Exact: the step is a power of two, and the quotient stays below 2^62.
         return np.rint(values / self.steps[block.name]).astype(np.int64)
 
@@ -227,10 +195,12 @@ class JointGaussian:
         """Return step 1 of the derivation."""
         if self.neighboring_relation == "zero-out":
             return 1.0
-        if self._ratio is not None:
-            return self._ratio
         factors = {b.name: 2 if b.nonnegative else 4 for b in self.blocks}
         return math.sqrt(sum(factors[name] * part for name, part in self.fractions.items()))
+
+    def _error_of_doubles(self, grid: float) -> float:
+        """Return step 3 of the derivation: nothing, for whole numbers."""
+        return 0.0
 
     def _set_grid(self) -> None:
         """Choose steps, and from them the sensitivity and the standard deviations."""
@@ -252,8 +222,7 @@ class JointGaussian:
         if H > 1:
             k = (2 * H + 17) * 2.0**-53
             moved += S * 2 * self.n_max * k / (1 - k) + math.sqrt(H) * grid
-        if self._error is not None:
-            moved += S * 2 * self._error + grid
+        moved += self._error_of_doubles(grid)
         #: Of all aggregates on the grid, in weighted coordinates.
         self.l2_sensitivity = moved * (1 + 2.0**-40)
         require(
@@ -280,6 +249,8 @@ class JointGaussian:
 def check_relation(neighboring_relation: str) -> str:
     """Return the present name of a relation, or refuse what is none of them."""
     name = _FORMER_NAMES.get(str(neighboring_relation), neighboring_relation)
+    rule = f"neighboring_relation must be one of {', '.join(NEIGHBORING_RELATIONS)}"
     remedy = "take zero-out unless the number of documents is public"
-    one_of(NEIGHBORING_RELATIONS, neighboring_relation=name, remedy=remedy)
+    known = name in NEIGHBORING_RELATIONS
+    require(known, rule, neighboring_relation=name, remedy=remedy)
     return name

@@ -1,13 +1,10 @@
 """Integer Gaussian noise from the operating system's randomness, exact to 2^-60 a value.
 
-Differential privacy is only as good as its noise. Three things break it in practice, and this
-module is shaped by them: doubles, whose last bits tell the sum under the noise; generators that
-can be predicted or whose state is copied, stored or shared by a fork; and samplers that are only
-nearly Gaussian. So: noise is an integer, its bits come from ChaCha20 under a key of 256 bits that
-the operating system made and that nothing in here hands out, and the distance of the sampler from
-the discrete Gaussian is bounded by proof.
-
-Not covered: timing.
+Three things break noise in practice: doubles, whose last bits tell the sum under it; generators
+that can be predicted or whose state is copied, stored or shared by a fork; and samplers that are
+only nearly Gaussian. So noise is an integer, its bits come from ChaCha20 under a key of 256 bits of
+the operating system that nothing in here hands out, and the distance of the sampler from the
+discrete Gaussian is bounded by proof. Not covered: timing.
 """
 
 from __future__ import annotations
@@ -31,8 +28,8 @@ TV_DISTANCE_BOUND = 2.0**-60
 #: Range of sigma, in steps of the grid.
 MIN_SIGMA, MAX_SIGMA = 0.25, 2.0**40
 
-#: Attempts of one call of `propose`: their arrays stay in cache.
-_ATTEMPTS = 2**14
+#: Attempts of one call of `propose`.
+_ATTEMPTS = 2**17
 
 #: Marks of attempts that gave no sample; samples are above both.
 REJECTED = -(2**63)
@@ -54,11 +51,6 @@ _DIGITS = Context(prec=60)
 class Noise:
     """Discrete Gaussian noise from a stream of random bits; see `SecureNoise`, `SeededNoise`.
 
-    A release of n values that is (epsilon, delta)-private with exact noise is
-    (epsilon, delta + (1 + e^epsilon) n tv_distance_bound)-private with this one.
-
-    Notes
-    -----
     *Proof of the bound.* One attempt (`propose`) proposes each pair
     (sign, y = k t + u) with probability exactly ``2^-(k+2) / t`` times a constant near 1 (words
     left over are thrown away), for k < 12, and accepts it with probability ``ceil(2^63 p) / 2^63``
@@ -76,8 +68,8 @@ class Noise:
 
     The bits are those of ChaCha20, taken as uniform: the usual computational assumption.
 
-    Objects cannot be copied or pickled: two users of one stream would draw the same noise, and
-    the difference of their releases would be free of it. One object may be shared by threads.
+    Objects cannot be copied or pickled: two users of one stream would draw the same noise. One
+    object may be shared by threads.
     """
 
     __slots__ = ("__bits",)
@@ -96,8 +88,7 @@ class Noise:
         """Draw from N_Z(0, sigma^2): integers y with mass proportional to exp(-y^2/(2 sigma^2)).
 
         Independent int64 values, all within 12 (sigma + 1) of zero. `sigma` counts steps of the
-        grid, 1/4 to 2^40; it is the standard deviation of the draws, but below 1 that is a little
-        less. Time O(n), about 0.1 us a value; memory 8 bytes a value and 4 MiB.
+        grid, 1/4 to 2^40. Time O(n), about 0.1 us a value; memory 8 bytes a value and 16 MiB.
         """
         sigma = float(sigma)
         rule = f"sigma must lie in [{MIN_SIGMA}, 2^40] steps of the grid"
@@ -121,9 +112,6 @@ class Noise:
         words: NDArray[np.int64] = self.__bits.random_raw(n).view(np.int64)
         return words
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(secure={self.secure})"
-
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
             "noise must not be copied or pickled: equal noise on two releases shows their "
@@ -134,9 +122,8 @@ class Noise:
 class SecureNoise(Noise):
     """Noise for private releases: ChaCha20, keyed by the operating system.
 
-    The key has 256 bits from `secrets`, and every draw takes a new one, so that neither parent and
-    child nor copies of a machine that was halted between draws draw the same noise. There is no way
-    to set, read or store it.
+    Every draw takes a new key of 256 bits from `secrets`, so that neither parent and child nor
+    copies of a halted machine draw the same noise. There is no way to set, read or store it.
     """
 
     __slots__ = ()
@@ -184,12 +171,11 @@ def propose(words: NDArray[np.int64], sigma: float, block: int, margin: float) -
 
         p = 2^(k-1) exp(1/2 - y^2 / (2 sigma^2)) <= 2^(k-1) exp((1 - k^2) / 2) <= 1,   y = k t + u
 
-    That decision compares 63 random bits with ``2^63 p``. A word nearer than the margin, about one
-    in 2^42, is left to the caller. Why doubles are near enough: ``x = y^2 / (2 sigma^2)`` and
-    ``1/2 - x`` take fewer than five roundings of relative size 2^-53. For x <= 64 this moves exp by
-    a factor within 1 +- 64 * 5 * 2^-53, the exponential function by some 2^-50 more, so that
-    ``2^63 p`` is off by less than 2^19; the word itself is rounded by at most 2^9. For x > 64,
-    p < 2^-80 and any word above the margin is rejected.
+    That decision compares 63 random bits with ``2^63 p``. A word nearer than the margin is left to
+    the caller: ``x = y^2 / (2 sigma^2)`` and ``1/2 - x`` take fewer than five roundings of 2^-53.
+    For x <= 64 this moves exp by a factor within 1 +- 320 * 2^-53, the exponential function by some
+    2^-50 more, so that ``2^63 p`` is off by less than 2^19; the word itself is rounded by at most
+    2^9. For x > 64, p < 2^-80 and any word above the margin is rejected.
     """
     first, second = words[::2], words[1::2]
     blocks = _TRAILING_ZEROS[(first >> PLACE_BITS) & (2**MAX_BLOCKS - 1)]

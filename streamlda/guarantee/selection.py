@@ -25,10 +25,8 @@ words that it keeps: of all votes that bring words of f_i documents to one heigh
 have the smallest norm. Noise N_Z(0, sigma_2^2) makes of the sum v_i. A word is kept if
 ``v_i + h_i / 4 > rho``.
 
-Which words of a longer document are kept is a function of its set of distinct words alone: those
-with the smallest BLAKE2b hash under a key that is itself the hash of the whole set. Neither order,
-frequency nor spelling of a word matters, and as every document has a key of its own, no word is
-ahead in all of them. It is public how the choice is made; no other document has a part in it.
+Which words of a longer document are kept is a function of its set of distinct words alone, by
+hashes under a key that is itself the hash of the whole set: no word is ahead in all of them.
 
 Privacy
 -------
@@ -74,11 +72,9 @@ delta_G.
 
 *Sampler.* Noise on a word whose sum is the same in D and D' has the same law in both, whatever the
 sampler. Only the words of the differing document count, at most D0 (zero-out) or 2 D0
-(replace-one), with a draw in each round: `WordSelection.tv_distance_bound` bounds the distance of a
-release from one with exact noise, without knowing how many words there are; it costs
-(1 + e^epsilon) times that in delta.
+(replace-one), with a draw in each round: `WordSelection.tv_distance_bound`.
 
-Public: all settings, hence grid, noise and threshold, and both numbers of a word that is kept.
+Public: all settings, hence grid, noise and threshold; both numbers of a word that is kept.
 """
 
 from __future__ import annotations
@@ -145,14 +141,10 @@ class ChosenWord(NamedTuple):
 class WordSelection:
     """Votes of the documents of one stage for their words, to be released once with noise.
 
-    One document changes what is released by 1 / noise_multiplier-GDP (`event`) and an additive
-    `delta`; see the module's documentation for the derivation. Memory: about 150 bytes for each
-    word seen and 4 for each vote, of which one document adds at most `max_words_per_document`. Not
-    for use by several threads at once. What it holds before the release is not private.
-
-    `delta` bounds the probability that any word that only one document has is kept. D0,
-    `max_words_per_document`, is the most distinct words of a document that get a vote. Fewer lose
-    words of longer documents, and lower the threshold a little.
+    One document changes what is released by 1 / noise_multiplier-GDP and an additive `delta`, which
+    bounds the probability that any word that only one document has is kept. Memory: about 150 bytes
+    for each word seen and 4 for each vote, of which one document adds at most
+    `max_words_per_document`. What it holds before the release is not private.
     """
 
     def __init__(
@@ -177,7 +169,6 @@ class WordSelection:
         stddev = self.noise_multiplier * self.l2_sensitivity * (1 + 2.0**-50)
         #: Of the noise in the first and the second round.
         self.stddevs = stddev / math.sqrt(FIRST_SHARE), stddev / math.sqrt(1 - FIRST_SHARE)
-        # frexp: the largest power of two that is not above.
         self.step = math.ldexp(0.5, math.frexp(min(self.stddevs) / _MIN_SIGMA)[1])
         self._threshold_steps = self._smallest_threshold()
         #: rho: a word is kept if ``votes + weight / HINTS`` is greater.
@@ -197,9 +188,7 @@ class WordSelection:
         Time O(tokens), and about 1 us a distinct word more if there are more than D0.
         """
         self._check_open()
-        words = set(tokens) - {""}
-        if len(words) > self.max_words_per_document:
-            words = _choose(words, self.max_words_per_document)
+        words = choose_voters(set(tokens) - {""}, self.max_words_per_document)
         if not words:
             return
         # Scores of all documents, in steps, must fit into 64 bits, with room for the noise.
@@ -216,9 +205,8 @@ class WordSelection:
     def release(self, noise: Noise) -> list[ChosenWord]:
         """Return the words above the threshold and forget all others; to be called once.
 
-        Largest weight first, equal ones by word: the same noise gives the same list in whatever
-        order the documents came. Private if `noise` is (see `Noise.secure`); the list may be cut
-        freely. Time about 2 us a word seen, 50 ns a vote, and for sorting.
+        Largest weight first, equal ones by word. Private if `noise` is (see `Noise.secure`); the
+        list may be cut freely. Time about 2 us a word seen, 50 ns a vote, and for sorting.
         """
         self._check_open()
         self._released = True
@@ -287,22 +275,18 @@ class WordSelection:
         return math.ceil(exact / self.step) + HINTS
 
     def _check_open(self) -> None:
-        require(
-            not self._released,
+        rule, remedy = (
             "a selection must be released once",
-            released=True,
-            remedy="choose again from documents of a new stage, with a new WordSelection and a "
-            "spend of its own",
+            "choose again, from documents of a new stage",
         )
+        require(not self._released, rule, released=True, remedy=remedy)
 
 
-def _choose(words: set[str], most: int) -> set[str]:
-    """Return `most` of the words, by hashes under a key made of all of them."""
-    encoded = {word: word.encode("utf-8", "surrogatepass") for word in words}
-    ordered = sorted(words)
-    key = blake2b(b"\0".join(encoded[word] for word in ordered), digest_size=32).digest()
-
-    def rank(word: str) -> bytes:
-        return blake2b(encoded[word], digest_size=16, key=key).digest()
-
-    return set(heapq.nsmallest(most, ordered, key=rank))
+def choose_voters(words: set[str], most: int) -> set[str]:
+    """Return at most so many of a document's words, by hashes under a key made of all of them."""
+    if len(words) <= most:
+        return words
+    encoded = {word: word.encode("utf-8", "surrogatepass") for word in sorted(words)}
+    key = blake2b(b"\0".join(encoded.values()), digest_size=32).digest()
+    ranks = {w: blake2b(code, digest_size=16, key=key).digest() for w, code in encoded.items()}
+    return set(heapq.nsmallest(most, encoded, key=ranks.__getitem__))

@@ -13,7 +13,7 @@ returned, and nothing else about it. For each document in its record slot ::
 Sensitivity
 -----------
 1. With u = 2^-53, n_b is a sum of at most 2^30 squares: computed and true norm differ by less than
-   2^-22 of it. Underflow is below 2^-500 of C_b. f and f x_b take three roundings more. The margin
+   2^-22 of it; f and f x_b take three roundings more; underflow is below 2^-500 of C_b. The margin
    m = 2^-20 covers all of it: ``||f x_b|| <= C_b``, for the computed product.
 2. A step is a power of two, so that dividing by it is exact, and to cut off what follows the point
    makes no number larger: the whole numbers of a document have norm at most C_b / step_b.
@@ -60,21 +60,17 @@ class Contribution(NamedTuple):
         """Return the norm of what each document contributes, shape (n,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.sum(self.values * self.values, axis=1)
-            if self.pointers is None:
-                alone: Array = np.sqrt(squares)
-                return alone
-            n = len(self.pointers) - 1
-            documents = np.repeat(np.arange(n), np.diff(self.pointers))
-            # One after the other: a document's norm has the same bits beside any others.
-            norms: Array = np.sqrt(np.bincount(documents, squares, minlength=n))
+            if self.pointers is not None:
+                n = len(self.pointers) - 1
+                documents = np.repeat(np.arange(n), np.diff(self.pointers))
+                # One after the other: a document's norm has the same bits beside any others.
+                squares = np.bincount(documents, squares, minlength=n)
+            norms: Array = np.sqrt(squares)
         return norms
 
 
 class Sums:
-    """The sums of the documents at some record slots, in whole steps of a mechanism's grid.
-
-    Unit, relation, sensitivity and what is public: see the module. What it holds is not private.
-    """
+    """Raw sums of the documents at some record slots, in whole steps of a mechanism's grid."""
 
     def __init__(self, mechanism: JointGaussian, *, by_user: bool = False) -> None:
         self.mechanism = mechanism
@@ -91,10 +87,7 @@ class Sums:
         slots: int,
         users: Sequence[str | bytes | None] | None = None,
     ) -> None:
-        """Add what the documents in the next record slots contribute to each block.
-
-        `users` are theirs, for sums by users; documents of nobody add nothing. Time O(doubles).
-        """
+        """Add what the documents in the next record slots, of these users, contribute."""
         blocks = self.mechanism.blocks
         names = sorted(block.name for block in blocks)
         rule, remedy = "each block must have a contribution", "pass that of each statistic"
@@ -143,15 +136,13 @@ def clip_factors(norms: Array, bound: float) -> Array:
     """Return the factors that scale contributions down to norm at most `bound`.
 
     ``min(1, bound / norm)`` less a margin; 0 for a norm that is not a finite number of at least 0:
-    that document contributes nothing. To raise would tell of one document and hold up all others.
-    The bound must be public, or come from an earlier release.
+    to raise would tell of one document. The bound must be public, or of an earlier release.
     """
     found = np.asarray(norms, dtype=np.float64)
     factors = np.zeros(found.shape)
     # False for NaN; an infinite norm gives 0 by itself.
     usable = found >= 0
-    # The quotient overflows only where the norm is far below the bound, and 1 is taken there; abs
-    # is for -0.0.
+    # The quotient overflows where the norm is far below the bound: 1 is taken; abs is for -0.0.
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         factors[usable] = np.minimum(1.0, float(bound) * (1 - MARGIN) / np.abs(found[usable]))
     # A denormal factor would be rounded by more than the margin.

@@ -1,25 +1,14 @@
-"""Users as the privacy unit: at most g documents of one user enter a stage.
-
-Privacy
--------
-Unit: all documents of one user in one stage. Neighbours: under zero-out one of two stages holds
-blanks where the other holds the documents of one user; under replace-one, documents of another,
-who is not in the stage otherwise. Let every contribution be clipped to norm C. Then the sums of
-accepted documents differ by at most g C, and by 2 g C under replace-one:
+"""Users as the privacy unit: at most g documents of one user are counted in a stage.
 
 1. Whether a document is accepted depends on the documents *of its own user* that came before it
    in the stage, and on nothing else: there is no limit shared by users, no table whose slots they
-   compete for. So all other users have the same documents accepted in both stages.
+   compete for. So all other users have the same documents accepted in both of two neighbours.
 2. Of the one user at most g documents are accepted, so its part of the sum has norm at most g C,
    by the triangle inequality; it is 0 where its documents are blanks. Attained by g equal
-   documents of norm C, and under replace-one by opposite ones in place of them. Where
-   contributions are nonnegative, sqrt(2) takes the place of 2, as for one document.
+   documents of norm C, and under replace-one by opposite ones in place of them.
 
-So a `Block` gets ``l2_clip_norm`` g C. Public: g. A user without a name is nobody in particular:
-such documents are refused, each for itself, since those of two persons could not be told apart.
-
-Not covered: a user who takes part in several stages. Stages are disjoint sets of documents but not
-of users, so what stages cost a user adds up, unlike what they cost a document.
+Public: g. A user without a name is nobody in particular: such documents are refused, each for
+itself, since those of two persons could not be told apart. What stages cost a user adds up.
 """
 
 from __future__ import annotations
@@ -32,39 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.guarantee.checks import (
-    InvalidDocumentsError,
-    at_least,
-    between,
-    require,
-    require_state,
-)
+from streamlda.guarantee.checks import InvalidDocumentsError, at_least, between, require
 
 #: Bytes of a key, and of a digest: n users of a stage share one with probability below n^2 / 2^129.
 _KEY_BYTES, _DIGEST_BYTES = 32, 16
 
-_MAX_DOCUMENTS = 2**31
-
 
 class UserBound:
-    """Accept the first g documents of each user of a stage.
+    """The first g documents of each user of a stage.
 
-    Users are remembered as keyed digests, with a new key for each stage: names are not kept, and
-    digests of two stages cannot be compared. Who holds the state holds the key and can test
-    whether a name is in it, so it is as secret as the documents. Two users whose digests collide
-    would share one allowance; the keys are random, so that this adds to the delta of a guarantee
-    less than 2^-89 for a stage of a million users, whatever their names.
-
-    Memory about 100 bytes for each user of the stage, at most one for each slot of it, whatever
-    went before in the stream. Not safe for use by several threads at once.
+    Users are remembered as keyed digests, with a new key for each stage: names are not kept. Who
+    holds the state holds the key, so it is as secret as the documents. Two users whose digests
+    collide would share one allowance: less than 2^-89 of delta for a stage of a million users.
     """
 
     __slots__ = ("_accepted", "_key", "documents_per_user")
 
     def __init__(self, documents_per_user: int) -> None:
         at_least(1, documents_per_user=documents_per_user)
-        remedy = "bound documents alone instead"
-        between(1, _MAX_DOCUMENTS, documents_per_user=documents_per_user, remedy=remedy)
+        between(1, 2**31, documents_per_user=documents_per_user)
         self.documents_per_user = int(documents_per_user)
         self.restart()
 
@@ -116,13 +91,16 @@ class UserBound:
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
         """Go on exactly where `state` was taken."""
+        rule = "a saved state must hold what state() returned, whole and within its ranges"
+        names, remedy = {"documents_per_user", "key", "digests", "accepted"}, "restore it whole"
+        require(set(state) == names, rule, arrays=sorted(state), remedy=remedy)
         accepted, digests = state["accepted"].tolist(), [row.tobytes() for row in state["digests"]]
         restored = cls(int(state["documents_per_user"]))
         restored._key = state["key"].tobytes()
         fits = len(restored._key) == _KEY_BYTES and digests == sorted(set(digests))
         fits &= len(digests) == len(accepted) and {*map(len, digests)} <= {_DIGEST_BYTES}
         fits &= all(1 <= n <= restored.documents_per_user for n in accepted)
-        require_state(fits, users=len(digests))
+        require(fits, rule, users=len(digests), remedy=remedy)
         restored._accepted = dict(zip(digests, accepted, strict=True))
         return restored
 

@@ -44,7 +44,7 @@ from streamlda.errors import MissingExtraError
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.kernels.refinement import add_responsibilities
-from streamlda.papers.rounding import mechanism_of_doubles
+from streamlda.papers.rounding import MechanismOfDoubles
 from streamlda.papers.variational import variational_responsibilities
 from streamlda.refinement.stepwise_em import entries_by_word
 
@@ -200,7 +200,7 @@ def fit_dp_vi(
         multiplier = subsampled_multiplier(
             settings.epsilon, left, settings.sampling_rate, settings.steps
         )
-        mechanism = mechanism_of_doubles(
+        mechanism = MechanismOfDoubles(
             [Block("statistic", (V, K), settings.clip_norm)], multiplier, n_max=n_max
         )
     eta = 1 / K if settings.eta is None else settings.eta

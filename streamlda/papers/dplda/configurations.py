@@ -53,7 +53,7 @@ from streamlda.papers.dplda.spectral import (
     unwhitened,
 )
 from streamlda.papers.laplace import release_laplace
-from streamlda.papers.rounding import mechanism_of_doubles
+from streamlda.papers.rounding import MechanismOfDoubles
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.events import Composed
 from streamlda.private.topics import project_simplex
@@ -414,7 +414,7 @@ class Edges:
             return answer.values
         # A neighbour counts as one contribution more or less, of norm at most the sensitivity;
         # rounding errors are those of as many as make up the magnitude.
-        mechanism = mechanism_of_doubles(
+        mechanism = MechanismOfDoubles(
             [Block(edge, values.shape, moved)],
             plan.multipliers[edge],
             n_max=max(1, math.ceil(1.001 * size / moved)),

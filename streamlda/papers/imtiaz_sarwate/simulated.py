@@ -55,7 +55,7 @@ from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.laplace import gaussian_multiplier
-from streamlda.papers.rounding import mechanism_of_doubles
+from streamlda.papers.rounding import MechanismOfDoubles
 
 T = TypeVar("T")
 
@@ -319,7 +319,7 @@ class SimulatedSites:
         return shares
 
     def _mechanism(self, blocks: Sequence[Block], multiplier: float) -> JointGaussian:
-        return mechanism_of_doubles(
+        return MechanismOfDoubles(
             blocks, multiplier, n_max=self.documents, term_roundings=TERM_ROUNDINGS
         )
 

@@ -26,7 +26,7 @@ from streamlda.errors import BudgetExceededError
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
-from streamlda.papers.rounding import mechanism_of_doubles
+from streamlda.papers.rounding import MechanismOfDoubles
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
@@ -287,7 +287,7 @@ class NoisyPower:
         d, n = probes.shape
         moves = neighbours.sensitivities(probes, values=values)
         shape = () if values else (d,)
-        return mechanism_of_doubles(
+        return MechanismOfDoubles(
             [Block(str(j), shape, float(moves[j])) for j in range(n)],
             self.round_event.noise_multiplier,
             n_max=contributions(neighbours.magnitudes(probes, values=values) / moves),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise
-from streamlda.papers.rounding import mechanism_of_doubles
+from streamlda.papers.rounding import MechanismOfDoubles
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
@@ -77,7 +77,7 @@ def perturb_tensor(
     weights = orders / 6 if neighbours.notion == "entry" else np.sqrt(orders)
     moves, magnitude = _whole_tensor(neighbours)
     multiplier = schedule.noise_multiplier(1)
-    mechanism = mechanism_of_doubles(
+    mechanism = MechanismOfDoubles(
         [Block("entries", orders.shape, moves)],
         multiplier,
         n_max=contributions(np.array([magnitude / moves])),
