@@ -209,6 +209,11 @@ def test_every_module_keeps_the_rules():
     assert modules_in_a_circle(read_modules("streamlda", "connectors")) == []
 
 
+def test_what_the_guarantee_rests_on_can_be_read_in_a_day():
+    modules = read_modules("streamlda/guarantee")
+    assert sum(len(source.splitlines()) for source in modules.values()) <= 1500
+
+
 #: What breaks a rule, and what is said of it; rules of one line are planted once.
 PLANTED = [
     ("streamlda/errors.py", "import streamlda.spectral", "imports spectral, which is above it"),
