@@ -68,8 +68,7 @@ class Noise:
 
     The bits are those of ChaCha20, taken as uniform: the usual computational assumption.
 
-    Objects cannot be copied or pickled: two users of one stream would draw the same noise. One
-    object may be shared by threads.
+    Objects cannot be copied or pickled; one may be shared by threads.
     """
 
     __slots__ = ("__bits",)
@@ -112,11 +111,12 @@ class Noise:
         words: NDArray[np.int64] = self.__bits.random_raw(n).view(np.int64)
         return words
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(secure={self.secure})"
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError(
-            "noise must not be copied or pickled: equal noise on two releases shows their "
-            "difference; make a new object where it is needed"
-        )
+        rule = "noise must not be copied or pickled: equal noise shows how two releases differ"
+        raise TypeError(f"{rule}; make a new object where it is needed")
 
 
 class SecureNoise(Noise):
