@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import ssl
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from http.client import HTTPException
 from importlib.util import find_spec
 from io import BytesIO
@@ -103,7 +103,7 @@ class RegistryDecoder:
             purpose = "reading records of a schema registry"
             raise MissingExtraError("fastavro", "registry", purpose)
         self._registry, self._options = registry, options
-        self._known: OrderedDict[int, Reader] = OrderedDict()
+        self._reader = lru_cache(MOST_SCHEMAS)(self._fetch)
         self._unknown: dict[int, float] = {}
         # A wrong address or login shows here, and not at the first record.
         if not isinstance(self._ask("/schemas/types"), list):
@@ -113,17 +113,10 @@ class RegistryDecoder:
         """Return the document of a value, or raise `Rejected`."""
         if len(value) < 5 or value[0]:
             raise Rejected("unframed")
-        number = int.from_bytes(value[1:5], "big")
-        reader = self._known.get(number)
-        if reader is None:
-            reader = self._known[number] = self._fetched(number)
-            if len(self._known) > MOST_SCHEMAS:
-                self._known.popitem(last=False)
-        else:
-            self._known.move_to_end(number)
-        return reader(value[5:])
+        return self._reader(int.from_bytes(value[1:5], "big"))(value[5:])
 
-    def _fetched(self, number: int) -> Reader:
+    def _fetch(self, number: int) -> Reader:
+        """Return what reads records of a schema, or raise `Rejected` if the registry has none."""
         if self._unknown.get(number, 0.0) > monotonic():
             raise Rejected("unknown-schema")
         try:
