@@ -45,9 +45,8 @@ from streamlda.scaleout.cluster import (
 )
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.memory import MemoryPlan
-from streamlda.scaleout.resume import SavedRounds, digest_of
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.steps import LocalSteps, Refine
+from streamlda.scaleout.steps import LocalSteps, Refine, SavedRounds, digest_of
 from streamlda.scaleout.store import Documents, Summed, keep_documents
 from streamlda.scaleout.sums import Census, Contents, check_whole
 from streamlda.scaleout.words import Words, find_words

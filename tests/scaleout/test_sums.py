@@ -25,9 +25,8 @@ from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.kept import Kept, Writer
-from streamlda.scaleout.resume import SavedRounds
 from streamlda.scaleout.shards import Shard, task_of
-from streamlda.scaleout.steps import Refine
+from streamlda.scaleout.steps import Refine, SavedRounds
 from streamlda.scaleout.store import fold
 from streamlda.scaleout.sums import Census, Contents, Plan, Rows, Sums, check_whole
 from streamlda.simulate import PlantedLDA
