@@ -6,10 +6,8 @@ and the next round begins from the mean. What a part adds in a step is additive 
 weights depend on the number of the step alone, so the mean is S of minibatches L times as large,
 but for topics that are some steps old: a round may have many steps, and messages are few.
 
-Held-out perplexity over that of the same passes in one process, from the same start (arXiv
-abstracts, K = 50, V = 8000): 0.988 with 20,000 documents, 2 parts and 4 passes; 0.980 with 50,000,
-2 and 2; 0.962 with 195,000, 4 and 1. More and smaller parts cost: 1.01 with 50,000 documents in 8
-parts. Beyond 4 parts of 50,000 it was not measured.
+Topics are as good as those of the same passes in one process with up to 4 parts of 50,000
+documents; more and smaller parts cost, and larger numbers were not measured.
 
 A fit that died reads the documents again, comes to the same start, and goes on behind the last
 round that was saved: its topics are those of a fit that was never cut short, to the last bit.
