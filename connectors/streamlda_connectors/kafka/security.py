@@ -147,12 +147,12 @@ class Security:
 
     @property
     def sasl(self) -> bool:
-        """Whether a user logs in."""
+        """True if a user logs in."""
         return self.protocol.startswith("SASL")
 
     @property
     def tls(self) -> bool:
-        """Whether the connection is encrypted."""
+        """True if the connection is encrypted."""
         return self.protocol.endswith("SSL")
 
     def password(self) -> str | None:
