@@ -252,19 +252,21 @@ def twice(factors):
 
 
 def last_document_of_a_stage_used_again(patch):
-    add, last = Stage.add, {}
+    add, release, last = Stage.add, Stage.release, {}
 
     def added(self, batch, users=None):
         add(self, batch, users)
         n = batch.n_documents
         last[self.name] = batch.rows(n - 1, n).copy()
-        if self.slots_left == 0 and self.name == "pairs" and "norms" in last:
-            slots = self.sums.slots
+
+    def released(self, noise):
+        if self.name == "pairs" and "norms" in last:
             self.sums.slots -= 1
             add(self, last.pop("norms"))
-            self.sums.slots = slots
+        return release(self, noise)
 
     patch.setattr(Stage, "add", added)
+    patch.setattr(Stage, "release", released)
 
 
 def one_key_for_two_draws(patch):
