@@ -287,7 +287,8 @@ def test_a_fit_that_is_stopped_has_topics_of_what_was_read(
     found = fit_on_cluster(settings, should_stop=stop, on_progress=stop.look)
     assert found.stopped
     model = load(tmp_path / "model")
-    assert model.diagnostics["stopped"] == label
+    # On a busy machine the last shards may be read by the time that a stop is looked for.
+    assert model.diagnostics["stopped"] in ({"reading", "sums"} if label == "reading" else {label})
     if label == "reading":
         assert 0 < found.counts.documents <= 2100
         assert "refinement" not in model.diagnostics
