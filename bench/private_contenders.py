@@ -230,31 +230,6 @@ def dplda(configuration: str, **changes: Any) -> Fit:
     return fit
 
 
-def searched(configuration: str, charge: str) -> Fit:
-    """A configuration with the parts of the budget that a noisy likelihood chooses."""
-
-    def fit(
-        counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
-    ) -> tuple[Any, Any]:
-        from bench.papers.dplda_search import search_parts
-        from streamlda.papers.dplda.configurations import DPLDASettings
-
-        settings = DPLDASettings(
-            n_components=k,
-            epsilon=epsilon,
-            delta=delta,
-            alpha_0=alpha_0,
-            configuration=configuration,
-            seed=seed,
-        )
-        steps = spectral_steps(counts, k, alpha_0, seed)
-        found = search_parts(counts, settings, steps=steps, charge=charge).topics
-        flat = np.full(counts.n_features, 1 / counts.n_features)
-        return filled(found.components, found.alpha, flat, k, alpha_0)
-
-    return fit
-
-
 def unnoised(
     counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
 ) -> tuple[Any, Any]:
@@ -302,20 +277,7 @@ ADD_REMOVE, REPLACE_ONE = "add-remove", "replace-one"
 ENGINE, ENGINE_REPLACE_ONE = "streamlda", "streamlda, replace-one"
 WA16, UNNOISED = "wang-anandkumar", "DP-LDA without noise"
 DPVI, VI_UNNOISED = "variational Bayes", "variational Bayes without noise"
-PAPER_ACCOUNTING, PURE, PROOFS = (
-    "DP-LDA 1, the paper's accounting",
-    "DP-LDA 1, Laplace",
-    "DP-LDA 2, constants of the proofs",
-)
-#: By the grid search of version 2: one candidate is paid for, as in the paper, or all are.
-SEARCHED = {
-    **{
-        f"DP-LDA {number}, searched": Contender(searched(number, "kept"), REPLACE_ONE, NOT_PROVEN)
-        for number in ("1", "2", "3", "4")
-    },
-    "DP-LDA 1, searched, all paid": Contender(searched("1", "all"), REPLACE_ONE),
-}
-
+PAPER_ACCOUNTING, PURE = "DP-LDA 1, the paper's accounting", "DP-LDA 1, Laplace"
 CONTENDERS = {
     ENGINE: Contender(engine(), ADD_REMOVE),
     ENGINE_REPLACE_ONE: Contender(engine(neighboring_relation=REPLACE_ONE), REPLACE_ONE),
@@ -327,9 +289,7 @@ CONTENDERS = {
         f"DP-LDA {number}": Contender(dplda(number), REPLACE_ONE, NOT_PROVEN)
         for number in ("2", "3", "4")
     },
-    PROOFS: Contender(dplda("2", constants="constants of the proofs"), REPLACE_ONE, NOT_PROVEN),
     UNNOISED: Contender(unnoised, "-", NONE),
     DPVI: Contender(variational(private=True), ADD_REMOVE),
     VI_UNNOISED: Contender(variational(private=False), "-", NONE),
-    **SEARCHED,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, t
 
-from bench.kinds import Case, Figure, Json
+from bench.kinds import Case, Figure, Json, series
 from bench.papers.cape_tasks import METHODS, PCA_ONLY, cape_components, cape_pca
 from bench.papers.data import STAND_INS
 from bench.papers.rule import CERTAIN, RESAMPLES, decided
@@ -66,16 +66,11 @@ LEVEL = 0.01
 #: and medians of some ten points have a standard error of 0.05 to 0.07, which may leave it open.
 SHARE_OF_AUTHORS = 0.06
 
-#: The corpus of other topics, shares from 0.014 to 0.38.
-DIRICHLET = "Dirichlet(0.1) topics, D = 50, N = 800,000, over epsilon"
 
-
-def component_case(
-    label: str, model: str, truth: str, shape: str, n: int, points: Any, quick: bool
-) -> Case:
+def component_case(label: str, model: str, shape: str, n: int, points: Any, quick: bool) -> Case:
     d, k, *_ = SHAPES[shape]
     parameters = {
-        **{"model": model, "truth": truth, "dimension": d, "components": k},
+        **{"model": model, "dimension": d, "components": k},
         **{"documents": n, "sites": 5, "runs": FAST_RUNS if quick else RUNS},
         "methods": COMPONENT_METHODS,
         "points": [list(point) for point in (points[FAST] if quick else points)],
@@ -83,41 +78,31 @@ def component_case(
     return Case(label, "cape_components", parameters)
 
 
-def sweeps(model: str, truth: str, quick: bool) -> list[Case]:
+def sweeps(model: str, quick: bool) -> list[Case]:
     """Return the cases of Figures 3 and 4: over epsilon, and over documents."""
     found = []
     for shape, (_, _, epsilon, _) in SHAPES.items():
-        wanted = [
-            (n, OVER_EPSILON, "over epsilon") for n in ((SMALL,) if quick else (SMALL, LARGE))
-        ]
+        wanted = [(n, OVER_EPSILON, "over epsilon") for n in large_and_small(quick)]
         one = [(epsilon, DELTA)]
         wanted += [(n, one, f"epsilon {epsilon:g}") for n in (FAST_SIZES if quick else SIZES)]
         for n, points, ending in wanted:
             label = f"{shape}, N = {n:,}, {ending}"
-            found.append(component_case(label, model, truth, shape, n, points, quick))
+            found.append(component_case(label, model, shape, n, points, quick))
     return found
 
 
-def cases_3(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    return sweeps("mixture", "orthonormal", quick)
-
-
-def cases_4(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    found = sweeps("topics", "half-normal", quick)
-    given = DIRICHLET, "topics", "Dirichlet(0.1)", "D = 50", LARGE, OVER_EPSILON, quick
-    return found if quick else [*found, component_case(*given)]
+def large_and_small(quick: bool) -> tuple[int, ...]:
+    return (SMALL,) if quick else (SMALL, LARGE)
 
 
 def cases_5(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    return [
-        component_case(
-            f"{model}, {shape}, N = {n:,}, epsilon {epsilon:g}",
-            *(model, truth, shape, n, [(epsilon, delta) for delta in DELTAS], quick),
-        )
-        for model, truth in (("mixture", "orthonormal"), ("topics", "half-normal"))
-        for shape, (_, _, _, epsilon) in SHAPES.items()
-        for n in ((SMALL,) if quick else (SMALL, LARGE))
-    ]
+    found = []
+    for model, shape, n in product(("mixture", "topics"), SHAPES, large_and_small(quick)):
+        epsilon = SHAPES[shape][3]
+        points = [(epsilon, delta) for delta in DELTAS]
+        label = f"{model}, {shape}, N = {n:,}, epsilon {epsilon:g}"
+        found.append(component_case(label, model, shape, n, points, quick))
+    return found
 
 
 def cases_2(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
@@ -140,33 +125,23 @@ def cases_2(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 # What was measured
 
-
-def rows_of(result: Json, label: str, method: str | None = None) -> list[Json]:
-    return [
-        row
-        for run in result["runs"]
-        if run["case"] == label
-        for row in run["measured"]["rows"]
-        if method in (None, row["method"])
-    ]
+Draws = dict[tuple[str, float, float], list[float]]
 
 
-def about(result: Json, label: str, key: str) -> float:
-    """Return the error of random components, or the energy of the best subspace."""
-    return float(mean(run["measured"][key] for run in result["runs"] if run["case"] == label))
+def measured(result: Json) -> dict[str, Draws]:
+    """Return q_comp, or q_CE over the best, of each case by method, epsilon and delta."""
+    found: dict[str, Draws] = {}
+    for run in result["runs"]:
+        draws = found.setdefault(run["case"], {})
+        for row in run["measured"]["rows"]:
+            values = row.get("q_comp") or [x / run["measured"]["best"] for x in row["q_CE"]]
+            draws[row["method"], row["epsilon"], row["delta"]] = values
+    return found
 
 
-def values_of(result: Json, label: str, row: Json) -> list[float]:
-    """Return the draws of a row: q_comp, or q_CE over that of the best subspace."""
-    if "q_CE" in row:
-        best = about(result, label, "best")
-        return [value / best for value in row["q_CE"]]
-    values: list[float] = row["q_comp"]
-    return values
-
-
-def is_near(a: Json, b: Json) -> bool:
-    return (a["epsilon"], a["delta"]) == (b["epsilon"], b["delta"])
+def random_error(result: Json, label: str) -> float:
+    """Return the error of random components."""
+    return float(series(result, label, "random")[0])
 
 
 def less_error(better: list[float], worse: list[float], energy: bool) -> float:
@@ -185,18 +160,18 @@ def order_figure(result: Json) -> tuple[Figure, list[str]]:
     Returned, too, is where the order fails.
     """
     in_order, tried, failing = 0, 0, []
-    for label in result["cases"]:
+    energy = result["scenario"] == "cape-figure-2"
+    for label, draws in measured(result).items():
+        half = math.inf if energy else random_error(result, label) / 2
         for first, second in pairwise(ORDER):
-            for row in rows_of(result, label, first):
-                (other,) = (x for x in rows_of(result, label, second) if is_near(x, row))
-                a, b = values_of(result, label, row), values_of(result, label, other)
-                energy = "q_CE" in row
-                if not energy and min(mean(a), mean(b)) > about(result, label, "random") / 2:
+            for (method, *point), a in draws.items():
+                b = draws[second, *point]
+                if method != first or min(mean(a), mean(b)) > half:
                     continue
                 tried += 1
                 in_order += less_error(a, b, energy) < LEVEL
                 if less_error(b, a, energy) < LEVEL:
-                    where = f"{label}, ({row['epsilon']:g}, {row['delta']:g})"
+                    where = f"{label}, ({point[0]:g}, {point[1]:g})"
                     failing.append(f"{first} has more error than {second}: {where}")
     by_chance = int(binom.ppf(CERTAIN, tried, LEVEL)) if tried else 0
     met: bool | None = None
@@ -209,24 +184,18 @@ def order_figure(result: Json) -> tuple[Figure, list[str]]:
     return Figure(name, f"{in_order} and {len(failing)}", target, met), failing
 
 
-def published(model: str, d: int, n: int, against: str) -> Json | None:
-    """Return the authors' curve of these settings, if they gave one."""
-    for curve in json.loads(PUBLISHED.read_text("utf-8"))["curves"]:
-        found: Json = curve
-        names = ("model", "dimension", "documents", "against")
-        if tuple(found[name] for name in names) == (model, d, n, against):
-            return found
-    return None
-
-
 def curve_of(result: Json, label: str) -> tuple[str, Json] | None:
     """Return the axis and the authors' curve of a case, if they gave one."""
     p = result["cases"][label]["parameters"]
-    if "model" not in p or label == DIRICHLET or len(p["points"]) < 2:
+    if "model" not in p or len(p["points"]) < 2:
         return None
     against = "delta" if len({epsilon for epsilon, _ in p["points"]}) == 1 else "epsilon"
-    curve = published(p["model"], p["dimension"], p["documents"], against)
-    return None if curve is None else (against, curve)
+    asked = {**p, "against": against}
+    names = ("model", "dimension", "documents", "against")
+    for curve in json.loads(PUBLISHED.read_text("utf-8"))["curves"]:
+        if all(curve[name] == asked[name] for name in names):
+            return against, curve
+    return None
 
 
 def beside_authors(result: Json) -> tuple[list[float], list[str]]:
@@ -236,16 +205,17 @@ def beside_authors(result: Json) -> tuple[list[float], list[str]]:
     1.5 times their error without noise, which their data set decides, not the noise.
     """
     ratios, off = [], []
-    for label in result["cases"]:
+    for label, by_point in measured(result).items():
         if (found := curve_of(result, label)) is None:
             continue
         against, curve = found
-        half, floor = about(result, label, "random") / 2, 1.5 * curve["non_private"]
+        half, floor = random_error(result, label) / 2, 1.5 * curve["non_private"]
         theirs = dict(zip(curve["values"], curve["capeAGN"], strict=True))
-        for row in rows_of(result, label, PUBLISHED_METHOD):
-            if row[against] not in theirs:
+        for (method, epsilon, delta), draws in by_point.items():
+            place = epsilon if against == "epsilon" else delta
+            if method != PUBLISHED_METHOD or place not in theirs:
                 continue
-            error, draws = theirs[row[against]], row["q_comp"]
+            error = theirs[place]
             ratio = mean(draws) / error
             can_differ = floor < error < half
             ratios += [ratio] if can_differ else []
@@ -258,7 +228,7 @@ def beside_authors(result: Json) -> tuple[list[float], list[str]]:
                     if error >= half
                     else "one data set there, another here, and one draw of it each"
                 )
-                off.append(f"{ratio:.2f} at {label}, {against} {row[against]:g}: {reason}")
+                off.append(f"{ratio:.2f} at {label}, {against} {place:g}: {reason}")
     return ratios, off
 
 
@@ -281,31 +251,27 @@ def figures(result: Json) -> list[Figure]:
         found = found[:1]
     if result["scenario"] == "cape-figure-5":
         found.append(falling_figure(result))
-    for label in result["cases"]:
-        at = [row for row in rows_of(result, label) if row["epsilon"] in (0.1, 1.0)]
-        if not label.endswith("over epsilon"):
-            continue
-        for epsilon in sorted({row["epsilon"] for row in at}):
-            shown = {
-                row["method"]: f"{row['method']} {mean(values_of(result, label, row)):.3f}"
-                for row in at
-                if row["epsilon"] == epsilon
-            }
-            text = ", ".join(shown[name] for name in METHODS if name in shown)
-            if curve := curve_of(result, label):
-                theirs = dict(zip(curve[1]["values"], curve[1]["capeAGN"], strict=True))
-                text += f", capeAGN{AUTHORS} {theirs[epsilon]:.3f}"
-            where = label.removesuffix(", over epsilon")
-            found.append(Figure(f"{where}, epsilon {epsilon:g}", text))
-    return found
+    over = [label for label in result["cases"] if label.endswith("over epsilon")]
+    return [*found, *(shown(result, label) for label in over)]
+
+
+def shown(result: Json, label: str) -> Figure:
+    """Return what all methods measured at epsilon 1."""
+    draws = measured(result)[label]
+    values = {method: mean(x) for (method, epsilon, _), x in draws.items() if epsilon == 1.0}
+    if curve := curve_of(result, label):
+        theirs = dict(zip(curve[1]["values"], curve[1]["capeAGN"], strict=True))
+        values[f"capeAGN{AUTHORS}"] = theirs[1.0]
+    text = ", ".join(f"{method} {value:.3f}" for method, value in values.items())
+    return Figure(label.replace("over epsilon", "epsilon 1"), text)
 
 
 def falling_figure(result: Json) -> Figure:
     """Judge that the error of capeAGN falls with delta, from the first to the last."""
     falls = rises = 0
-    for label in result["cases"]:
-        rows = sorted(rows_of(result, label, "capeAGN"), key=lambda row: row["delta"])
-        first, last = rows[0]["q_comp"], rows[-1]["q_comp"]
+    for draws in measured(result).values():
+        by_delta = {delta: x for (method, _, delta), x in draws.items() if method == "capeAGN"}
+        first, last = by_delta[min(by_delta)], by_delta[max(by_delta)]
         falls += less_error(last, first, False) < LEVEL
         rises += less_error(first, last, False) < LEVEL
     cases = len(result["cases"])
@@ -351,13 +317,14 @@ def panels(result: Json) -> list[Panel]:
     for label in result["cases"]:
         grouped.setdefault(titled(result, label), []).append(label)
     found = []
+    draws = measured(result)
     for (title, axis), labels in sorted(grouped.items(), key=lambda item: item[0][1] == "size"):
         points: dict[str, dict[float, list[float]]] = {}
         for label in labels:
-            for row in rows_of(result, label):
-                size = result["cases"][label]["parameters"]["documents"]
-                place = float(size if axis == "size" else row[axis])
-                points.setdefault(row["method"], {})[place] = values_of(result, label, row)
+            size = float(result["cases"][label]["parameters"]["documents"])
+            for (method, epsilon, delta), values in draws[label].items():
+                place = {"size": size, "epsilon": epsilon, "delta": delta}[axis]
+                points.setdefault(method, {})[place] = values
         lines = [
             Line(method.replace("capeAGN", "capePCA") if energy else method, p, STYLES[method])
             for method, p in points.items()
@@ -365,7 +332,7 @@ def panels(result: Json) -> list[Panel]:
         guides: tuple[tuple[str, list[float], list[float]], ...] = ()
         if not energy:
             places = list(next(iter(points.values())))
-            level = mean(about(result, label, "random") for label in labels)
+            level = mean(random_error(result, label) for label in labels)
             guides = (("random", places, [level] * len(places)),)
             lines += authors_lines(result, labels[0])
         if axis == "size":
@@ -412,12 +379,12 @@ CAPE = [
         "capePCA captures more energy than conventional and local noise.",
     ),
     cape_figure(
-        *(3, cases_3),
+        *(3, lambda quick, contenders: sweeps("mixture", quick)),
         "How well do sites learn a mixture of Gaussians with the noise of one (capeAGN)?",
         "capeAGN has less error than conventional and local noise: mixture of Gaussians.",
     ),
     cape_figure(
-        *(4, cases_4),
+        *(4, lambda quick, contenders: sweeps("topics", quick)),
         "How well do sites learn single-topic documents with the noise of one (capeAGN)?",
         "capeAGN has less error than conventional and local noise: single-topic model.",
     ),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
 
@@ -23,12 +22,15 @@ from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_
 from streamlda.papers.imtiaz_sarwate.metrics import (
     captured_energy,
     component_error,
-    matched_component_error,
 )
-from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
+from streamlda.papers.imtiaz_sarwate.pca import (
+    clipped,
+    partial_root_subspace,
+    principal_subspace,
+    second_sum,
+)
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
-from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 
 #: Of the mixtures.
 VARIANCE = 0.05
@@ -64,17 +66,6 @@ class Planted(NamedTuple):
     variance: float | None = None
 
 
-def skewed(n: int, least: float, most: float) -> Any:
-    """Return n shares from `least` to `most` that sum to 1 and grow as a power of their place."""
-
-    places = np.linspace(0, 1, n)
-
-    def shares(power: float) -> Any:
-        return least + (most - least) * places**power
-
-    return shares(brentq(lambda power: shares(power).sum() - 1, 0.05, 50))
-
-
 def linear(n: int) -> Any:
     """Return shares in proportion to 1 ... 10 n in n equal steps, the weights of the authors."""
     shares = np.linspace(1, 10 * n, n)
@@ -82,18 +73,10 @@ def linear(n: int) -> Any:
 
 
 def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
-    """Draw documents of three words, one topic each.
-
-    Topics "half-normal" are those of the authors: the positive parts of random orthonormal
-    columns. "Dirichlet(0.1)" have more distinct words, and shares from 0.014 to 0.38.
-    """
-
+    """Draw documents of three words, one topic each, as the authors do."""
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
-    if parameters["truth"] == "half-normal":
-        topics, shares = half_normal(d, k, rng), linear(k)
-    else:
-        topics, shares = rng.dirichlet(np.full(d, 0.1), size=k), skewed(k, 0.014, 0.38)
-    topic = rng.choice(k, size=n, p=shares)
+    topics = half_normal(d, k, rng)
+    topic = rng.choice(k, size=n, p=linear(k))
     words = np.empty((n, 3), dtype=np.int64)
     for i in range(k):
         own = np.flatnonzero(topic == i)
@@ -143,9 +126,8 @@ def half_normal(d: int, k: int, rng: np.random.Generator) -> Any:
 
 def learned(
     planted: Planted, parameters: Json, method: str, epsilon: float, delta: float, rng: Any
-) -> tuple[Any, int]:
-    """Return what one method makes of all sites, in the units of the metric."""
-
+) -> Any:
+    """Return the components that one method finds at all sites, in the units of the metric."""
     scheme, route, calibration = METHODS[method]
     sizes = [site.documents for site in planted.sites]
     network = SimulatedSites(sizes, Promise(epsilon, delta, calibration), scheme)
@@ -154,18 +136,16 @@ def learned(
     whole = not ours or scheme == "pooled"
     asked = planted.as_published if whole else planted.sites, parameters["components"], network
     if parameters["model"] == "topics":
-        topics = learn_topics(*asked, route="whitened" if ours else "paper", rng=rng)
-        return topics.components, topics.found
+        return learn_topics(*asked, route="whitened" if ours else "paper", rng=rng).components
     way: Any = "projected" if ours else "paper"
     found = learn_mixture(*asked, variance=None if ours else planted.variance, route=way, rng=rng)
     # The authors compare directions: their means have unit length.
     lengths = np.linalg.norm(found.components, axis=1, keepdims=True)
-    return found.components / np.where(lengths > 0, lengths, 1.0), found.found
+    return found.components / np.where(lengths > 0, lengths, 1.0)
 
 
 def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_comp of every method at every (epsilon, delta), with fresh noise in every run."""
-
     rng = np.random.default_rng([seed, parameters["documents"], parameters["dimension"]])
     draw = {"topics": planted_topics, "mixture": planted_mixture}[parameters["model"]]
     planted = draw(parameters, rng)
@@ -180,14 +160,8 @@ def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
                 learned(planted, parameters, method, epsilon, delta, rng)
                 for _ in range(1 if method == "not private" else parameters["runs"])
             ]
-            row = {
-                "method": method,
-                "epsilon": epsilon,
-                "delta": delta,
-                "q_comp": [component_error(planted.components, c) for c, _ in found],
-                "matched": [matched_component_error(planted.components, c) for c, _ in found],
-                "found": [n for _, n in found],
-            }
+            errors = [component_error(planted.components, components) for components in found]
+            row = {"method": method, "epsilon": epsilon, "delta": delta, "q_comp": errors}
             plain = row if method == "not private" else plain
             rows.append(row)
     return {"rows": rows, "random": random_error(planted.components, parameters["model"], rng)}
@@ -195,7 +169,6 @@ def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
 
 def random_error(components: Any, model: str, rng: np.random.Generator) -> float:
     """Return q_comp of components drawn without any data, as the authors draw them."""
-
     k, d = components.shape
     errors = []
     for _ in range(100):
@@ -243,7 +216,6 @@ def cover_types(n: int, rng: np.random.Generator) -> Any:
 
 def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure q_CE of every method, over that of the best subspace, at every point."""
-
     rng = np.random.default_rng([seed, parameters["documents"]])
     k, n_sites = parameters["components"], parameters["sites"]
     samples = samples_of(parameters["data"], n_sites * parameters["documents"], rng, inputs)

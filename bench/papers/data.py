@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamlda.checks import require
-from streamlda.errors import InvalidSettingError
 
 
 class Download(NamedTuple):
@@ -38,19 +37,6 @@ DOWNLOADS = {
 #: What stands in for data that only its user has: digits of scikit-learn, drawn samples.
 STAND_INS = {"MNIST": "digits", "Covertype": "cover types"}
 
-#: Pixels and samples of the training images of MNIST; columns of Covertype, its class the last.
-MNIST_SHAPE = (60_000, 784)
-COVERTYPE_COLUMNS = 55
-
-
-def missing(name: str) -> InvalidSettingError:
-    """Return what to say where a file is not given."""
-    asked = DOWNLOADS[name]
-    return InvalidSettingError(
-        f"this figure needs a file that does not come with streamlda, got {name}=None; download "
-        f"{asked.address} (SHA-256 {asked.sha256}) and pass it: --{name} FILE"
-    )
-
 
 def check(name: str, path: Path) -> None:
     """Refuse a file that is not the one to download, to the last byte."""
@@ -66,24 +52,11 @@ def check(name: str, path: Path) -> None:
 
 
 def read_mnist(path: Path) -> Any:
-    """Return the training images, shape (60000, 784), from 0 to 255."""
+    """Return the training images, of 28 x 28 pixels from 0 to 255, shape (60000, 784)."""
     raw = gzip.decompress(path.read_bytes())
-    sizes = np.frombuffer(raw, ">u4", 4)
-    require(
-        sizes.tolist() == [2051, MNIST_SHAPE[0], 28, 28],
-        "images must be 60000 of 28 x 28 pixels in the format IDX",
-        header=sizes.tolist(),
-    )
-    return np.frombuffer(raw, np.uint8, offset=16).reshape(MNIST_SHAPE)
+    return np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 784)
 
 
 def read_covertype(path: Path) -> Any:
     """Return the 54 attributes of every cell, without its class."""
-    with gzip.open(path, "rt", encoding="ascii") as lines:
-        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
-    require(
-        table.shape[1] == COVERTYPE_COLUMNS,
-        "cells must have 54 attributes and a class",
-        columns=table.shape[1],
-    )
-    return table[:, :-1]
+    return np.loadtxt(path, delimiter=",", dtype=np.float32)[:, :-1]

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import csv
-import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
 from bench.kinds import Json, Scenario, markdown
-from bench.papers.data import DOWNLOADS, STAND_INS, check, missing
+from bench.papers.data import DOWNLOADS, STAND_INS, check
 from bench.papers.rule import Verdict, verdict_of
 from bench.styles import REFERENCE, Style, name_lines
 from streamlda.checks import require
-from streamlda.container import whole_file
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.utils.threads import one_blas_thread
 
 #: Words of a corpus for DP-LDA, and the least documents of it.
@@ -76,10 +74,10 @@ class Reproduction(Scenario):
 
     def page(self, result: Json) -> str:
         """Return verdict, panels as tables, and picture, as Markdown."""
-        tables = "".join(table(panel) for panel in self.panels(result)) if self.tabled else ""
-        verdict = f"**{self.verdict(result).line}**\n\n"
-        picture = f"![{self.id}](plots/{self.id}.png)\n" if self.panels(result) else ""
-        return f"{verdict}{tables}{self.more(result)}{picture}"
+        panels = self.panels(result)
+        tables = "".join(map(table, panels)) if self.tabled else ""
+        picture = f"![{self.id}](plots/{self.id}.png)\n" if panels else ""
+        return f"**{self.verdict(result).line}**\n\n{tables}{self.more(result)}{picture}"
 
     def draw(self, result: Json, folder: Path) -> None:
         """Draw <id>.png into a folder."""
@@ -90,13 +88,10 @@ class Reproduction(Scenario):
 def table(panel: Panel) -> str:
     """Return the middles of a panel as Markdown, a row a line."""
     places = sorted({place for line in panel.lines for place in line.points})
-    cells = [
-        [
-            line.label,
-            *(f"{panel.middle(line.points[x]):.4g}" if x in line.points else "-" for x in places),
-        ]
-        for line in panel.lines
-    ]
+    cells = []
+    for line in panel.lines:
+        found = {x: f"{panel.middle(values):.4g}" for x, values in line.points.items()}
+        cells.append([line.label, *(found.get(x, "-") for x in places)])
     header = [f"{panel.y}, by {panel.x}", *(f"{place:g}" for place in places)]
     return f"{panel.title}\n\n{markdown(header, cells)}\n"
 
@@ -119,7 +114,6 @@ def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.ticker import NullFormatter
 
     columns = min(columns, len(panels))
     down = -(-len(panels) // columns)
@@ -127,26 +121,8 @@ def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
     wide, high = (4.2, 3.3) if columns < 3 else (3.4, 2.7)
     size = (wide * columns + 1.6, high * down)
     figure, axes = pyplot.subplots(down, columns, figsize=size, layout="constrained", squeeze=False)
-    for axis, panel in zip(axes.flat, panels, strict=False):
-        for label, x, y in panel.guides:
-            axis.plot(x, y, label=label, **REFERENCE)
-        for line in panel.lines:
-            middles = [panel.middle(values) for values in line.points.values()]
-            axis.plot(list(line.points), middles, label=line.label, **line.style.keywords())
-            for place, values in line.points.items() if line.dots else ():
-                dots = {"color": line.style.colour, "markersize": 2, "alpha": 0.5}
-                axis.plot([place] * len(values), values, ".", **dots)
-        axis.set_title(panel.title, fontsize=9)
-        axis.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0])
-        linear = {"linthresh": 1e-5} if panel.scales[1] == "symlog" else {}
-        axis.set_yscale(panel.scales[1], **linear)
-        if panel.scales[0] == "log":
-            # Labels between powers of ten run into each other.
-            axis.xaxis.set_minor_formatter(NullFormatter())
-            places = sorted({place for line in panel.lines for place in line.points})
-            if len(places) < 8 and places[-1] < 30 * places[0]:
-                ends = places[0], places[len(places) // 2], places[-1]
-                axis.set_xticks(ends, [f"{place:,g}" for place in ends])
+    for axes_of_panel, panel in zip(axes.flat, panels, strict=False):
+        draw_panel(axes_of_panel, panel)
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     shown = list(axes.flat[: len(panels)])
@@ -156,6 +132,35 @@ def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
     name_lines([axis for i, axis in enumerate(shown) if len(labels) > 1 or i in last])
     figure.savefig(path, dpi=90)
     pyplot.close(figure)
+
+
+def draw_panel(axes: Any, panel: Panel) -> None:
+    for label, x, y in panel.guides:
+        axes.plot(x, y, label=label, **REFERENCE)
+    for line in panel.lines:
+        middles = [panel.middle(values) for values in line.points.values()]
+        axes.plot(list(line.points), middles, label=line.label, **line.style.keywords())
+        for place, values in line.points.items() if line.dots else ():
+            dots = {"color": line.style.colour, "markersize": 2, "alpha": 0.5}
+            axes.plot([place] * len(values), values, ".", **dots)
+    axes.set_title(panel.title, fontsize=9)
+    axes.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0])
+    axes.set_yscale(panel.scales[1], **({"linthresh": 1e-5} if panel.scales[1] == "symlog" else {}))
+    for scale, axis, wide in zip(panel.scales, (axes.xaxis, axes.yaxis), (30, 200), strict=True):
+        if scale == "log":
+            label_plainly(axis, wide)
+
+
+def label_plainly(axis: Any, wide: float) -> None:
+    """Write 0.2 for 2 x 10^-1, and powers of ten alone where there is no room for more."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    ratio = high / low
+    steps = (1,) if ratio > wide else (1, 2, 5) if ratio > 4 else (1, 1.5, 2, 3, 4, 6, 8)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(lambda x, place: f"{x:,.0f}" if x >= 1000 else f"{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 # Runs in this process
@@ -205,11 +210,15 @@ def check_files(
     A corpus of the user's own, JSON Lines, is taken as it is.
     """
     for name in reproduction.data:
-        if name not in files:
-            if name == "corpus" or not stand_ins:
-                raise missing(name)
-        elif name != "corpus" or is_archive(files[name]):
-            check(name, files[name])
+        asked = DOWNLOADS[name]
+        if name in files:
+            if name != "corpus" or is_archive(files[name]):
+                check(name, files[name])
+        elif name == "corpus" or not stand_ins:
+            raise InvalidSettingError(
+                f"this figure needs a file that does not come with streamlda, got {name}=None; "
+                f"download {asked.address} (SHA-256 {asked.sha256}) and pass it: --{name} FILE"
+            )
     if "mnist" not in reproduction.data:
         return ()
     chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
@@ -259,20 +268,15 @@ def run(
 
 
 def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
-    """Write <id>.png and <id>.csv, or the page of a table, each whole or not at all."""
-    found = list(rows(reproduction.panels(result)))
-    contents: dict[str, bytes] = {"md": reproduction.page(result).encode()}
-    if found:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(found[0]))
+    """Write <id>.png and <id>.csv, or the page of a table."""
+    stem, found = folder / reproduction.id, list(rows(reproduction.panels(result)))
+    if not found:
+        page = stem.with_suffix(".md")
+        page.write_text(reproduction.page(result), "utf-8")
+        return [page]
+    reproduction.draw(result, folder)
+    with stem.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(found[0]))
         writer.writeheader()
         writer.writerows(found)
-        with tempfile.TemporaryDirectory() as drawn:
-            reproduction.draw(result, Path(drawn))
-            picture = (Path(drawn) / f"{reproduction.id}.png").read_bytes()
-        contents = {"png": picture, "csv": text.getvalue().encode()}
-    written = [folder / f"{reproduction.id}.{ending}" for ending in contents]
-    for path, content in zip(written, contents.values(), strict=True):
-        with whole_file(path) as file:
-            file.write(content)
-    return written
+    return [stem.with_suffix(".png"), stem.with_suffix(".csv")]

@@ -14,7 +14,7 @@ above l_min / sqrt(d) hides the span of the components from whitening (Propositi
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -143,20 +143,20 @@ def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     return found
 
 
-def curves(result: Json, name: str, wanted: str, key: str = "failures") -> dict[int, Any]:
-    """Return levels, failure rates and trials by d, of cases with a parameter."""
+def curves(result: Json, kind: str) -> dict[int, Any]:
+    """Return levels, failure rates and trials by d, of a kind of noise or a method."""
     found = {}
     for label, case in result["cases"].items():
         p = case["parameters"]
-        if p[name] == wanted:
-            rates = np.mean(series(result, label, key), axis=0)
+        if kind in (p.get("noise"), p.get("method")):
+            rates = np.mean(series(result, label, "failures"), axis=0)
             found[p["dimension"]] = p["sigmas"], rates, p["trials"]
     return found
 
 
-def halves_figures(name: str, by_d: Json, form: str) -> tuple[list[Figure], Json]:
+def halves(name: str, by_d: Json) -> tuple[list[Figure], Json]:
     """Show where half of the trials fail by d; return that, and its resamples."""
-    points = ", ".join(f"{at_half(*curve[:2]):{form}} (d = {d})" for d, curve in by_d.items())
+    points = ", ".join(f"{at_half(*curve[:2]):.4f} (d = {d})" for d, curve in by_d.items())
     samples = {d: resampled_halves(*curve, seed=d) for d, curve in by_d.items()}
     exponent = exponent_figure(f"{name}: exponent of d", samples)
     return [Figure(f"{name}: sigma at failure 1/2", points), exponent], samples
@@ -165,36 +165,22 @@ def halves_figures(name: str, by_d: Json, form: str) -> tuple[list[Figure], Json
 def figures(result: Json) -> list[Figure]:
     found = []
     for kind, (law, *_) in NOISES.items():
-        shown, samples = halves_figures(kind, curves(result, "noise", kind), ".3f")
+        shown, samples = halves(kind, curves(result, kind))
         found += [*shown, judge_law(f"{kind}: sigma at failure 1/2", samples, LAWS, (law,))]
     return found
 
 
 def panels(result: Json) -> list[Panel]:
     """The 3 x 4 panels of the paper's Figure 1."""
-    return [
-        Panel(
-            f"{kind} noise",
-            name,
-            "failure",
-            [
-                Line(
-                    f"d = {d}",
-                    {
-                        s * float(scale(float(d))): [rate]
-                        for s, rate in zip(*curve[:2], strict=True)
-                    },
-                    style,
-                )
-                for style, (d, curve) in zip(
-                    SERIES, curves(result, "noise", kind).items(), strict=False
-                )
-            ],
-            scales=("log", "linear"),
-        )
-        for kind in NOISES
-        for name, scale in SCALES.items()
-    ]
+    found = []
+    for kind, (name, scale) in product(NOISES, SCALES.items()):
+        lines = []
+        for style, (d, curve) in zip(SERIES, curves(result, kind).items(), strict=False):
+            x = np.array(curve[0]) * scale(float(d))
+            points = {float(s): [float(rate)] for s, rate in zip(x, curve[1], strict=True)}
+            lines.append(Line(f"d = {d}", points, style))
+        found.append(Panel(f"{kind} noise", name, "failure", lines, scales=("log", "linear")))
+    return found
 
 
 # Appendix B
@@ -241,7 +227,7 @@ def cases_b(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 def figures_b(result: Json) -> list[Figure]:
     found, samples = [], {}
     for method in LEVELS:
-        shown, samples[method] = halves_figures(method, curves(result, "method", method), ".4f")
+        shown, samples[method] = halves(method, curves(result, method))
         found += shown
     rivals = [power(-0.25), power(-0.5), power(-0.75)]
     found.append(judge_law(f"sigma, {MARGINAL}", samples[MARGINAL], rivals, ("d^-0.5",)))
@@ -253,8 +239,7 @@ def figures_b(result: Json) -> list[Figure]:
 def panels_b(result: Json) -> list[Panel]:
     lines = []
     for method in LEVELS:
-        by_d = curves(result, "method", method)
-        points = {d: [at_half(*curve[:2])] for d, curve in by_d.items()}
+        points = {d: [at_half(*curve[:2])] for d, curve in curves(result, method).items()}
         lines.append(Line(method, points, STYLES[method]))
     middle = float(np.mean([y * x**0.5 for x, (y,) in points.items()]))
     guide = "slope -1/2", list(points), [0.8 * middle * x**-0.5 for x in points]

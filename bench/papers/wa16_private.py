@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from bench.kinds import Case, Figure, Json, series
 from bench.papers.rule import (
@@ -36,7 +34,7 @@ from bench.styles import SERIES, STYLES
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
+from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.spectral.power import DeflatedPower
 from streamlda.utils.threads import one_blas_thread
@@ -60,13 +58,6 @@ def flat_components(d: int, rng: np.random.Generator) -> Any:
     return np.linalg.qr(signs)[0]
 
 
-def first_component(method: Any, answer: Any) -> Any:
-    """Drive a power method until it has its first component; return that."""
-    while not len(method.components().eigenvalues):
-        answer()
-    return method.components().eigenvectors[:, 0]
-
-
 def private_first(d: int, z: float, seed: int) -> bool:
     """Tell whether Algorithm 3 finds the first component at this noise multiplier a query."""
     vectors = flat_components(d, np.random.default_rng([seed, d]))
@@ -76,8 +67,9 @@ def private_first(d: int, z: float, seed: int) -> bool:
     epsilon = epsilon_of(z, n_queries(d), "exact")
     tensor = FactoredTensor(values, vectors)
     power = NoisyPower(method, tensor, Schedule(epsilon, DELTA, neighbours), SeededNoise(seed))
-    found = first_component(method, power.step)
-    return bool(abs(vectors[:, 0] @ found) >= RECOVERED)
+    while not len(method.components().eigenvalues):
+        power.step()
+    return bool(abs(vectors[:, 0] @ method.components().eigenvectors[:, 0]) >= RECOVERED)
 
 
 class SimulatedNoise:
@@ -143,32 +135,22 @@ def epsilon_of(z: float, queries: int, calibration: str) -> float:
     """Return the epsilon for which a calibration gives each query this noise multiplier."""
     if calibration == "exact":
         return accounting.epsilon_of(math.sqrt(queries) / z, DELTA)
-    if calibration == "paper":
-        each = math.sqrt(2 * math.log(1.25 * 2 * queries / DELTA)) / z
-        return each * math.sqrt(queries * (4 + math.log(2 / DELTA)))
-    neighbours = Neighbours("entry", magnitude=1.0)
-
-    def gap(log_epsilon: float) -> float:
-        made = Schedule(math.exp(log_epsilon), DELTA, neighbours, calibration)
-        return math.log(made.noise_multiplier(queries) / z)
-
-    return math.exp(brentq(gap, math.log(1e-3), math.log(400.0), xtol=1e-4))
-
-
-def outcomes(parameters: Json, seed: int) -> list[bool]:
-    """Tell whether a trial succeeds, for each level."""
-    method, d, levels = (parameters[name] for name in ("method", "dimension", "levels"))
-    if method == ITERATED:
-        return [private_first(d, z, seed) for z in levels]
-    return perturbed_first(d, levels, seed)
+    each = math.sqrt(2 * math.log(1.25 * 2 * queries / DELTA)) / z
+    return each * math.sqrt(queries * (4 + math.log(2 / DELTA)))
 
 
 def wa16_theorem42(parameters: Json, inputs: Json, seed: int) -> Json:
     """Try every level of a grid of noise multipliers, in two threads; a row of 0 and 1 a trial."""
-    d, first = parameters["dimension"], 100_000 * seed
+    method, d, levels = (parameters[name] for name in ("method", "dimension", "levels"))
+    first = 100_000 * seed
+
+    def outcomes(number: int) -> list[bool]:
+        if method == ITERATED:
+            return [private_first(d, z, number) for z in levels]
+        return perturbed_first(d, levels, number)
+
     with one_blas_thread(), ThreadPoolExecutor(2) as pool:
-        numbers = range(first, first + parameters["trials"])
-        found = list(pool.map(partial(outcomes, parameters), numbers))
+        found = list(pool.map(outcomes, range(first, first + parameters["trials"])))
     flat = flat_components(d, np.random.default_rng([first, d]))
     incoherence = d / len(EIGENVALUES) * float((flat**2).sum(axis=1).max())
     rows = ["".join(str(int(hit)) for hit in row) for row in found]
@@ -178,13 +160,8 @@ def wa16_theorem42(parameters: Json, inputs: Json, seed: int) -> Json:
 # Theorem 4.2
 
 #: Trials for each d, fewer where a trial takes long; and those of a fast run.
-TRIALS = {
-    ITERATED: dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40),
-    INPUT: {
-        **{50: 200, 71: 200, 100: 200, 141: 100, 200: 80},
-        **{283: 100, 400: 80, 566: 50, 800: 36},
-    },
-}
+ONCE = {50: 200, 71: 200, 100: 200, 141: 100, 200: 80, 283: 100, 400: 80, 566: 50, 800: 36}
+TRIALS = {ITERATED: dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40), INPUT: ONCE}
 FAST_TRIALS = {
     ITERATED: dict.fromkeys((100, 200, 400, 800), 20),
     INPUT: dict.fromkeys((100, 141, 200), 40),
@@ -219,7 +196,7 @@ def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 
 def failing(result: Json, method: str) -> dict[int, tuple[list[float], Any, int]]:
-    """Return for each d the levels, how often a component was not found, and the trials."""
+    """Return for each d the levels, the rate at which no component was found, and the trials."""
     found = {}
     for label, case in result["cases"].items():
         p = case["parameters"]
@@ -233,7 +210,7 @@ def failing(result: Json, method: str) -> dict[int, tuple[list[float], Any, int]
 def ways(result: Json) -> dict[str, dict[float, list[float]]]:
     """Return the epsilon at recovery 1/2 of each way and d."""
     found: dict[str, dict[float, list[float]]] = {}
-    for name in ("exact", "advanced", "paper"):
+    for name in CALIBRATIONS:
         for d, curve in failing(result, ITERATED).items():
             epsilon = epsilon_of(at_half(*curve[:2]), n_queries(d), name)
             found.setdefault(f"{ITERATED}, {name}", {})[d] = [epsilon]
@@ -256,15 +233,13 @@ def epsilons(result: Json, method: str, first: int = 0) -> dict[float, Any]:
 
 
 def figures(result: Json) -> list[Figure]:
-    found = []
-    for name, points in ways(result).items():
-        text = ", ".join(f"{epsilon:.3g} (d = {d})" for d, (epsilon,) in points.items())
-        found.append(Figure(f"epsilon at recovery 1/2, {name}", text))
     iterated, once = epsilons(result, ITERATED), epsilons(result, INPUT, FIT_FROM)
-    for method, samples in ((ITERATED, iterated), (INPUT, once)):
-        found.append(exponent_figure(f"exponent of d, {method}", samples))
-    logs = exponent_figure("", {math.log(d): values for d, values in iterated.items()})
-    found.append(logs._replace(name=f"exponent of log d, {ITERATED}"))
+    by_log = {math.log(d): values for d, values in iterated.items()}
+    found = [
+        exponent_figure(f"exponent of d, {ITERATED}", iterated),
+        exponent_figure(f"exponent of d, {INPUT}", once),
+        exponent_figure(f"exponent of log d, {ITERATED}", by_log),
+    ]
     slowly = [Law("log^p d, p <= 2", np.log, 0.0, 2.0), Law("d^p", np.asarray, 0.0, math.inf)]
     found.append(judge_law(f"epsilon of {ITERATED}", iterated, slowly, ("log^p d, p <= 2",)))
     powers = [power(0.5), power(1), power(1.5), Law("log^2 d", lambda d: np.log(d) ** 2)]
@@ -298,7 +273,6 @@ def panels(result: Json) -> list[Panel]:
 FIVE = (1.0, 0.9, 0.8, 0.7, 0.6)
 EPSILONS = tuple(float(f"{value:.3g}") for value in np.geomspace(0.1, 3.0, 10))
 
-#: A component is found when its vector is off by less than this in norm.
 FOUND = 0.5
 
 

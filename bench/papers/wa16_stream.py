@@ -16,22 +16,19 @@ from streamlda.spectral.associations import VectorAssociation
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
 
-K = 3
-#: E s^3 of the planted factors, below.
-EIGENVALUE = 8 / 3
-RESTARTS, ITERATIONS = 10, 12
+K, RESTARTS, ITERATIONS = 3, 10, 12
 #: A component is found when its vector is off by less than this in norm.
 FOUND = 0.7
-#: Documents of a round, in units of sigma^2 d^2 / lambda^2.
-SHARES = [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4]
+#: Documents of a round, in units of sigma^2 d^2 / lambda^2, where sigma^2 = E s^6 - (E s^3)^2.
+SHARES, SIGMA_OVER_LAMBDA_SQUARED = [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4], 65.8 / (8 / 3) ** 2
 DIMENSIONS = [10, 20, 40, 80]
 #: Where d varies, and where n does.
 FIXED_N, FIXED_D = 16_384, 20
 
-#: Parameter and exponent of each law of the theorem, and exponents of its rivals.
+#: Parameter, axis, and exponent of each law of the theorem, and exponents of its rivals.
 LAWS = {
-    "n": ("documents_per_round", -0.5, (-0.25, -0.75)),
-    "d": ("dimension", 0.5, (0.25, 0.75)),
+    "n": ("documents_per_round", "documents a round, n", -0.5, (-0.25, -0.75)),
+    "d": ("dimension", "dimension d", 0.5, (0.25, 0.75)),
 }
 
 
@@ -71,19 +68,18 @@ def theorem_3_1(parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    def case(label: str, d: int, n: int) -> Case:
-        parameters = {"dimension": d, "documents_per_round": n, "trials": 5 if quick else 20}
-        return Case(label, "theorem_3_1", parameters)
-
-    ns = [1024, 4096, 16_384] if quick else [1024, 4096, 16_384, 65_536]
     dimensions = DIMENSIONS[:3] if quick else DIMENSIONS
-    found = [case(f"n = {n}", FIXED_D, n) for n in ns]
-    found += [case(f"d = {d}", d, 4096 if quick else FIXED_N) for d in dimensions]
-    # (sigma / lambda)^2, where sigma^2 = E s^6 - (E s^3)^2.
-    ratio = 65.8 / EIGENVALUE**2
+    ns = [1024, 4096, 16_384] if quick else [1024, 4096, 16_384, 65_536]
+    found = [(f"n = {n}", FIXED_D, n) for n in ns]
+    found += [(f"d = {d}", d, 4096 if quick else FIXED_N) for d in dimensions]
     for d in dimensions[:3]:
-        found += [case(f"{share:.3f} at {d}", d, int(share * ratio * d * d)) for share in SHARES]
-    return found
+        unit = SIGMA_OVER_LAMBDA_SQUARED * d * d
+        found += [(f"{share:.3f} at {d}", d, int(share * unit)) for share in SHARES]
+    trials = {"trials": 5 if quick else 20}
+    return [
+        Case(label, "theorem_3_1", {"dimension": d, "documents_per_round": n, **trials})
+        for label, d, n in found
+    ]
 
 
 def worst_errors(result: Json, case: str) -> list[float]:
@@ -102,21 +98,18 @@ def line(result: Json, name: str) -> dict[float, list[float]]:
 
 def figures(result: Json) -> list[Figure]:
     found = []
-    for name, (_, claimed, rivals) in LAWS.items():
-        points = line(result, name)
-        samples = {x: resampled_medians(errors, seed=int(x)) for x, errors in points.items()}
+    for name, (_, _, claimed, rivals) in LAWS.items():
+        points = line(result, name).items()
+        samples = {x: resampled_medians(errors, seed=int(x)) for x, errors in points}
         found.append(exponent_figure(f"exponent of the error in {name}", samples))
         laws = [power(value, name) for value in (claimed, *rivals)]
         found.append(judge_law(f"error in {name}", samples, laws, (laws[0].name,)))
-        text = ", ".join(f"{median(errors):.4f} ({x:g})" for x, errors in points.items())
-        found.append(Figure(f"median largest error of {K} eigenvectors ({name})", text))
     needed: dict[str, str] = {}
     for label in result["cases"]:
-        if " at " in label:
-            share, d = label.split(" at ")
-            errors = worst_errors(result, label)
-            if sum(error < FOUND for error in errors) >= 0.9 * len(errors):
-                needed.setdefault(d, f"{share} (d = {d})")
+        share, at, d = label.partition(" at ")
+        errors = worst_errors(result, label)
+        if at and sum(error < FOUND for error in errors) >= 0.9 * len(errors):
+            needed.setdefault(d, f"{share} (d = {d})")
     name = "n lambda^2 / (sigma^2 d^2) that finds all in 9 of 10 runs"
     return [*found, Figure(name, ", ".join(needed.values()) or "none")]
 
@@ -124,16 +117,16 @@ def figures(result: Json) -> list[Figure]:
 def panels(result: Json) -> list[Panel]:
     """The error against n and against d, with the slopes of the theorem."""
     found = []
-    titles = {"n": (f"d = {FIXED_D}", "documents a round, n"), "d": ("n fixed", "dimension d")}
-    for name, (_, claimed, _) in LAWS.items():
+    for name, (_, axis, claimed, _) in LAWS.items():
         points = line(result, name)
         x = np.array(list(points))
         middles = np.array([median(errors) for errors in points.values()])
         level = np.exp(np.mean(np.log(middles) - claimed * np.log(x)))
         guide = f"slope {claimed}", x.tolist(), (level * x**claimed).tolist()
         lines = [Line("Algorithm 2, median", points, STYLES["Algorithm 2"], dots=True)]
+        title = f"d = {FIXED_D}" if name == "n" else "n fixed"
         label = f"largest error of {K} eigenvectors"
-        found.append(Panel(titles[name][0], titles[name][1], label, lines, (guide,), middle=median))
+        found.append(Panel(title, axis, label, lines, (guide,), middle=median))
     return found
 
 

@@ -12,10 +12,14 @@ from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
 from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
-from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
+from streamlda.papers.imtiaz_sarwate.pca import (
+    clipped,
+    partial_root_subspace,
+    principal_subspace,
+    second_sum,
+)
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
-from streamlda.papers.imtiaz_sarwate.vector_moments import clipped, second_sum
 from streamlda.papers.laplace import release_laplace
 from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
 from streamlda.papers.wang_anandkumar.baselines import random_marginal_power

@@ -13,7 +13,7 @@ from streamlda.kernels import (
     sampling,
     stepwise,
 )
-from streamlda.papers.variational import variational_responsibilities
+from streamlda.papers.dpvi import variational_responsibilities
 from streamlda.utils.threads import limit_threads
 
 M, K, RUNS = 6, 11, 5

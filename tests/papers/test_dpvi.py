@@ -14,8 +14,8 @@ from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
 from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
-from streamlda.papers.variational import digamma as kernel_digamma
-from streamlda.papers.variational import variational_responsibilities as kernel
+from streamlda.papers.dpvi import digamma as kernel_digamma
+from streamlda.papers.dpvi import variational_responsibilities as kernel
 from streamlda.simulate import PlantedLDA
 from tests.oracle_variational import variational_responsibilities
 

@@ -17,10 +17,9 @@ from streamlda.papers.dpvi import DPVISettings, fit_dp_vi, subsampled_multiplier
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
 from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
-from streamlda.papers.imtiaz_sarwate.pca import principal_subspace
+from streamlda.papers.imtiaz_sarwate.pca import clipped, principal_subspace
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
-from streamlda.papers.imtiaz_sarwate.vector_moments import clipped
 from streamlda.papers.laplace import discrete_laplace, release_laplace
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
@@ -39,7 +38,7 @@ from streamlda.spectral.power import DeflatedPower
 from tests.corpora import batch_of
 
 NOISE = SeededNoise(0)
-ENTRY = Neighbours("entry", magnitude=2.0)
+ENTRY, DOCUMENTS = Neighbours("entry", magnitude=2.0), Neighbours("add-remove")
 TENSOR = FactoredTensor([1.0], np.eye(2)[:, :1])
 QUARTIC = np.zeros((3, 3, 3, 3))
 QUARTIC[2, 2, 2, 1] = 1e-3
@@ -106,7 +105,6 @@ REFUSED = [
     (lambda: schedule(epsilon=0.0), "epsilon=0.0"),
     (lambda: schedule(epsilon=8.0, calibration="paper").noise_multiplier(1), "up to 1 a rel"),
     (lambda: noisy(TENSOR, order=4), "order=4"),
-    (lambda: noisy(None), "must have one tensor"),
     (lambda: planned(object()), "type='object'"),
     (lambda: Neighbours("entry"), "need a magnitude"),
     (lambda: Neighbours("entry", magnitude=1.0, n_documents=3), "n_documents=3"),
@@ -114,6 +112,7 @@ REFUSED = [
     (lambda: DocumentTensor(TINY, 1), "n_documents=1 held=2"),
     (lambda: DocumentTensor(TINY, 2, np.ones((7, 2))), "a row for each word"),
     (lambda: perturb_tensor(np.eye(27)[5].reshape(3, 3, 3), 1, 1e-6, ENTRY, NOISE), "symmetric"),
+    (lambda: perturb_tensor(np.zeros((2, 2, 2)), 1, 1e-6, DOCUMENTS, NOISE), "notion='add-remove'"),
     (lambda: random_marginal_power(FactoredTensor([1], np.eye(1), 4), 1), "order=4"),
     (lambda: random_marginal_power(TENSOR, 3), "n_components=3"),
     (lambda: robust_tensor_power(TENSOR, 4), "n_components=4 dimension=2"),
@@ -128,10 +127,9 @@ REFUSED = [
     (lambda: ImplicitTensor(2, lambda u: u[:1]).apply(np.eye(2)), r"images=\(1, 2\) vectors="),
     (lambda: symmetrised(np.eye(2)), r"shape=\(2, 2\)"),
     (lambda: symmetrised(np.full((1, 2, 3), np.nan)), "must be finite"),
-    (lambda: symmetrised(np.ones((1, 1, 2))).triple(np.eye(4)[0]), "lengths="),
     (lambda: operator_norm(TENSOR, 0), "n_starts=0"),
     (lambda: z_eigenpairs(TENSOR, sign=0), "sign=0"),
-    (lambda: compositions.advanced_composition(1, 0.1, 2, 0), "slack=0"),
+    (lambda: compositions.advanced_epsilon(1, 2, 0), "slack=0"),
     (lambda: compositions.wang_anandkumar(0.0, 1e-5, 1), "above 0 and up to 1 a release"),
     (lambda: dplda(configuration="0"), "must be one of 1, 2, 3, 4, got"),
     (lambda: configuration("5"), "configuration='5'; take 1, the only one"),

@@ -88,10 +88,6 @@ def make_plan(
     parts : mapping from str to float, optional
         Of epsilon, for each lower bound and edge of the configuration, above 0; they sum to 1. All
         the same by default.
-
-    Returns
-    -------
-    Plan
     """
     between(1e-9, 1e3, epsilon=epsilon)
     _check_choices(configuration, mechanism, accounted)
@@ -195,10 +191,6 @@ def procedure_1(
         Of `make_plan`.
     noise : Noise
         `SecureNoise`.
-
-    Returns
-    -------
-    LowerBounds
     """
     found = {"sigma_k": math.nan, "gamma_s": math.nan}
     for name in configuration.bounds:

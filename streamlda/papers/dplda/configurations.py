@@ -29,16 +29,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
+from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, make_plan, procedure_1
-from streamlda.papers.dplda.flow import EDGES, Configuration, configuration
+from streamlda.papers.dplda.flow import Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.sensitivity import (
-    CLAIMED,
-    CONSTANT_ONE,
+    BY_L1,
+    BY_L2,
     PAIR_TERMS,
     TRIPLE_TERMS,
     Facts,
@@ -87,8 +87,6 @@ class DPLDASettings:
         `DPLDATopics.sampler_delta`.
     accounting : {"exact", "paper"}, default "exact"
         See `streamlda.papers.dplda.calibration`.
-    constants : str, default "constant one"
-        Of the claimed sensitivities of configurations 2 to 4: a key of `sensitivity.CLAIMED`.
     parts : mapping from str to float, optional
         Of epsilon, for each release: see `make_plan`.
     n_iterations, n_restarts, seed : int
@@ -102,7 +100,6 @@ class DPLDASettings:
     alpha_0: float = 1.0
     mechanism: str = "gaussian"
     accounting: str = "exact"
-    constants: str = CONSTANT_ONE.name
     parts: Mapping[str, float] | None = None
     n_iterations: int = ITERATIONS
     n_restarts: int = RESTARTS
@@ -110,7 +107,6 @@ class DPLDASettings:
 
     def __post_init__(self) -> None:
         configuration(self.configuration)
-        one_of(CLAIMED, constants=self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +178,15 @@ def fit_dp_lda(
     settings : DPLDASettings
     noise : Noise, optional
         `SecureNoise` by default; `SeededNoise` in tests.
-
-    Raises
-    ------
-    InvalidSettingError, InvalidDocumentsError, InsufficientDataError
-        If a setting or the documents cannot be used; nothing has been released then.
     """
-    return release(steps_of(documents, settings), settings, noise)
-
-
-def steps_of(documents: DocumentBatch, settings: DPLDASettings) -> SpectralSteps:
-    """Return the steps without noise that these settings ask for."""
-    return SpectralSteps(
+    steps = SpectralSteps(
         LDAMoments(documents, settings.alpha_0),
         settings.n_components,
         n_iterations=settings.n_iterations,
         n_restarts=settings.n_restarts,
         seed=settings.seed,
     )
+    return release(steps, settings, noise)
 
 
 def release(
@@ -223,7 +210,10 @@ def release(
     d, plan = moments.n_features, plan_of(steps, settings)
     facts = facts_of(steps, chosen)
     bounds = procedure_1(chosen, facts, plan, drawn)
-    moved = _sensitivities(chosen, facts, bounds, plan, settings)
+    # What the noise on each edge is scaled to; infinite if nothing is known.
+    seen = replace(facts, sigma_k=bounds.sigma_k, gamma_s=bounds.gamma_s)
+    by_edge = BY_L1 if plan.by_l1 else BY_L2
+    moved = {name: by_edge[name](seen) for name in chosen.edges}
     edges = Edges(plan, moved, moments.n_documents, drawn)
     components, alpha = np.empty((0, d)), np.empty(0)
     if all(math.isfinite(value) for value in moved.values()):
@@ -241,7 +231,7 @@ def release(
         bounds,
         edges.scales,
         drawn.secure,
-        unmet(chosen.bounds, facts, CLAIMED[settings.constants]),
+        unmet(chosen.bounds, facts),
     )
 
 
@@ -249,14 +239,8 @@ def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
     """Return what each release of these settings may cost."""
     chosen = configuration(settings.configuration)
     d, k = steps.moments.n_features, steps.n_components
-    cells = {
-        "e2": count_free(d, 2),
-        "e3": count_free(d, 3),
-        "e5": count_free(d, 2),
-        "e6": count_free(k, 3),
-        "e7": k * k,
-        "e9": k * d,
-    }
+    pairs, triples, whitened = count_free(d, 2), count_free(d, 3), count_free(k, 3)
+    cells = {"e2": pairs, "e3": triples, "e5": pairs, "e6": whitened, "e7": k * k, "e9": k * d}
     edge_cells = sum(cells[name] for name in chosen.edges)
     laplace = settings.mechanism == "laplace"
     return make_plan(
@@ -288,27 +272,6 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
         lambda_1=float(factors.values[0]),
         lambda_k=float(factors.values[-1]),
     )
-
-
-def _sensitivities(
-    chosen: Configuration,
-    facts: Facts,
-    bounds: LowerBounds,
-    plan: Plan,
-    settings: DPLDASettings,
-) -> dict[str, float]:
-    """Return what the noise on each edge is scaled to; infinite if nothing is known."""
-    seen = replace(facts, sigma_k=bounds.sigma_k, gamma_s=bounds.gamma_s)
-    claimed = CLAIMED[settings.constants]
-    found = {}
-    for name in chosen.edges:
-        carried = EDGES[name].sensitivity
-        assert carried is not None
-        if plan.by_l1 and carried.l1_bound is not None:
-            found[name] = carried.l1_bound(seen)
-        else:
-            found[name] = carried.bound(seen, claimed)
-    return found
 
 
 def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
@@ -348,6 +311,7 @@ ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
 
 
 def _unwhitening(steps: SpectralSteps, edges: Edges) -> Array:
+    # Not kept with the steps: with many words it is large.
     noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
     return leading_pairs(noisy, steps.n_components).unwhitening
 
@@ -391,14 +355,11 @@ class Edges:
         value with a claimed sensitivity.
         """
         power = 1.0 if not self._plan.multipliers else 0.5
-        noisy = self._noisy(edge, pack(array, power), magnitude)
+        noisy = self.vector(edge, pack(array, power), magnitude)
         return unpack(noisy, len(array), array.ndim, power)
 
     def vector(self, edge: str, values: Array, magnitude: float | None = None) -> Array:
         """Return values of any shape with noise; `magnitude` as for `symmetric`."""
-        return self._noisy(edge, values, magnitude)
-
-    def _noisy(self, edge: str, values: Array, magnitude: float | None) -> Array:
         plan, moved = self._plan, self._sensitivities[edge]
         size = moved * LOCAL_TERMS if magnitude is None else magnitude
         if not plan.multipliers:

@@ -1,4 +1,4 @@
-"""The flow graph of [DP-LDA], Figure 1, and its configurations: data, and questions about them.
+"""The flow graph of [DP-LDA], Figure 1, and its configurations: where noise is added.
 
 Edges have the numbers of the ICML version. Versions 1 and 2 on arXiv number them otherwise: their
 (e3, e4, e8), (e6, e8), (e7, e8) and (e9) are (e2, e3, e5), (e5, e6), (e5, e7) and (e9) here.
@@ -14,46 +14,47 @@ noise, the edges are a cut, and what is released is all that the output depends 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamlda.checks import one_of, require
-from streamlda.papers.dplda import sensitivity
-from streamlda.papers.dplda.sensitivity import ClaimedBounds, Facts
 
 DOCUMENTS, OUTPUT = "documents", "output"
 
+#: Source and target of every edge.
+EDGES = {
+    # Unbiased estimates.
+    "e0": (DOCUMENTS, "pairs"),
+    "e1": (DOCUMENTS, "triples"),
+    # The k leading eigenpairs of M2; M3 is multiplied by W three times.
+    "e2": ("pairs", "whitening"),
+    "e3": ("triples", "whitened"),
+    "e4": ("whitening", "whitened"),
+    "e5": ("pairs", "unwhitening"),
+    # The simultaneous power method, un-whitening, and the projection onto the simplex.
+    "e6": ("whitened", "factors"),
+    "e7": ("factors", "topics"),
+    "e8": ("unwhitening", "topics"),
+    "e9": ("topics", OUTPUT),
+}
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How far a document moves the value that an edge carries.
-
-    `bound` is the l2 (Frobenius) sensitivity, `l1_bound` the same in l1, where it is global and
-    pure epsilon possible: local ones hold for documents with these sigma_k and gamma_s only.
-    `reason`: why it is not proven; empty if it is.
-    """
-
-    bound: Callable[[Facts, ClaimedBounds], float]
-    l1_bound: Callable[[Facts], float] | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A step of the algorithm; no `sensitivity` where no configuration puts noise."""
-
-    name: str
-    source: str
-    target: str
-    sensitivity: Sensitivity | None = None
+#: Why the sensitivity of an edge is not proven.
+OPEN = {
+    "e6": "Theorem 5 leaves out the terms of first and second order in the change of the whitening",
+    "e7": "Theorem 6 takes an upper bound on the error of the power method for one on its "
+    "sensitivity, and rests on Theorem 5",
+    "e9": "Theorem 7 reads the largest singular value of M2, which Procedure 1 does not protect",
+}
+GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
+ONE_FOR_ALL = "k vectors are released with the noise of one"
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A set of edges that noise is put on.
 
-    `bounds`: which lower bounds Procedure 1 releases first, ``"sigma_k"`` and ``"gamma_s"``.
-    `reasons`: what keeps it from being proven private, beside the sensitivities of its edges.
+    `bounds`: the lower bounds that Procedure 1 releases first, ``"sigma_k"`` and ``"gamma_s"``.
+    `reasons`: claims beside the sensitivities of its edges that are not proven.
     """
 
     name: str
@@ -64,12 +65,7 @@ class Configuration:
     @property
     def open_claims(self) -> tuple[str, ...]:
         """Everything that is not proven, in order; empty for a configuration that is private."""
-        found = [*self.reasons]
-        for name in self.edges:
-            carried = EDGES[name].sensitivity
-            if carried is not None and carried.reason:
-                found.insert(0, carried.reason)
-        return tuple(found)
+        return (*(OPEN[name] for name in self.edges if name in OPEN), *self.reasons)
 
     @property
     def proven(self) -> bool:
@@ -77,45 +73,10 @@ class Configuration:
         return not self.open_claims
 
 
-FIRST_ORDER = (
-    "Theorem 5 leaves out the terms of first and second order in the change of the whitening"
-)
-CONVERGENCE = (
-    "Theorem 6 takes an upper bound on the error of the power method for one on its sensitivity, "
-    "and rests on Theorem 5"
-)
-SCALE = "Theorem 7 reads the largest singular value of M2, which Procedure 1 does not protect"
-GAP = "Lemma 9 gives the gap of eigenvalues the sensitivity of M2, without proof"
-ONE_FOR_ALL = "k vectors are released with the noise of one"
-
-PAIRS = Sensitivity(lambda facts, _: sensitivity.pairs_l2(facts), sensitivity.pairs_l1)
-TRIPLES = Sensitivity(lambda facts, _: sensitivity.triples_l2(facts), sensitivity.triples_l1)
-WHITENED = Sensitivity(lambda facts, claimed: claimed.whitened(facts), reason=FIRST_ORDER)
-FACTORS = Sensitivity(lambda facts, claimed: claimed.factors(facts), reason=CONVERGENCE)
-TOPICS = Sensitivity(lambda facts, claimed: claimed.topics(facts), reason=SCALE)
-
-EDGES = {
-    edge.name: edge
-    for edge in (
-        # Unbiased estimates.
-        Edge("e0", DOCUMENTS, "pairs"),
-        Edge("e1", DOCUMENTS, "triples"),
-        # The k leading eigenpairs of M2; M3 is multiplied by W three times.
-        Edge("e2", "pairs", "whitening", PAIRS),
-        Edge("e3", "triples", "whitened", TRIPLES),
-        Edge("e4", "whitening", "whitened"),
-        Edge("e5", "pairs", "unwhitening", PAIRS),
-        # The simultaneous power method, un-whitening, and the projection onto the simplex.
-        Edge("e6", "whitened", "factors", WHITENED),
-        Edge("e7", "factors", "topics", FACTORS),
-        Edge("e8", "unwhitening", "topics"),
-        Edge("e9", "topics", OUTPUT, TOPICS),
-    )
-}
-
+#: Table 1.
 CONFIGURATIONS = {
-    configuration.name: configuration
-    for configuration in (
+    found.name: found
+    for found in (
         Configuration("1", ("e2", "e3", "e5"), ()),
         Configuration("2", ("e5", "e6"), ("sigma_k",)),
         Configuration("3", ("e5", "e7"), ("sigma_k", "gamma_s"), (GAP, ONE_FOR_ALL)),
@@ -129,15 +90,11 @@ def is_cut(edges: Iterable[str]) -> bool:
     noised = set(edges)
     unknown = sorted(noised - set(EDGES))
     require(not unknown, f"edges must be among {', '.join(EDGES)}", unknown=unknown)
-    reached, waiting = set(), [DOCUMENTS]
-    while waiting:
-        node = waiting.pop()
-        reached.add(node)
-        waiting += [
-            edge.target
-            for edge in EDGES.values()
-            if edge.source == node and edge.name not in noised and edge.target not in reached
-        ]
+    reached = {DOCUMENTS}
+    # Edges stand in the order of the flow.
+    for name, (source, target) in EDGES.items():
+        if source in reached and name not in noised:
+            reached.add(target)
     return OUTPUT not in reached
 
 
@@ -148,16 +105,6 @@ def configuration(name: str | int) -> Configuration:
     ----------
     name : {1, 2, 3, 4}
         As number or text; 1 is the only one that is proven private.
-
-    Returns
-    -------
-    Configuration
-        The edges of the flow that get noise.
-
-    Raises
-    ------
-    InvalidSettingError
-        If there is no such configuration.
     """
     remedy = "take 1, the only one that is proven private"
     one_of(CONFIGURATIONS, configuration=str(name), remedy=remedy)

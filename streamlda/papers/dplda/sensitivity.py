@@ -38,7 +38,9 @@ it stands in three places.
 
 sigma_k of M2 moves by at most the spectral norm of the difference of M2 (Weyl), so by its l2.
 
-**Claims that are not proven.** Theorems 5, 6 and 7, as `ClaimedBounds`. With W of one dataset and
+**Claims that are not proven.** Theorems 5, 6 and 7, with their leading terms and constant one: the
+noise that section 6 of version 2 prints, and the least that the O() of the theorems can be read as;
+the proofs end in more. They are infinite where a lower bound is 0. With W of one dataset and
 W' of its neighbour, M3(W, W, W) - M3'(W', W', W') contains M3(W - W', W, W), first order in W - W';
 Theorem 5 has the third power of W - W' alone. So the whitened tensor may move by more than is
 claimed, and so may all that is made of it.
@@ -80,11 +82,6 @@ class Facts:
     sigma_next, lambda_k : float, default 0
         Singular value of M2 after the k-th, and k-th eigenvalue of the whitened tensor, which
         preconditions are about.
-
-    Raises
-    ------
-    InvalidSettingError
-        If N, k or alpha_0 is out of range.
     """
 
     n_documents: int
@@ -128,7 +125,7 @@ def triples_l2(facts: Facts) -> float:
     return math.sqrt(max(one_word, two_words, same_words)) / facts.n_documents
 
 
-def unmet(bounds: Collection[str], facts: Facts, claimed: ClaimedBounds) -> tuple[str, ...]:
+def unmet(bounds: Collection[str], facts: Facts) -> tuple[str, ...]:
     """Return which preconditions of Theorems 4.2 to 4.4 of version 1 do not hold.
 
     `bounds` are those that Procedure 1 releases for the configuration: with sigma_k goes the
@@ -139,7 +136,7 @@ def unmet(bounds: Collection[str], facts: Facts, claimed: ClaimedBounds) -> tupl
     if "sigma_k" in bounds and pairs_l2(facts) > (facts.sigma_k - facts.sigma_next) / 2:
         found.append("Delta_2 <= (sigma_k - sigma_(k+1)) / 2")
     if "gamma_s" in bounds:
-        moved, gap, k = claimed.whitened(facts), facts.gamma_s, facts.n_components
+        moved, gap, k = claimed_whitened(facts), facts.gamma_s, facts.n_components
         limits = {
             "gamma_s lambda_k / (4 sqrt(k))": gap * facts.lambda_k / (4 * math.sqrt(k)),
             "gamma_s / (3 k)": gap / (3 * k),
@@ -149,71 +146,29 @@ def unmet(bounds: Collection[str], facts: Facts, claimed: ClaimedBounds) -> tupl
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedBounds:
-    """Local sensitivities as [DP-LDA] claims them; none is proven. Infinite where a bound is 0.
+def claimed_whitened(facts: Facts) -> float:
+    """Return Theorem 5 for the whitened tensor (Frobenius): k^(3/2) / (N sigma_k^(3/2))."""
+    return _ratio(facts.n_components**1.5, facts.n_documents * facts.sigma_k**1.5)
 
-    Theorem 5: the whitened tensor, Frobenius; 6: one eigenvector of it, l2; 7: one topic, l2.
-    """
 
-    name: str
-    whitened: Callable[[Facts], float]
-    factors: Callable[[Facts], float]
-    topics: Callable[[Facts], float]
+def claimed_factors(facts: Facts) -> float:
+    """Return Theorem 6 for one eigenvector (l2): k^2 / (gamma_s N sigma_k^(3/2))."""
+    return _ratio(math.sqrt(facts.n_components) * claimed_whitened(facts), facts.gamma_s)
+
+
+def claimed_topics(facts: Facts) -> float:
+    """Return Theorem 7 for one topic (l2): k^2 sqrt(sigma_1) / (gamma_s N sigma_k^(3/2))."""
+    return math.sqrt(facts.sigma_1) * claimed_factors(facts)
 
 
 def _ratio(numerator: float, denominator: float) -> float:
     return numerator / denominator if denominator > 0 else math.inf
 
 
-def _whitened_one(facts: Facts) -> float:
-    """k^(3/2) / (N sigma_k^(3/2))."""
-    return _ratio(facts.n_components**1.5, facts.n_documents * facts.sigma_k**1.5)
-
-
-def _factors_one(facts: Facts) -> float:
-    """k^2 / (gamma_s N sigma_k^(3/2))."""
-    return _ratio(math.sqrt(facts.n_components) * _whitened_one(facts), facts.gamma_s)
-
-
-def _topics_one(facts: Facts) -> float:
-    """k^2 sqrt(sigma_1) / (gamma_s N sigma_k^(3/2))."""
-    return math.sqrt(facts.sigma_1) * _factors_one(facts)
-
-
-def _whitened_proof(facts: Facts) -> float:
-    """Equation 64 of version 2, with sigma_(k+1) >= 0 as all that is known of it."""
-    N, k = facts.n_documents, facts.n_components
-    _, b, c = coefficients(facts.alpha_0)
-    size = 1 + 6 * abs(b) * N / (N - 1) + 3 * c * N * N / ((N - 1) * (N - 2))
-    sigma, half = facts.sigma_k, facts.sigma_k / 2
-    third = _ratio((2 * k) ** 1.5 * pairs_l1(facts) ** 3, (sigma * math.sqrt(half)) ** 3)
-    return size * third + _ratio(triples_l1(facts) * k**1.5, half**1.5)
-
-
-def _factors_proof(facts: Facts) -> float:
-    """Proof of Theorem 6: 2 sqrt(k) / gamma_s times Theorem 5."""
-    return _ratio(2 * math.sqrt(facts.n_components) * _whitened_proof(facts), facts.gamma_s)
-
-
-def _topics_proof(facts: Facts) -> float:
-    """Proof of Theorem 7: eigenvector, un-whitening and scale."""
-    a, moved, pairs = facts.alpha_0, _factors_proof(facts), pairs_l1(facts)
-    scale = (a + 2) / (2 * math.sqrt((a + 1) * a))
-    root = math.sqrt(facts.sigma_1)
-    rotated = facts.lambda_1 * root * moved
-    unwhitened = _ratio(facts.lambda_1 * root * pairs, facts.sigma_k)
-    return scale * (rotated + unwhitened + math.sqrt(facts.sigma_1 + pairs) * moved)
-
-
-#: The leading terms with constant one: the noise that section 6 of version 2 prints, and the least
-#: that the O() of the theorems can be read as.
-CONSTANT_ONE = ClaimedBounds("constant one", _whitened_one, _factors_one, _topics_one)
-
-#: The explicit bounds at the ends of the proofs (appendix H of version 2), with the l1
-#: sensitivities of M2 and M3 that are right.
-PROOF_CONSTANTS = ClaimedBounds(
-    "constants of the proofs", _whitened_proof, _factors_proof, _topics_proof
-)
-
-CLAIMED = {bounds.name: bounds for bounds in (CONSTANT_ONE, PROOF_CONSTANTS)}
+#: Sensitivity of the value that an edge carries, in l2; and in l1 where it is global, so that pure
+#: epsilon is possible: local ones hold for documents with these sigma_k and gamma_s only.
+BY_L2: dict[str, Callable[[Facts], float]] = {
+    **{"e2": pairs_l2, "e3": triples_l2, "e5": pairs_l2},
+    **{"e6": claimed_whitened, "e7": claimed_factors, "e9": claimed_topics},
+}
+BY_L1 = BY_L2 | {"e2": pairs_l1, "e3": triples_l1, "e5": pairs_l1}

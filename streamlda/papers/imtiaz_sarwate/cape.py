@@ -85,11 +85,6 @@ class CapePlan:
         tau_s, of length S, above 0, in the units of what a site releases: what it would need alone.
     colluders : int, default 0
         t, sites that may help the aggregator, 0 to S - 1.
-
-    Raises
-    ------
-    InvalidSettingError
-        If one of these is out of range.
     """
 
     weights: tuple[float, ...]
@@ -131,19 +126,14 @@ class CapePlan:
         return max(self.needed)
 
     @property
-    def local_fraction(self) -> float:
-        """1 / (S - t): variance of a site's local noise over the pooled variance."""
-        return 1.0 / (self.n_sites - self.colluders)
-
-    @property
     def local_variance(self) -> float:
         """u, variance of a site's local noise in units of the aggregate."""
-        return self.pooled**2 * self.local_fraction
+        return self.pooled**2 * (1.0 / (self.n_sites - self.colluders))
 
     @property
     def local(self) -> tuple[float, ...]:
         """tau_gs, standard deviation of g_s at each site."""
-        weighted = self.pooled * math.sqrt(self.local_fraction)
+        weighted = self.pooled * math.sqrt(1.0 / (self.n_sites - self.colluders))
         return tuple(weighted / m for m in self.weights)
 
     @property
@@ -216,15 +206,6 @@ class CapePlan:
     def conventional(self) -> float:
         """Noise of the aggregate if every site adds all of tau_s by itself."""
         return math.sqrt(sum(T**2 for T in self.needed))
-
-    def zero_sum_mixing(self) -> Array:
-        """Return M, shape (S, S): ``e = M xi`` for independent standard normal xi.
-
-        The rows have norms `zero_sum`, and ``weights @ M`` is 0 but for rounding.
-        """
-        S = self.n_sites
-        centring = np.eye(S) - 1.0 / S
-        return np.asarray(self.kappa * centring / np.array(self.weights)[:, None])
 
     def gaussian_losses(self, colluders: int) -> Array:
         """Return what `losses` does, where e_s are the Gaussian terms in place of masks."""

@@ -21,7 +21,7 @@ A sample at the origin counts as one of the mixture: only sigma^2 is off where t
 Privacy
 -------
 Unit: a sample, at one site. Relation: replace-one; sizes and the radius are public. The second
-moment: `vector_moments`.
+moment: `streamlda.papers.imtiaz_sarwate.pca`.
 
 - *H in k dimensions*: scaled to norm at most B, public by the release of the second moment: two
   samples differ by 2 B at most, attained by opposite ones, as H(-t) = -H(t). By Pythagoras
@@ -50,19 +50,19 @@ from numpy.typing import NDArray
 from streamlda.checks import between, one_of, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
-from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
+from streamlda.papers.imtiaz_sarwate.pca import (
+    BLOCK_SAMPLES,
     SECOND_RATIO,
     clipped,
-    packed_second,
-    paper_components,
     second_block,
-    third_sum,
+    second_sum,
 )
+from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
+from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
+from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 Route = Literal["projected", "paper"]
@@ -75,6 +75,10 @@ BOUND = 2.0
 
 #: A direction is real when its eigenvalue exceeds this part of the noise's spectral norm.
 FLOOR = 1.0
+
+
+#: Most products of two numbers of samples in one matrix product.
+BLOCK_PRODUCTS = 2**23
 
 
 class MixtureSite:
@@ -110,13 +114,8 @@ class MixtureSite:
     def second(self) -> Array:
         """Return the packed sum of t t'; raw, not private. Time O(n d^2), once."""
         if self._second is None:
-            self._second = packed_second(self.samples)
+            self._second = pack_pairs(second_sum(self.samples))
         return self._second
-
-    def plain_second(self) -> dict[str, Array]:
-        """Return the same of samples divided by the radius, as the paper has it (``second``)."""
-        matrix = unpack_pairs(self.second(), self.dimension)
-        return {"second": pack(matrix, 0.0) / self.radius**2}
 
     def projected(self, view: MixtureView) -> Array:
         """Return the packed sum of clipped H as a view of the second moment has it; raw.
@@ -240,7 +239,10 @@ def _paper(
     rng: np.random.Generator,
 ) -> MixtureEstimate:
     second = network.release(
-        network.sums_of(sites, MixtureSite.plain_second),
+        network.sums_of(
+            sites,
+            lambda site: {"second": pack(unpack_pairs(site.second(), d), 0.0) / radius**2},
+        ),
         [second_block(d, 1.0)],
         part=0.5,
         ratio=SECOND_RATIO,
@@ -268,8 +270,13 @@ def _paper(
 def _estimate(
     means: Array, eigenvalues: Array, variance: float, n_components: int
 ) -> MixtureEstimate:
-    components, weights = in_order(means, eigenvalues, n_components)
-    return MixtureEstimate(components, weights, variance, len(means))
+    """Order components, most frequent first; missing ones are 0."""
+    found, weights = len(means), weights_of(eigenvalues)
+    order = np.argsort(-weights, kind="stable")
+    components = np.zeros((n_components, means.shape[1]))
+    components[:found] = means[order]
+    weights = np.append(weights[order], np.zeros(n_components - found))
+    return MixtureEstimate(components, weights, variance, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,15 +327,6 @@ def mixture_means(view: MixtureView, third: Array, rng: np.random.Generator) -> 
     return means.T, found.eigenvalues
 
 
-def in_order(means: Array, eigenvalues: Array, n_components: int) -> tuple[Array, Array]:
-    """Return means and weights of K components, most frequent first; missing ones are 0."""
-    found, weights = len(means), weights_of(eigenvalues)
-    order = np.argsort(-weights, kind="stable")
-    components = np.zeros((n_components, means.shape[1]))
-    components[:found] = means[order]
-    return components, np.append(weights[order], np.zeros(n_components - found))
-
-
 def skew_norms(y: Array, variance: float) -> Array:
     """Return what H of each projected sample is clipped by: at least its norm, shape (n,)."""
     k, square = y.shape[1], np.einsum("nk,nk->n", y, y)
@@ -367,3 +365,42 @@ def weights_of(eigenvalues: Array) -> Array:
     weights = np.where(eigenvalues > 0, np.maximum(eigenvalues, 1e-6) ** -2.0, 0.0)
     total = weights.sum()
     return weights / total if total > 0 else np.full(len(eigenvalues), 1 / len(eigenvalues))
+
+
+def third_sum(vectors: Array, factors: Array | None = None) -> Array:
+    """Return the sum of f y x y x y, shape (k, k, k), f = 1 by default; raw, not private.
+
+    Time O(n k^3), memory O(k^3) and one block of samples.
+    """
+    k = vectors.shape[1]
+    total = np.zeros((k, k * k))
+    step = max(1, min(BLOCK_SAMPLES, BLOCK_PRODUCTS // k**2))
+    with one_blas_thread():
+        for start in range(0, len(vectors), step):
+            y = vectors[start : start + step]
+            left = y if factors is None else y * factors[start : start + step, None]
+            total += left.T @ (y[:, :, None] * y[:, None, :]).reshape(len(y), k * k)
+    return total.reshape(k, k, k)
+
+
+def paper_components(
+    pairs: Array, triples: Array, n_components: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Decompose as Algorithm 3 and Appendix B-C do: a_k along U D^(1/2) v_k.
+
+    Post-processing of symmetric M2, of shape (d, d), and M3, (d, d, d). Singular vectors U and
+    values D of the K largest of M2 are taken, whatever the sign of an eigenvalue, as SVD does.
+    `rng` gives starts of the power iterations. Returned are ``lambda_k U D^(1/2) v_k``, shape
+    (K, d), which is a_k without noise, and lambda_k, 1 / sqrt(w_k) without noise. Time O(d^3 K),
+    memory O(d^3).
+    """
+    values, vectors = np.linalg.eigh(pairs)
+    leading = np.argsort(-np.abs(values), kind="stable")[:n_components]
+    size, U = np.abs(values[leading]), vectors[:, leading]
+    W = U / np.sqrt(np.maximum(size, 1e-12 * size.max()))
+    seen = triples
+    for _ in range(3):
+        seen = np.tensordot(seen, W, axes=(0, 0))
+    found = tensor_power(seen, n_components, rng=rng)
+    components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
+    return components.T, found.eigenvalues

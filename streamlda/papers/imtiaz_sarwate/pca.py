@@ -1,8 +1,10 @@
-"""Leading directions of the samples of several sites: capePCA (section IV, Algorithm 2), DPdisPCA.
+"""Second moments, and their leading directions: capePCA (section IV, Algorithm 2) and DPdisPCA.
 
-capePCA: each site sums x x'; the aggregate is the second moment with the noise of the scheme,
-symmetric, and its eigenvectors are the answer. No centring: samples are those of a mean that is
-known, as in the paper, and a radius that is public.
+A sample x adds ``x x'`` with ``||x|| <= radius``, public; samples farther out are scaled down to
+it, and those that are not finite add nothing. No centring: the mean is known, as in the paper.
+
+capePCA: each site sums x x' (line 4); the aggregate is the second moment with the noise of the
+scheme, symmetric (lines 5 to 8), and its eigenvectors are the answer.
 
 DPdisPCA, their earlier scheme: a site adds all the noise that it needs to its own second moment,
 and sends the partial square root ``P = U |D|^(1/2)`` of the R largest eigenvalues: d R numbers in
@@ -13,12 +15,22 @@ values is lost. Definition and R = 2 K are those of the authors' program
 eigenvalue, which noise alone makes, counts as a positive one: `route="paper"` does too, by default
 it counts 0.
 
-Privacy: one stage, all of the budget. Unit, relation and sensitivity are those of
-`streamlda.papers.imtiaz_sarwate.vector_moments`. The paper draws noise of one size for every entry
-i <= j; `route="paper"` does too. In packed coordinates, the default, entries off the diagonal get
-sqrt(2) less at the same privacy. In DPdisPCA each site's noisy moment is a release of its own
-samples, of which no other site has one, so that (epsilon, delta) holds for each sample against the
-aggregator and all other sites together. A partial square root is made of the noisy moment alone.
+Privacy
+-------
+Unit: a sample; the number of slots is public. One stage, all of the budget.
+``||x x'||_F = ||x||^2 <= C``, C the squared radius: under add-remove the sum moves by C at most,
+attained on the sphere. As ``<x x', y y'> = (x'y)^2 >= 0``, two contributions differ, replace-one,
+by ``sqrt(2) C`` at most, attained by orthogonal samples on the sphere. *Erratum*: the paper takes
+C (1/N for a mean of unit vectors): that bounds the *spectral* norm of a difference, and is too
+small by sqrt(2) for noise on every entry under replace-one. It holds for add-remove.
+
+The paper's noise has one size for each entry i <= j (<= k), and is copied to the others: the
+Gaussian mechanism on the vector of these entries, *unweighted* (`pack` with power 0), whose norm is
+at most that of the array; `route="paper"` draws it. In packed coordinates, the default, the norm is
+that of the array and the noise in an entry off the diagonals is smaller, by up to sqrt(6), at the
+same privacy. In DPdisPCA each site's noisy moment is a release of its own samples, of which no
+other site has one, so that (epsilon, delta) holds for each sample against the aggregator and all
+other sites together.
 
 References
 ----------
@@ -29,6 +41,7 @@ distributed principal component analysis*, ICASSP, their [17]; Dwork, Talwar, Th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,17 +49,83 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.checks import above, between, one_of, require
+from streamlda.errors import InvalidDocumentsError
+from streamlda.guarantee.mechanism import Block
+from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
-    SECOND_RATIO,
-    leading,
-    second_block,
-)
+from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
+from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]
+
+#: Most that two contributions to the second moment differ by, over the squared radius.
+SECOND_RATIO = math.sqrt(2)
+
+#: Samples in one matrix product.
+BLOCK_SAMPLES = 4096
+
+
+def clipped(samples: Array, radius: float) -> Array:
+    """Return the samples scaled down to the radius, rows that are not finite as zeros.
+
+    Time O(n d), memory that of the samples.
+
+    Parameters
+    ----------
+    samples : array_like of shape (n, d)
+    radius : float
+        Most that a row may have as its norm; above 0, and public. Choose it so that few are longer:
+        1.3 times the root mean square norm that is expected. Noise grows with its square.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
+    samples = np.asarray(samples, dtype=np.float64)
+    require(
+        samples.ndim == 2 and samples.shape[1] >= 1,
+        "samples must be rows of a matrix",
+        shape=samples.shape,
+        remedy="reshape them",
+        error=InvalidDocumentsError,
+    )
+    above(0, radius=radius, remedy="take a public bound on the norm of a sample")
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("nd,nd->n", samples, samples))
+    factors = clip_factors(norms, radius)
+    usable = factors > 0
+    scaled = np.zeros_like(samples)
+    scaled[usable] = samples[usable] * factors[usable, None]
+    return scaled
+
+
+def second_sum(scaled: Array) -> Array:
+    """Return the sum of x x' of clipped samples; raw, not private. Time O(n d^2).
+
+    Parameters
+    ----------
+    scaled : ndarray of shape (n, d)
+        Of `clipped`.
+
+    Returns
+    -------
+    ndarray of shape (d, d)
+    """
+    total = np.zeros((scaled.shape[1],) * 2)
+    with one_blas_thread():
+        for start in range(0, len(scaled), BLOCK_SAMPLES):
+            x = scaled[start : start + BLOCK_SAMPLES]
+            total += x.T @ x
+    return total
+
+
+def second_block(dimension: int, radius: float, name: str = "second") -> Block:
+    """Return the block of `pack_pairs` of `second_sum`; two samples differ by `SECOND_RATIO`."""
+    cells = dimension * (dimension + 1) // 2
+    return SummedBlock(name, (cells,), radius**2, magnitude=1.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +154,7 @@ def principal_subspace(
     Parameters
     ----------
     second_sums : sequence of ndarray of shape (d, d)
-        For each site `vector_moments.second_sum` of its `clipped` samples. Not private.
+        For each site `second_sum` of its `clipped` samples. Not private.
     n_components : int
         K, at most d.
     network : SimulatedSites
@@ -117,11 +196,6 @@ def partial_root_subspace(
         R, from K to d; 2 K by default, or d if that is less.
     route : {"packed", "paper"}
         Also what a negative eigenvalue of a noisy moment counts: 0, or its absolute value.
-
-    Raises
-    ------
-    InvalidSettingError
-        If sums, sites and numbers do not fit each other, or the scheme is another.
     """
     d = _checked(second_sums, n_components, network, radius, route)
     one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
@@ -138,6 +212,13 @@ def partial_root_subspace(
         root = vectors[:, kept] * np.sqrt(values[kept])
         gathered += weight * root @ root.T
     return Subspace(*leading(gathered, n_components))
+
+
+def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
+    """Return the K leading eigenvectors, of shape (d, K), and their eigenvalues, largest first."""
+    values, vectors = np.linalg.eigh(moment)
+    largest = slice(None, -n_components - 1, -1)
+    return np.ascontiguousarray(vectors[:, largest]), values[largest]
 
 
 def _checked(

@@ -103,11 +103,6 @@ class Promise:
             return _least_multiplier(self.epsilon, self.delta) / math.sqrt(part)
         return gaussian_multiplier(part * self.epsilon, part * self.delta)
 
-    def exact_epsilon(self, parts: Sequence[float]) -> float:
-        """Return the epsilon that stages with these parts really cost, at the same delta."""
-        squared = sum(self.noise_multiplier(part) ** -2 for part in parts)
-        return accounting.epsilon_of(math.sqrt(squared), self.delta)
-
 
 @lru_cache(maxsize=64)
 def _least_multiplier(epsilon: float, delta: float) -> float:
@@ -200,10 +195,6 @@ class SimulatedSites:
         network.scheme, network._site = "local", site
         return network
 
-    def uses(self, site: int) -> bool:
-        """Return whether the sums of a site count: under `local`, those of one alone."""
-        return self.scheme != "local" or site == self._site
-
     def plan(self, part: float = 1.0) -> CapePlan:
         """Return the noise of a stage, in units of the sensitivity of a sum over N."""
         return CapePlan.for_means(
@@ -213,8 +204,9 @@ class SimulatedSites:
         )
 
     def sums_of(self, sites: Sequence[T], sums: Callable[[T], dict[str, Array]]) -> list[Any]:
-        """Return `sums` of every site that counts, and nothing of the others."""
-        return [sums(site) if self.uses(s) else {} for s, site in enumerate(sites)]
+        """Return `sums` of every site that counts, and nothing of the others under `local`."""
+        counts = [self.scheme != "local" or s == self._site for s in range(len(sites))]
+        return [sums(site) if used else {} for site, used in zip(sites, counts, strict=True)]
 
     def noise_multiplier(self, part: float = 1.0) -> float:
         """Return standard deviation of the noise in a sum over its sensitivity; 0 for `pooled`."""
@@ -237,9 +229,9 @@ class SimulatedSites:
         """Aggregate one statistic of every site under the scheme.
 
         `site_sums`: for each site the sums of its clipped contributions, by block; not private;
-        those of a site that does not count (`uses`) may be empty. `part` is of the budget: parts of
-        all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over the
-        norm of one. Time O(S cells), a few draws of noise each; memory O(S cells).
+        those of a site that does not count may be empty (`sums_of`). `part` is of the budget: parts
+        of all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over
+        the norm of one. Time O(S cells), a few draws of noise each; memory O(S cells).
         """
         require(
             len(site_sums) == len(self.sizes),
@@ -250,8 +242,7 @@ class SimulatedSites:
         )
         between(1.0, 2.0, ratio=ratio)
         if self.scheme == "local":
-            multiplier = self.promises[self._site].noise_multiplier(part)
-            mechanism = self._mechanism(blocks, ratio * multiplier)
+            mechanism = self._mechanism(blocks, ratio * self.noise_multiplier(part))
             released = mechanism.release(site_sums[self._site], self._noise)
             distance = mechanism.tv_distance_bound
             return Aggregate(released, mechanism.stddevs, self.documents, distance)
@@ -272,7 +263,7 @@ class SimulatedSites:
                 noisy.append(_added(mechanism.to_grid(sums), own))
             level = plan.conventional / plan.pooled
         else:
-            shares = self._shares(site_sums, mechanism, plan)
+            shares = self.shares(site_sums, mechanism, plan)
             noisy = [_added(share.sent, share.known, -1) for share in shares]
             level = plan.aggregate / plan.pooled
         total_grid = noisy[0]
@@ -286,22 +277,11 @@ class SimulatedSites:
         return Aggregate(mechanism.from_grid(total_grid), stddevs, self.documents, distance)
 
     def shares(
-        self,
-        site_sums: Sequence[Mapping[str, Array]],
-        blocks: Sequence[Block],
-        *,
-        part: float = 1.0,
-        ratio: float = 2.0,
-    ) -> tuple[list[Share], JointGaussian]:
-        """Return what each site sends under `cape`, and the mechanism that knows the grid."""
-        plan = self.plan(part)
-        mechanism = self._mechanism(blocks, ratio * self.documents * plan.pooled)
-        return self._shares(site_sums, mechanism, plan), mechanism
-
-    def _shares(
         self, site_sums: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
     ) -> list[Share]:
+        """Return what each site sends under `cape`."""
         S = plan.n_sites
+        # Algorithm 1, line 2: e_s, of pairs of sites in place of a generator.
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
         together = plan.kappa / math.sqrt(S) / plan.pooled
         shares = []
@@ -311,6 +291,7 @@ class SimulatedSites:
                     zero_sum[s][name] = zero_sum[s][name] + drawn
                     zero_sum[t][name] = zero_sum[t][name] - drawn
             weight = plan.weights[s]
+            # Line 3, f_s, and from line 4 on g_s and the sum that is sent.
             known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled)
             own = self._draw(mechanism, weight * plan.local[s] / plan.pooled)
             sent = _added(_added(mechanism.to_grid(sums), own), known)

@@ -58,11 +58,8 @@ from numpy.typing import NDArray
 from streamlda.checks import at_least, one_of, require
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
-from streamlda.papers.imtiaz_sarwate.gaussian_mixture import weights_of
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import paper_components, weights_of
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
-    paper_components,
-)
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.contributions import FirstStatistic, PairStatistic, View
@@ -202,13 +199,6 @@ def learn_topics(
     route : {"whitened", "paper"}
     rng : numpy.random.Generator
         Starts of power iterations and draws that directions are compared with; it hides nothing.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the sites do not fit each other, the network or `n_components`.
-    InsufficientDataError
-        If the sums hold nothing but noise.
     """
     words = {site.batch.n_features for site in sites}
     sizes = tuple(site.documents for site in sites)

@@ -1,8 +1,9 @@
 """The robust tensor power method as printed: Wang & Anandkumar (2016), Algorithm 1.
 
-Also Anandkumar et al. (2014), Algorithm 1: random restarts, power iteration ``u <- T(I, u, u)``,
-the best restart is kept and deflated. It answers `DeflatedPower` exactly, for any
-`SymmetricTensor` of any order, and says of each component whether it was found.
+Also Anandkumar et al. (2014), Algorithm 1. Random restarts (line 3), power iteration
+``u <- T(I, u, u)`` (line 4), choice of the best restart (line 5, where u^(tau) is a misprint for
+u^(tau*)) and deflation (line 6) are those of `DeflatedPower`, which is answered exactly here, for
+any `SymmetricTensor` of any order; each component is said to be found or not.
 `streamlda.spectral.tensor_power` has the method of the engine; without noise both find the same.
 """
 
@@ -106,17 +107,6 @@ def robust_tensor_power(
     noise_floor : float, optional
         At least 0, in units of the eigenvalues: one that is not larger is not called found. The
         operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
-
-    Returns
-    -------
-    PowerResult
-
-    Raises
-    ------
-    InvalidSettingError
-        If a number is out of range, or an array is not symmetric and finite.
-    InvalidDocumentsError
-        If a tensor answers with NaN or infinity.
     """
     source = as_tensor(tensor)
     require(

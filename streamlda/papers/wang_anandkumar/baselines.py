@@ -52,17 +52,16 @@ def random_marginal_power(
     n_restarts: int | None = None,
     n_iterations: int | None = None,
     *,
-    n_marginals: int = 1,
     seed: int = 0,
     noise_floor: float | None = None,
 ) -> PowerResult:
-    """Find the span of the components from random marginals, then decompose within it.
+    """Find the span of the components from a random marginal, then decompose within it.
 
-    The span is that of the k leading eigenvectors of ``sum_theta M(theta)^2``: for one theta those
-    of M(theta) itself that are largest in size. What the tensor holds outside the span is lost.
+    The span is that of the k eigenvectors of M(theta) of the largest eigenvalues in size. What the
+    tensor holds outside the span is lost.
 
-    Time O(n_marginals d) columns of T and d^3, then `robust_tensor_power` in k dimensions; memory
-    O(d^2) beside the tensor.
+    Time O(d) columns of T and d^3, then `robust_tensor_power` in k dimensions; memory O(d^2) beside
+    the tensor.
 
     Parameters
     ----------
@@ -71,24 +70,12 @@ def random_marginal_power(
         k, at most d.
     n_restarts, n_iterations, noise_floor
         As in `robust_tensor_power`.
-    n_marginals : int, default 1
-        How many theta; one, as in the paper, may lie nearly across some v_i.
     seed : int
-        Of the theta and of the random starts.
-
-    Returns
-    -------
-    PowerResult
-        Whether an eigenvector has settled is judged within the span.
-
-    Raises
-    ------
-    InvalidSettingError, InvalidDocumentsError
-        As `robust_tensor_power`; also if the order is not 3 or there is no marginal.
+        Of theta and of the random starts. Whether a vector has settled is judged in the span.
     """
     queried = as_tensor(tensor)
     d = queried.dimension
-    at_least(1, n_components=n_components, n_marginals=n_marginals)
+    at_least(1, n_components=n_components)
     require(
         n_components <= d,
         "there must be no more components than dimensions",
@@ -97,13 +84,9 @@ def random_marginal_power(
         remedy="take fewer components",
     )
     # Not the stream of the starts, [seed, i].
-    rng = np.random.default_rng([seed, 0, 1])
-    gathered = np.zeros((d, d))
-    for _ in range(n_marginals):
-        theta = rng.standard_normal((d, 1))
-        marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])
-        gathered += marginal @ marginal
-    span = np.linalg.eigh(gathered)[1][:, : -n_components - 1 : -1]
+    theta = np.random.default_rng([seed, 0, 1]).standard_normal((d, 1))
+    marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])
+    span = np.linalg.eigh(marginal @ marginal)[1][:, : -n_components - 1 : -1]
     inner = ImplicitTensor(n_components, lambda u: span.T @ queried.apply(span @ u)[0])
     within = robust_tensor_power(
         inner, n_components, n_restarts, n_iterations, seed=seed, noise_floor=noise_floor

@@ -5,15 +5,15 @@ vector u. Here stands how far neighbours move the answer (l2), with s the larges
 of v = W u where documents are seen through a public map W; r is the largest norm of a row of W
 (1 without a map), n a public number of documents. Units are those of T.
 
-============== ========================= ============= ============= ====================
-notion         neighbours differ by      T(I, u, u)    T(u, u, u)    T itself (Frobenius)
-============== ========================= ============= ============= ====================
-entry          [WA16] Definition 4.2     6 s^2         6 s^3         6
-add-remove     a document or a blank     r s^2 / n     s^3 / n       r^3 / n
-replace-one    another document          c r s^2 / n   2 s^3 / n     f r^3 / n
-============== ========================= ============= ============= ====================
+============== ========================= ============= =============
+notion         neighbours differ by      T(I, u, u)    T(u, u, u)
+============== ========================= ============= =============
+entry          [WA16] Definition 4.2     6 s^2         6 s^3
+add-remove     a document or a blank     r s^2 / n     s^3 / n
+replace-one    another document          c r s^2 / n   2 s^3 / n
+============== ========================= ============= =============
 
-c = sqrt(26) / 3 = 1.70 and f = sqrt(2) without a map, both 2 with one.
+c = sqrt(26) / 3 = 1.70 without a map, 2 with one.
 
 **entry.** T' - T = +-D, D the sum of ``e_a x e_b x e_c`` over all six orders of (i, j, k), with
 i, j, k any indices, equal ones included. ``D(I, u, u)`` is
@@ -32,15 +32,15 @@ over all choices of three of its tokens x, y, z, of S_xyz, the average of ``e_a 
 the orders of (x, y, z); of a blank or shorter document it is 0. So a difference of two P3 is a mean
 of differences S - S', and a norm of it is at most the largest norm of one. As
 ``S_xyz(I, v, v) = (e_x v_y v_z + e_y v_x v_z + e_z v_x v_y) / 3``, its l1 norm is at most s^2, and
-so is its l2 norm; through W' it is at most r s^2; ``|v_x v_y v_z| <= s^3``; and S has Frobenius
-norm 1 at most, through W r^3. A document of the word with the largest |v| attains the bounds
-without a map, and those with one if its row of W is the longest.
+so is its l2 norm; through W' it is at most r s^2; and ``|v_x v_y v_z| <= s^3``. A document of the
+word with the largest |v| attains the bounds without a map, and those with one if its row of W is
+the longest.
 
 **replace-one.** Twice that, by the triangle inequality; with a map, two words with opposite rows
 attain it. Without one, ``(S - S')(I, y, z)`` is linear in y and in z, so its norm over the cube
 |y|, |z| <= s is largest at corners. Six words make all cases; the largest of the finitely many is
 sqrt(26) / 3 s^2 (a test goes through them), attained at y = z = v by the words x x x against x x y
-where v_y = -v_x. S and S' have no negative entry: ``||S - S'||^2 <= ||S||^2 + ||S'||^2 <= 2``.
+where v_y = -v_x.
 """
 
 from __future__ import annotations

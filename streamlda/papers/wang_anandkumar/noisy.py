@@ -5,7 +5,8 @@ public by then, and is answered with noise in proportion to how far a neighbouri
 the answer, ``||u||_inf^2``; an eigenvalue T(u, u, u) with noise in proportion to ``||u||_inf^3``.
 For flat (incoherent) u that is far less than the tensor itself would need, entry by entry
 (`streamlda.papers.wang_anandkumar.perturbation`).
-*Erratum*: each of the L restarts has its own u, and so its own noise.
+*Erratum*: each of the L restarts has its own u, and so its own noise. The paper asks T - D in lines
+6 and 10; D is public, so that T is asked here and D taken off the answer.
 
 Sensitivities and their proofs are in `streamlda.papers.wang_anandkumar.neighbours`; the noise is
 discrete and comes from `streamlda.guarantee.mechanism`.
@@ -32,13 +33,13 @@ from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 from streamlda.privacy import costs
 from streamlda.privacy.costs import cost
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel
+from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 
 Array = NDArray[np.float64]
 
 #: How the noise of a query follows from epsilon, delta and the number of queries.
-CALIBRATIONS = ("exact", "advanced", "paper")
+CALIBRATIONS = ("exact", "paper")
 
 #: How far from 1 the length of a probe may be.
 UNIT_TOLERANCE = 1e-6
@@ -56,12 +57,10 @@ class Schedule:
     delta : float
         Of all queries together.
     neighbours : Neighbours
-    calibration : {"exact", "advanced", "paper"}, default "exact"
+    calibration : {"exact", "paper"}, default "exact"
         ``"exact"``: K Gaussian queries with noise multiplier z are sqrt(K)/z-GDP, so
-        z = sqrt(K) sigma*(epsilon, delta). ``"advanced"``: advanced composition,
-        `streamlda.papers.wang_anandkumar.compositions.advanced_noise_multiplier`. ``"paper"``: the
-        paper's formula, `streamlda.papers.wang_anandkumar.compositions.wang_anandkumar`; only for
-        comparison.
+        z = sqrt(K) sigma*(epsilon, delta). ``"paper"``: the paper's formula (line 2),
+        `streamlda.papers.wang_anandkumar.compositions.wang_anandkumar`; only for comparison.
     noise_multipliers : sequence of float, optional
         Standard deviation / l2_sensitivity of the queries of each round, in place of those of a
         calibration: a schedule of one's own.
@@ -115,18 +114,13 @@ class NoisyPower:
     `tv_distance_bound` for what drawing adds to delta. For documents, that holds for
     the tensor of E[P3] alone (alpha_0 = 0).
 
-    **Replay**: one `tensor` answers all rounds, whose costs add up: `event`. **Live**: without
-    `tensor`, every round brings its own to `step`, made of documents in no other round; each of
-    them costs `round_event`, in parallel, and the method may refine without end. The caller
-    guarantees that a document's round follows from its slot alone.
-
     Time and memory of the noise O(d L) a round: about 0.15 us and 40 bytes a value.
 
     Parameters
     ----------
     method : DeflatedPower or SimultaneousPower
         Of order 3.
-    tensor : SymmetricTensor or None
+    tensor : SymmetricTensor
     schedule : Schedule
     noise : Noise
         `SecureNoise`; `SeededNoise` in tests and simulations.
@@ -135,7 +129,7 @@ class NoisyPower:
     def __init__(
         self,
         method: DeflatedPower | SimultaneousPower,
-        tensor: SymmetricTensor | None,
+        tensor: SymmetricTensor,
         schedule: Schedule,
         noise: Noise,
     ) -> None:
@@ -161,9 +155,8 @@ class NoisyPower:
 
     @property
     def queries(self) -> int:
-        """K, of one tensor: of all rounds in replay, of one round live."""
-        per_round = self.queries_per_round
-        return per_round if self._tensor is None else self.rounds * per_round
+        """K, of all rounds."""
+        return self.rounds * self.queries_per_round
 
     @property
     def noise_multiplier(self) -> float:
@@ -172,18 +165,12 @@ class NoisyPower:
 
     def _multiplier(self, number: int) -> float:
         given = self.schedule.noise_multipliers
-        if given is not None:
-            # A live method may refine after its rounds.
-            return given[min(number, self.rounds - 1)]
-        queries = self.method.probes.shape[1] if self._tensor is None else self.queries
-        return self.schedule.noise_multiplier(queries)
+        return self.schedule.noise_multiplier(self.queries) if given is None else given[number]
 
     @property
     def epsilon(self) -> float:
         """What all rounds cost, at the delta of the schedule, by exact accounting."""
-        whole = self._planned
-        event = Parallel(whole.events) if self._tensor is None else whole
-        return costs.epsilon_spent(event, self.schedule.delta)
+        return costs.epsilon_spent(self.event, self.schedule.delta)
 
     @property
     def private(self) -> bool:
@@ -206,7 +193,7 @@ class NoisyPower:
 
     @property
     def tv_distance_bound(self) -> float:
-        """Bound on the distance of the drawn noise of one tensor from exact noise.
+        """Bound on the distance of all drawn noise from exact noise.
 
         It costs ``(1 + e^epsilon)`` times as much more delta, about 1e-11 for a million values.
         """
@@ -214,40 +201,28 @@ class NoisyPower:
 
     @property
     def round_event(self) -> GaussianRelease:
-        """What the next round costs the documents, or the tensor, that it asks."""
+        """What the next round costs."""
         return GaussianRelease(self.noise_multiplier / math.sqrt(self.method.probes.shape[1]))
 
     @property
-    def event(self) -> Composed | GaussianRelease:
-        """What one tensor pays in all: all rounds in replay, one round live."""
-        return self.round_event if self._tensor is None else self._planned
-
-    @property
-    def _planned(self) -> Composed:
+    def event(self) -> Composed:
+        """What all rounds cost together."""
         root = math.sqrt(self.queries_per_round)
         return Composed([GaussianRelease(self._multiplier(i) / root) for i in range(self.rounds)])
 
     @property
-    def spent(self) -> Composed | Parallel:
+    def spent(self) -> Composed:
         """What has been released until now."""
-        return Parallel(self._done) if self._tensor is None else Composed(self._done)
+        return Composed(self._done)
 
-    def step(self, tensor: SymmetricTensor | None = None) -> None:
+    def step(self) -> None:
         """Ask the next round, add noise, and let the method go on.
 
-        `tensor` is that of this round, live; nothing in replay, where rounds after the last raise
-        BudgetExceededError. An answer that is not finite, or larger than the magnitude allows,
-        raises InvalidDocumentsError, and no noise is drawn.
+        Rounds after the last raise BudgetExceededError. An answer that is not finite, or larger
+        than the magnitude allows, raises InvalidDocumentsError, and no noise is drawn.
         """
-        require(
-            (tensor is None) != (self._tensor is None),
-            "a round must have one tensor",
-            of_all_rounds=self._tensor is not None,
-            of_this_round=tensor is not None,
-            remedy="pass it to NoisyPower for replay, or to each step",
-        )
-        if self._tensor is not None and len(self._done) >= self.rounds:
-            spent, wanted = (cost(x).mu_squared for x in (self.spent, self.round_event))
+        if len(self._done) >= self.rounds:
+            spent, wanted = (cost(x).mu_squared for x in (self.spent, self._done[-1]))
             raise BudgetExceededError(
                 "queries must fit into the privacy budget of the tensor, got "
                 f"mu_squared={wanted!r} remaining=0.0 spent={spent!r}; ask fewer queries, or take "
@@ -256,23 +231,24 @@ class NoisyPower:
                 remaining=0.0,
                 requested=wanted,
             )
-        queried, probes = self._tensor or tensor, self.method.probes
-        assert queried is not None
+        probes = self.method.probes
         _check_unit(probes)
         values_only = self.method.wants_values_only
         mechanism, event = self._mechanism(probes, values=values_only), self.round_event
-        images, values = queried.apply(probes)
+        # Lines 6 and 7, or line 10 without the method's choice: exact answers, then noise.
+        images, values = self._tensor.apply(probes)
         answers = values if values_only else np.asarray(images).T
         released = mechanism.release({str(j): a for j, a in enumerate(answers)}, self._noise)
         self._done.append(event)
         noisy = np.stack([released[str(j)] for j in range(probes.shape[1])], axis=-1)
+        # Lines 8 and 11: D of the paper is taken off what is released.
         if values_only:
             self.method.advance(None, noisy)
         else:
             self.method.advance(noisy, np.einsum("dn,dn->n", probes, noisy))
 
     def run(self) -> Components:
-        """Ask all rounds that are left, in replay, and return what was found."""
+        """Ask all rounds that are left, and return what was found."""
         while not self.method.finished:
             self.step()
         return self.method.components()
@@ -319,11 +295,8 @@ def contributions(ratios: Array) -> int:
 
 @lru_cache(maxsize=64)
 def _noise_multiplier(epsilon: float, delta: float, queries: int, calibration: str) -> float:
-    match calibration:
-        case "exact":
-            return accounting.noise_multiplier(epsilon, delta, queries)
-        case "advanced":
-            return compositions.advanced_noise_multiplier(epsilon, delta, queries)
+    if calibration == "exact":
+        return accounting.noise_multiplier(epsilon, delta, queries)
     return compositions.wang_anandkumar(epsilon, delta, queries).noise_multiplier
 
 

@@ -6,17 +6,17 @@ outgrows a component of d entries, so that epsilon has to grow with d.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.checks import one_of
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.rounding import MechanismOfDoubles
 from streamlda.papers.symmetric import find_free, unpack
-from streamlda.papers.wang_anandkumar.neighbours import TERMS, Neighbours
+from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
 from streamlda.privacy.events import GaussianRelease
 from streamlda.spectral.tensor_power import checked_array
@@ -42,45 +42,35 @@ def perturb_tensor(
 ) -> PerturbedTensor:
     """Add symmetric Gaussian noise to every entry, once: input perturbation.
 
-    Unit and relation as in `neighbours`; public are d, epsilon, delta, the neighbours. Let t_ijk,
-    i <= j <= k, be the free entries and m the number of orders of (i, j, k): 6, 3 or 1. Released is
-    one vector of weighted free entries by one Gaussian mechanism.
-
-    - Documents: sqrt(m) t_ijk, whose Euclidean norm is the Frobenius norm of the tensor. Its
-      sensitivity is in the table of `streamlda.papers.wang_anandkumar.neighbours`.
-    - Entry: neighbours differ in a single free entry, by 6 / m (6 where i = j = k, 2 where two are
-      equal, else 1). So ``(m / 6) t_ijk`` has sensitivity 1 exactly, attained by every entry. By
-      the Frobenius norm (at most 6, again at i = j = k) the noise would be as much where
-      i = j = k and 2.45 times as much where all differ.
+    Unit and relation are those of neighbours that differ in an entry (`Neighbours("entry")`);
+    public are d, epsilon, delta and the magnitude. Let t_ijk, i <= j <= k, be the free entries and
+    m the number of orders of (i, j, k): 6, 3 or 1. Neighbours differ in a single free entry, by
+    6 / m (6 where i = j = k, 2 where two are equal, else 1). So one vector of ``(m / 6) t_ijk``,
+    released by one Gaussian mechanism, has sensitivity 1 exactly, attained by every entry. By the
+    Frobenius norm (at most 6, again at i = j = k) the noise would be as much where i = j = k and
+    2.45 times as much where all differ.
 
     Time O(d^3), memory about 30 d^3 bytes.
 
     Parameters
     ----------
     tensor : ndarray of shape (d, d, d)
-        Symmetric; for documents the mean over `n_documents` slots.
+        Symmetric.
     epsilon, delta : float
         epsilon in nats.
     neighbours : Neighbours
     noise : Noise
-
-    Raises
-    ------
-    InvalidSettingError
-        If a setting is out of range, or the tensor is not symmetric and finite.
-    InvalidDocumentsError
-        If the norm is above the magnitude.
     """
     checked = checked_array(tensor, 3)
-    schedule = Schedule(epsilon, delta, neighbours)
+    one_of(("entry",), notion=neighbours.notion, remedy="documents have sums to add noise to")
+    assert neighbours.magnitude is not None
     index, orders = find_free(len(checked), 3)
-    weights = orders / 6 if neighbours.notion == "entry" else np.sqrt(orders)
-    moves, magnitude = _whole_tensor(neighbours)
-    multiplier = schedule.noise_multiplier(1)
+    weights = orders / 6
+    multiplier = Schedule(epsilon, delta, neighbours).noise_multiplier(1)
     mechanism = MechanismOfDoubles(
-        [Block("entries", orders.shape, moves)],
+        [Block("entries", orders.shape, 1.0)],
         multiplier,
-        n_max=contributions(np.array([magnitude / moves])),
+        n_max=contributions(np.array([neighbours.magnitude])),
         term_roundings=neighbours.roundings_of(len(checked)),
         roundings=1,
     )
@@ -88,15 +78,3 @@ def perturb_tensor(
     full = unpack(noisy, len(checked), 3, 0.0)
     distance = mechanism.tv_distance_bound
     return PerturbedTensor(full, GaussianRelease(multiplier), noise.secure, distance)
-
-
-def _whole_tensor(neighbours: Neighbours) -> tuple[float, float]:
-    """Return sensitivity and magnitude of the weighted free entries."""
-    if neighbours.notion == "entry":
-        assert neighbours.magnitude is not None
-        return 1.0, neighbours.magnitude
-    mapped = neighbours.whitening is not None
-    factor = {"add-remove": 1.0, "replace-one": 2.0 if mapped else math.sqrt(2)}
-    size = neighbours.row_norm**3
-    magnitude = neighbours.magnitude or TERMS * size
-    return factor[neighbours.notion] * size / neighbours.n_documents, magnitude

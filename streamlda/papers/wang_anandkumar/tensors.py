@@ -7,7 +7,6 @@ function (`ImplicitTensor`); one that is not symmetric is embedded in one that i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -46,11 +45,6 @@ class DenseTensor:
         Finite and symmetric; copied.
     order : int, optional
         p, to hold the array to; its number of axes by default.
-
-    Raises
-    ------
-    InvalidSettingError, InvalidDocumentsError
-        If it is not such an array.
     """
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
@@ -82,11 +76,6 @@ class FactoredTensor:
         v_i as columns; eigenpairs of T where these are orthonormal.
     order : int, default 3
         p.
-
-    Raises
-    ------
-    InvalidSettingError, InvalidDocumentsError
-        If shapes do not belong together, or a value is not finite.
     """
 
     def __init__(self, eigenvalues: ArrayLike, eigenvectors: ArrayLike, order: int = 3) -> None:
@@ -133,14 +122,6 @@ class ImplicitTensor:
         return _answer(images, vectors)
 
 
-@dataclass(frozen=True, slots=True)
-class SingularTriple:
-    """s >= 0 and u, v, w of length 1: A(I, v, w) = s u, A(u, I, w) = s v and A(u, v, I) = s w."""
-
-    value: float
-    vectors: tuple[Array, Array, Array]
-
-
 class SymmetrisedTensor:
     """The symmetric tensor whose blocks are A and its transposes; made by `symmetrised`.
 
@@ -153,9 +134,9 @@ class SymmetrisedTensor:
     norm of C is 2 / sqrt 3 that of A.
 
     Each triple makes four eigenvectors, (u, v, w) and those with two signs changed, which are not
-    orthogonal: deflate A (`without`), not C. The power method without a shift turns the blocks the
-    right way but swaps their lengths at every step; `z_eigenpairs` settles, and `triple` needs no
-    more than the directions. Time and memory O(d1 d2 d3), times L for `apply`.
+    orthogonal: to find more triples, subtract one from A, not from C. The power method without a
+    shift turns the blocks the right way but swaps their lengths at every step; `z_eigenpairs`
+    settles. Time and memory O(d1 d2 d3), times L for `apply`.
 
     References
     ----------
@@ -176,25 +157,6 @@ class SymmetrisedTensor:
         second = np.einsum("abn,an->bn", through, u)
         third = np.einsum("abc,an,bn->cn", self._array, u, v, optimize=True)
         return _answer(2 * np.concatenate([first, second, third]), vectors)
-
-    def triple(self, vector: Array) -> SingularTriple:
-        """Read a singular triple of A off an eigenvector of C, by the directions of its blocks."""
-        blocks = np.split(np.asarray(vector, dtype=np.float64), self._splits)
-        lengths = [float(np.linalg.norm(block)) for block in blocks]
-        require(
-            min(lengths) > 0,
-            "an eigenvector must have a part along each side",
-            lengths=lengths,
-            remedy="take one with an eigenvalue other than 0",
-        )
-        u, v, w = (block / length for block, length in zip(blocks, lengths, strict=True))
-        value = float(np.einsum("abc,a,b,c->", self._array, u, v, w))
-        return SingularTriple(abs(value), (u, v, w if value >= 0 else -w))
-
-    def without(self, triple: SingularTriple) -> SymmetrisedTensor:
-        """Return the embedding of A - s u x v x w."""
-        removed = triple.value * np.einsum("a,b,c->abc", *triple.vectors)
-        return SymmetrisedTensor(self._array - removed)
 
 
 def symmetrised(array: ArrayLike) -> SymmetrisedTensor:

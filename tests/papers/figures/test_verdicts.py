@@ -8,7 +8,7 @@ import pytest
 
 from bench.kinds import Figure, mark
 from bench.papers import rule, wa16_private
-from bench.papers.cape import ORDER, PUBLISHED_METHOD, curve_of, published
+from bench.papers.cape import ORDER, PUBLISHED_METHOD, cases_5, curve_of
 from bench.papers.cape_tasks import METHODS
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import DPVI
@@ -304,6 +304,8 @@ def test_the_published_curves_are_whole():
     for curve in page["curves"]:
         parts = (curve[name] for name in ("capeAGN", "conventional", "local"))
         assert {len(part) for part in parts} == {len(curve["values"])}
-    found = published("topics", 50, 800_000, "epsilon")
-    assert found["capeAGN"][found["values"].index(0.01)] == 0.2432
-    assert published("topics", 51, 800_000, "epsilon") is None
+    case = next(x for x in cases_5(False, ()) if x.label.startswith("topics, D = 50, N = 800,000"))
+    axis, curve = curve_of({"cases": {case.label: {"parameters": case.parameters}}}, case.label)
+    assert (axis, curve["dimension"]) == ("delta", 50)
+    other = {**case.parameters, "dimension": 51}
+    assert curve_of({"cases": {"x": {"parameters": other}}}, "x") is None

@@ -6,22 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import third_sum
 from streamlda.papers.imtiaz_sarwate.metrics import (
     captured_energy,
     component_error,
     matched_component_error,
 )
-from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace, principal_subspace
-from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
-from streamlda.papers.imtiaz_sarwate.vector_moments import (
+from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
     clipped,
-    packed_second,
+    partial_root_subspace,
+    principal_subspace,
     second_block,
     second_sum,
-    third_sum,
 )
+from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.packing import pack_pairs
 from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
@@ -31,7 +31,7 @@ VECTORS = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
 
 
 def second_of(sample):
-    return {"second": packed_second(clipped(np.array([sample]), BOUND))}
+    return {"second": pack_pairs(second_sum(clipped(np.array([sample]), BOUND)))}
 
 
 def test_sums_equal_their_definition_over_more_than_one_block():
@@ -71,7 +71,7 @@ def test_orthogonal_samples_on_the_sphere_attain_the_bound():
     # A planted bug, the bound of the paper, would be exceeded.
     assert moved > 1.4
     # As would any bound if samples were not scaled down.
-    raw = {"second": packed_second(np.array([a]))}
+    raw = {"second": pack_pairs(second_sum(np.array([a])))}
     assert shift(raw, second_of(b), [second_block(4, BOUND)]) > 2 * SECOND_RATIO
 
 

@@ -70,15 +70,16 @@ def test_local_sums_are_those_of_one_site():
     found = local.release([{}, sums[1], {}], [SMALL])
     assert found.documents == 60
     assert found.sums["x"] == pytest.approx(2.0, abs=0.2)
-    assert [local.uses(s) for s in range(3)] == [False, True, False]
+    assert local.sums_of(sums, dict) == [{}, sums[1], {}]
 
 
 @pytest.mark.statistical
 def test_a_share_alone_has_all_the_noise_of_its_site():
     # Standard deviations of 200,000 values: bounds of 1 % have false alarms of 3e-10 each.
     sites = network([100, 300, 600])
-    shares, mechanism = sites.shares([ZEROS] * 3, [BLOCK])
     plan = sites.plan()
+    mechanism = sites._mechanism([BLOCK], 2 * sites.documents * plan.pooled)
+    shares = sites.shares([ZEROS] * 3, mechanism, plan)
     tau = mechanism.stddevs["x"] / mechanism.steps["x"]
     for s, share in enumerate(shares):
         in_tau = plan.weights[s] / plan.pooled
@@ -95,8 +96,8 @@ def test_a_share_alone_has_all_the_noise_of_its_site():
 class ForgetsToCancel(SimulatedSites):
     """A planted bug: zero-sum terms that each site draws by itself."""
 
-    def _shares(self, summed, mechanism, plan):
-        shares = super()._shares(summed, mechanism, plan)
+    def shares(self, summed, mechanism, plan):
+        shares = super().shares(summed, mechanism, plan)
         for share in shares:
             share.sent["x"] += self._draw(mechanism, plan.kappa / plan.pooled)["x"]
         return shares
@@ -105,8 +106,8 @@ class ForgetsToCancel(SimulatedSites):
 class LeavesNoiseOut(SimulatedSites):
     """A planted bug: the first site sends its sums as they are."""
 
-    def _shares(self, summed, mechanism, plan):
-        shares = super()._shares(summed, mechanism, plan)
+    def shares(self, summed, mechanism, plan):
+        shares = super().shares(summed, mechanism, plan)
         shares[0].sent["x"] -= shares[0].sent["x"] - shares[0].known["x"]
         return shares
 
@@ -137,12 +138,13 @@ def test_parts_of_a_promise_add_up_to_it_and_the_papers_cost_less_than_they_say(
     parts = (0.05, 0.45, 0.5)
     squared = sum(PROMISE.noise_multiplier(part) ** -2 for part in parts)
     assert math.sqrt(squared) <= accounting.mu_of(0.5, 1e-3)
-    assert 0.5 * (1 - 1e-6) <= PROMISE.exact_epsilon(parts) <= 0.5
+    assert 0.5 * (1 - 1e-6) <= accounting.epsilon_of(math.sqrt(squared), 1e-3) <= 0.5
     multiplier = math.sqrt(2 * math.log(1.25 / 0.005)) / 0.005
     assert Promise(0.01, 0.01, "paper").noise_multiplier(0.5) == pytest.approx(multiplier)
     ratios = []
     for epsilon in (0.01, 0.1, 1.0):
         exact, paper = Promise(epsilon, 0.01), Promise(epsilon, 0.01, "paper")
-        assert paper.exact_epsilon((0.5, 0.5)) < epsilon / 2
+        mu = math.sqrt(2) / paper.noise_multiplier(0.5)
+        assert accounting.epsilon_of(mu, 0.01) < epsilon / 2
         ratios.append(paper.noise_multiplier() / exact.noise_multiplier())
     assert all(a > b > 1 for a, b in pairwise(ratios))

@@ -19,7 +19,7 @@ from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, NoisyPower, Schedule, planned
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor
 from streamlda.privacy.costs import cost, epsilon_spent
-from streamlda.privacy.events import Composed, GaussianRelease, Parallel
+from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower
 
 #: False-alarm rate of a statistical test; seeds are fixed, so it does not vary from run to run.
@@ -226,33 +226,6 @@ def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
     assert len(tensor.queries) == power.rounds
 
 
-def live(method, neighbours):
-    return NoisyPower(method, None, Schedule(1.0, DELTA, neighbours), SeededNoise(0))
-
-
-def test_live_rounds_cost_one_round_in_parallel_and_go_on():
-    tensor, _, vectors = orthonormal(scale=1e4)
-    method = SimultaneousPower(D, K, n_iterations=R)
-    power = live(method, entries(1e4))
-    for _ in range(3 * R):
-        power.step(tensor)
-    budget = mu_of(1.0, DELTA) ** 2
-    assert isinstance(power.event, GaussianRelease)
-    assert cost(power.event).mu_squared == pytest.approx(budget)
-    assert isinstance(power.spent, Parallel)
-    assert len(power.spent.events) == 3 * R
-    assert cost(power.spent).mu_squared == pytest.approx(budget)
-    assert (np.abs(vectors.T @ method.probes).max(axis=0) > 0.99).all()
-
-    # More probes than restarts, too.
-    method = DeflatedPower(D, 3, n_restarts=2, n_iterations=2)
-    power = live(method, entries(k=3))
-    for _ in range(3 * 3 + 4):
-        power.step(orthonormal(k=3)[0])
-    assert method.finished
-    assert epsilon_spent(power.spent, DELTA) <= 1.0
-
-
 def test_privacy_follows_from_what_is_spent():
     tensor = orthonormal()[0]
     for name, noise in itertools.product(CALIBRATIONS, (SecureNoise(), SeededNoise(0))):
@@ -294,10 +267,6 @@ def test_a_schedule_of_ones_own_is_accounted_as_it_is():
         )
     with pytest.raises(InvalidSettingError, match="an epsilon or noise multipliers"):
         Schedule(None, DELTA, entries())
-    # Live, each tensor pays for one round: the dearest counts.
-    live_schedule = Schedule(None, DELTA, entries(), noise_multipliers=multipliers)
-    alone = NoisyPower(deflated(), None, live_schedule, SecureNoise())
-    assert alone.epsilon == pytest.approx(epsilon_of(math.sqrt(L) / 50, DELTA), rel=1e-9)
 
 
 def test_probes_and_answers_that_do_not_fit_get_no_noise():
