@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -131,6 +132,7 @@ def n_queries(d: int) -> int:
     return int(len(EIGENVALUES) * settings["n_restarts"] * (settings["n_iterations"] + 1))
 
 
+@lru_cache(maxsize=1024)
 def epsilon_of(z: float, queries: int, calibration: str) -> float:
     """Return the epsilon for which a calibration gives each query this noise multiplier."""
     if calibration == "exact":
