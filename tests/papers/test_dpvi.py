@@ -92,14 +92,14 @@ def test_the_noise_is_as_large_as_the_accounting_says_and_a_planted_bug_shows(mo
     """A chi-squared test of variance."""
     drawn = []
 
-    class Watched(dpvi.JointGaussian):
+    class Watched(dpvi.MechanismOfDoubles):
         def release(self, sums, noise):
             self.stddevs["statistic"] *= times
             answer = super().release(sums, noise)
             drawn.append((answer["statistic"] - sums["statistic"]).ravel())
             return answer
 
-    monkeypatch.setattr(dpvi, "JointGaussian", Watched)
+    monkeypatch.setattr(dpvi, "MechanismOfDoubles", Watched)
     documents = PlantedLDA(3, 300, seed=2).documents(50)
     fit_dp_vi(documents, settings(sampling_rate=1.0, clip_norm=5.0), noise=SeededNoise(7))
     z = drawn[0] / 5.0 / noise_multiplier(1.0, DELTA)
