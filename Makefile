@@ -28,7 +28,7 @@ endef
 .PHONY: help base setup system demo demo-kafka docs test test-all lint soak bench lock clean
 
 help:
-	@echo 'make demo        learn topics from a stream on this machine and print them'
+	@echo 'make demo        learn topics of dated news, print them and write a report'
 	@echo 'make demo-kafka  the same by the daemon: broker, producer, topics and a page, live'
 	@echo 'make docs        the documentation, into build/docs'
 	@echo 'make test        checks and tests of all that a change can break, in 10 minutes on 2 cores'

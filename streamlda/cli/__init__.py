@@ -42,7 +42,7 @@ COMMANDS = {
         "aggregate": "Add up the shares of all sites.",
     },
     "Try and check": {
-        "demo": "Learn topics from the documentation of installed packages.",
+        "demo": "Learn topics from news articles, and write a report.",
         "doctor": "Check versions, threads, caches, extras, and what settings connect to.",
     },
 }

@@ -1,9 +1,12 @@
 """The command line, in this process: what it prints, writes and refuses."""
 
+import io
 import json
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from zipfile import ZipFile
 
 import click
 import numpy as np
@@ -12,6 +15,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.cli.demo import ARTICLES, NEWS, PACKAGE
 from streamlda.cli.options import SettingsCommand
 from streamlda.cli.shared import Progress
 from streamlda.model.evaluation import matched_l1_error
@@ -115,11 +119,48 @@ def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
         assert pairs == [[k, row["topics"][k]] for k in best]
 
 
+def package_of_news(folder):
+    """Write a package as the demo asks its index for: a few dated articles about two things."""
+    kinds = ("rain storm flood river", "goal league match striker")
+    rows = [f"2017/1/{1 + n % 28},{' '.join([kinds[n % 2]] * 5)}" for n in range(600)]
+    articles = io.BytesIO()
+    with ZipFile(articles, "w") as file:
+        file.writestr(NEWS, "\n".join(["publish_date,text", *rows]))
+    name, version = PACKAGE.split("==")
+    about = f"{name}-{version}.dist-info"
+    with ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(ARTICLES, articles.getvalue())
+        file.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+
+
 @pytest.mark.long
-def test_demo_shows_topics_and_speed(tmp_path, monkeypatch):
+def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
+    package_of_news(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    shown = run("demo", "--documents", 500, "--topics", 2).stdout
+    folder = Path(shown.split("In ")[1].split(",")[0])
+    model = load(folder / "news.model")
+    assert (model.documents_seen, model.n_components) == (500, 2)
+    assert (model.timeline.unit, len(model.timeline.starts), model.timeline.undated) == (
+        "week",
+        5,
+        0,
+    )
+    assert "Over time" in (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.long
+def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     shown = run("demo", "--documents", 3000, "--topics", 5).stdout
-    assert "documents/s" in shown
+    assert "documentation takes its place" in shown
     path = shown.split("streamlda topics ")[1].split()[0]
     assert load(path).n_components == 5
 
