@@ -62,7 +62,7 @@ def client_alone(bootstrap: str, n_records: int) -> None:
         reading.assign(dict.fromkeys(range(PARTITIONS), 0))
         n_read = 0
         while n_read < n_records:
-            n_read += sum(len(run.offsets) for run in reading.poll(1.0, POLL_RECORDS))
+            n_read += sum(len(run.records) for run in reading.poll(1.0, POLL_RECORDS))
 
 
 def source_alone(bootstrap: str, n_records: int) -> None:
