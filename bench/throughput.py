@@ -209,9 +209,10 @@ LABEL = "topics"
 
 
 def parameters_of(quick: bool) -> Json:
-    sizes = {"records": 60_000, "behind": 20_000, "until": 40_000, "turns": 1} if quick else {}
-    full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3}
-    return {"n_words": 50_000, "n_components": 20, "warmup": 20_000, **full, **sizes}
+    # Each partition of a group keeps a warm-up before its daemons begin.
+    few = {"records": 30_000, "behind": 15_000, "until": 25_000, "turns": 1, "warmup": 2000}
+    full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3, "warmup": 20_000}
+    return {"n_words": 50_000, "n_components": 20, **(few if quick else full)}
 
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
@@ -219,9 +220,7 @@ def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
 
 
 def group_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    # Each partition keeps a warm-up before daemons that share a topic begin.
-    sizes = {"records": 30_000, "behind": 15_000, "until": 25_000, "warmup": 2000} if quick else {}
-    return [Case(LABEL, "kafka_group", {**parameters_of(quick), **sizes})]
+    return [Case(LABEL, "kafka_group", parameters_of(quick))]
 
 
 def seconds(result: Json, what: str) -> float:

@@ -4,7 +4,7 @@ from bench.measure import run_child
 from bench.scenarios import BY_ID
 from tests.bench.results import MACHINE, made_up, result_of
 
-GROUP = BY_ID["kafka-group"]
+ALONE, GROUP = BY_ID["kafka-throughput"], BY_ID["kafka-group"]
 
 
 def judged(cores, **measured):
@@ -36,3 +36,11 @@ def test_a_small_run_of_daemons_that_share_a_topic():
     cost, *_, alone = GROUP.figures(result_of(GROUP.id, cases, measured))
     one, group = measured["one cpu"][0], measured["group cpu"][0]
     assert (cost.measured, alone.measured) == (f"{group / one:.3f}", f"{1 / one:,.0f}")
+
+
+def test_a_small_run_of_one_daemon_beside_bare_loops():
+    cases = ALONE.cases(True, ())
+    measured = run_child(cases[0].task, cases[0].parameters, {}, 0)
+    rate, *_ = ALONE.figures(result_of(ALONE.id, cases, measured))
+    assert rate.measured == f"{1 / measured['daemon kafka-python cpu'][0]:,.0f}"
+    assert ALONE.details(result_of(ALONE.id, cases, measured))

@@ -97,6 +97,7 @@ def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_pa
         for daemon in members:
             opened.enter_context(daemon)
         wait_until(lambda: none_ended(members) or shared.records() >= RECORDS, PATIENCE_SECONDS)
+        wait_until(lambda: none_ended(members) or shared.snapshots(), PATIENCE_SECONDS)
         for daemon in members:
             assert daemon.stop() == 0
             assert not daemon.events("account-failed")
