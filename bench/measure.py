@@ -24,7 +24,7 @@ from bench.kinds import Case, Scenario
 ROOT = Path(__file__).resolve().parents[1]
 
 #: What benchmarks write is no change of what they measure.
-WRITTEN = (":!bench/results", ":!bench/plots", ":!bench/README.md", ":!README.md")
+WRITTEN = (":!bench/results", ":!bench/plots", ":!bench/*.md", ":!README.md")
 PACKAGES = (
     *("streamlda", "numpy", "numba", "scipy", "scikit-learn"),
     *("gensim", "tomotopy", "vowpalwabbit", "topica", "tensorly", "pyttb"),

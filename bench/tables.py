@@ -29,7 +29,7 @@ PLOTS = ROOT / "bench" / "plots"
 #: Where blocks are filled in; a file that is not there yet is left out.
 PAGES = (
     ROOT / "README.md",
-    ROOT / "bench" / "README.md",
+    *sorted((ROOT / "bench").glob("**/*.md")),
     ROOT / "streamlda" / "privacy" / "README.md",
     PAGE,
 )

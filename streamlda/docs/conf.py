@@ -28,8 +28,7 @@ root_doc = "streamlda/docs/index"
 include_patterns = [
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
     *(
-        "bench/README.md",
-        "bench/private-choices.md",
+        "bench/**.md",
         "connectors/README.md",
         "streamlda/README.md",
         "streamlda/*/README.md",

@@ -134,7 +134,7 @@ def test_the_pages_show_the_stored_results_which_are_of_full_size():
     results = tables.read_results()
     assert [path.name for path in tables.stale_pages(results, write=False)] == []
     assert not any(result["quick"] for result in results.values())
-    text = (ROOT / "bench" / "README.md").read_text("utf-8")
+    text = "".join(page.read_text("utf-8") for page in (ROOT / "bench").glob("**/*.md"))
     assert all(f"<!-- bench:{n} -->" in text for n in ("summary", "summary-private", *BY_ID))
     privacy = (ROOT / "streamlda" / "privacy" / "README.md").read_text("utf-8")
     assert "<!-- bench:how-much-noise -->" in privacy
@@ -308,7 +308,7 @@ def test_private_targets_are_judged_and_shown(tmp_path):
 
 
 def test_what_benchmarks_write_is_no_change_of_what_they_measure(tmp_path):
-    written = ("bench/results/a.json", "bench/README.md", "README.md")
+    written = ("bench/results/a.json", "bench/README.md", "bench/papers.md", "README.md")
     assert commit(tmp_path) is None
     for name in (*written, "code.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
