@@ -1,7 +1,7 @@
 """Contenders that the environment of the benchmarks does not have: topica, tlda and MALLET.
 
 Each is measured where it is found: topica where it is installed, the others in folders that
-environment variables name (`bench/README.md` says how they are made).
+environment variables name (`bench/quality.md` says how they are made).
 """
 
 from __future__ import annotations
