@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 BLOCK, TESTED = 1000, 500
 #: Documents after a turn at which perplexity is measured.
 AFTER = 2000, 4000, 8000
+#: Documents before a turn within the warm-up.
+EARLY = 3000, 8000, 15_000, 19_000
 #: Planted documents: words, tokens of each, sum of alpha, topics.
 PLANTED = {"n_features": 2000, "tokens": 60, "alpha_0": 1.0, "n_components": 10}
 #: Documents of a refit, and between two.
@@ -190,10 +192,10 @@ def turn_text(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
         return follow(online, subjects, parameters, seed)
 
 
-def ratios(result: Json, subject: int, after: int) -> list[float]:
+def ratios(result: Json, subject: int, after: int, label: str = OURS) -> list[float]:
     """Return ours / a new fit, over seeds; subjects are counted from the first turn."""
     found = []
-    for rows in series(result, OURS, "rows"):
+    for rows in series(result, label, "rows"):
         names = [*dict.fromkeys(row["subject"] for row in rows)]
         if subject < len(names):
             wanted = names[subject], after
@@ -220,9 +222,13 @@ def turn_figures(limits: dict[int, float]) -> Callable[[Json], list[Figure]]:
         found = []
         for subject, name in enumerate(("after the turn", "after the way back")):
             for after, limit in limits.items():
-                if seen := ratios(result, subject, after):
-                    text = f"perplexity {after:,} documents {name} / a new fit on them"
-                    found.append(at_most(text, median(seen), limit, "{:.3f}"))
+                for label in result["cases"]:
+                    if not label.startswith(OURS):
+                        continue
+                    if seen := ratios(result, subject, after, label):
+                        text = f"perplexity {after:,} documents {name} / a new fit on them"
+                        text += label.removeprefix(OURS)
+                        found.append(at_most(text, median(seen), limit, "{:.3f}"))
         for label in result["cases"]:
             middle = perplexities_after(result, label)
             text = f"perplexity {', '.join(f'{n:,}' for n in middle)} documents after the turn"
@@ -242,7 +248,15 @@ def turn_figures(limits: dict[int, float]) -> Callable[[Json], list[Figure]]:
 def turn_planted_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     documents = [4000, 2000] if quick else [30_000, 8000]
     shared = {**PLANTED, "documents": documents, "cores": 1}
-    return [Case(name, "turn_planted", {"learner": name, **shared}) for name in LEARNERS]
+    early = () if quick else EARLY
+    return [Case(name, "turn_planted", {"learner": name, **shared}) for name in LEARNERS] + [
+        Case(
+            f"{OURS}, turn at {n:,}",
+            "turn_planted",
+            {"learner": OURS, **shared, "documents": [n, 4000]},
+        )
+        for n in early
+    ]
 
 
 def turn_text_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:

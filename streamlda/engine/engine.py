@@ -26,9 +26,9 @@ The engine does no input or output and never looks at a clock; equal documents g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -95,9 +95,6 @@ class Engine(Learner):
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
     document and O(K V) a step.
     """
-
-    #: What `latest` made of all documents of a warm-up; it is in no state.
-    _whole: TopicModel | None = None
 
     #: Whether the source has ended after the documents that it has.
     _ended = False
@@ -269,7 +266,7 @@ class Engine(Learner):
         """Documents kept for the first topics, and how many it takes; None after the warm-up."""
         if not isinstance(self._phase, WarmUp) or self._phase.unfinished:
             return None
-        return self.documents_seen, self.settings.warmup_documents
+        return self._phase.kept.n_documents, self.settings.warmup_documents
 
     @property
     def refining(self) -> bool:
@@ -311,7 +308,11 @@ class Engine(Learner):
     def _learn(self, part: DocumentBatch) -> None:
         """Learn documents that are of one warm-up or one block."""
         following, before = self._following, self._phase
+        turns = before.switches if isinstance(before, WarmUp) else 0
         self._phase = learned(before, part)
+        if isinstance(before, WarmUp) and before.switches > turns:
+            kept = before.kept.batch()
+            self.measures.begin_again(kept.where(kept.usable))
         if following is not None:
             switches = following.switches
             self._phase = following.after(self._phase, part)
@@ -319,7 +320,7 @@ class Engine(Learner):
                 self.measures.begin_again(following.recent.latest())
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
             kept = before.kept.batch()
-            self._following = Following.begun(self.settings, kept, self._phase)
+            self._following = Following.begun(self.settings, kept, self._phase, before.watch)
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).
@@ -430,7 +431,10 @@ class Engine(Learner):
             If fewer than 2 documents had at least 3 tokens, or no round of an online solver has
             ended.
         """
-        model = self._published(self._phase)
+        phase, read = self._phase, self._phase.snapshot
+        if isinstance(phase, WarmUp) and self._ended:
+            read = partial(phase.whole, lambda: self.measures.samples)
+        model = self._published(read)
         recorded = {**model.settings, **(settings or {})}
         return replace(model, vocabulary=vocabulary, settings=recorded)
 
@@ -440,23 +444,15 @@ class Engine(Learner):
         There `snapshot` goes over all documents. This does so where they have doubled since, and
         goes once over new ones in between: topics depend a little on when they were read.
         """
-        phase, whole = self._phase, self._whole
-        if isinstance(phase, WarmUp) and whole and self.documents_seen < 2 * whole.documents_seen:
-            goes_on = Refinement.after(self.settings, self.counters, whole, phase.kept.batch())
-            if goes_on is not None:
-                return self._published(goes_on)
-        found = self.snapshot()
-        self._whole = found if isinstance(phase, WarmUp) else None
-        return found
+        phase = self._phase
+        if isinstance(phase, WarmUp) and not self._ended:
+            return self._published(phase.latest)
+        return self.snapshot()
 
-    def _published(self, phase: Phase) -> TopicModel:
-        """Return the model of a phase, measured in the documents."""
+    def _published(self, read: Callable[[], TopicModel]) -> TopicModel:
+        """Return the model that a phase gives, measured in the documents."""
         with one_blas_thread():
-            if isinstance(phase, WarmUp) and self._ended:
-                model = phase.whole(lambda: self.measures.samples)
-            else:
-                model = phase.snapshot()
-            model = self.measures.published(model)
+            model = self.measures.published(read())
         if self._following is None or "refinement" not in model.diagnostics:
             return model
         known = {**model.diagnostics, **self._following.diagnostics}
@@ -531,5 +527,5 @@ def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Pha
     if "current.tally" in arrays:
         return Rounds.from_state(settings, counters, saved)
     warmup = WarmUp(settings, counters, refines=bool(values["refines"]))
-    warmup.kept.restore(arrays, settings.n_features)
+    warmup.restore(saved)
     return warmup

@@ -15,9 +15,8 @@ one where they are a topic that has retired (`streamlda.model.matching`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -30,6 +29,17 @@ from streamlda.engine.phase import Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.turns import (
+    ERRORS,
+    JUDGING,
+    Gain,
+    Level,
+    Scores,
+    count_words,
+    judge_by,
+    score_by_words,
+)
+from streamlda.engine.watch import WarmUpWatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import hellinger
@@ -40,40 +50,6 @@ from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import State, named, with_prefix
 
 Array = NDArray[np.float64]
-
-#: Standard errors that a fall and a gain must exceed. Of normal scores one block in 30,000 does by
-#: chance.
-ERRORS = 4.0
-
-#: One in so many documents is not learned by a challenger, which is judged by it.
-JUDGING = 5
-
-
-class Level(NamedTuple):
-    """Scores of some documents, in nats a token: their number, sum, and sum of squares."""
-
-    documents: float = 0.0
-    total: float = 0.0
-    squares: float = 0.0
-
-    @classmethod
-    def of(cls, scores: Array) -> Self:
-        """Return the level of these scores."""
-        return cls(float(len(scores)), math.fsum(scores), math.fsum(scores**2))
-
-    def plus(self, other: Level) -> Level:
-        """Return the level of both."""
-        return Level(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-    @property
-    def mean(self) -> float:
-        """Mean score."""
-        return self.total / self.documents
-
-    @property
-    def squared_error(self) -> float:
-        """Squared standard error of the mean."""
-        return max(0.0, self.squares / self.documents - self.mean**2) / self.documents
 
 
 @dataclass(eq=False)
@@ -87,10 +63,8 @@ class Following:
     #: Documents before the block that is being read, and those in it.
     recent: RecentDocuments
     block: list[DocumentBatch] = field(default_factory=list)
-    #: Level of all blocks since the champion began but the last ones, and the scores of the
-    #: documents of each of these, before it learned them.
-    before: Level = field(default_factory=Level)
-    scores: list[Array] = field(default_factory=list)
+    #: Of all blocks since the champion began, before it learned them.
+    scores: Scores = field(init=False)
     #: Documents since a turn, and of how many the next challenger is; None without a turn.
     since: tuple[int, int] | None = None
     #: Blocks that the next proposal of a topic is of, at least.
@@ -112,16 +86,28 @@ class Following:
     #: Where the phase does not say how well it predicts: the topics that do.
     judge: StepwiseEM | None = None
 
+    def __post_init__(self) -> None:
+        self.scores = Scores(max(1, self.settings.warmup_documents // self.size))
+
     @classmethod
-    def begun(cls, settings: EngineSettings, documents: DocumentBatch, phase: Phase) -> Self:
+    def begun(
+        cls,
+        settings: EngineSettings,
+        documents: DocumentBatch,
+        phase: Phase,
+        watch: WarmUpWatch | None = None,
+    ) -> Self:
         """Begin after the documents of a warm-up, with the phase that goes on from them."""
         recent = RecentDocuments(settings.warmup_documents)
         recent.add(documents)
         made = cls(settings, recent, credit=settings.warmup_documents)
+        if watch is not None:
+            made.since, made.credit = watch.since, min(watch.credit, made.credit)
+            made.switches, made.last = watch.switches, watch.last
         made.ids = [made._new_id() for _ in range(settings.n_components)]
         made.retired_topics = np.zeros((0, settings.n_features), dtype=np.float32)
         if not isinstance(phase, Refinement):
-            made.judge = _judge(phase.snapshot(), settings)
+            made.judge = judge_by(phase.snapshot(), settings)
         return made
 
     @property
@@ -147,26 +133,35 @@ class Following:
         # Words that left may have made documents too short.
         return phase if scores is None else self._judged(phase, scores[block.usable])
 
+    def _turned_at_once(self) -> int:
+        """Return 1 where the words of the first block show a turn, whose scores are the first."""
+        if self.scores.before.documents or len(self.scores.last) > 1:
+            return 0
+        kept = self.recent.latest()
+        end = len(kept) - len(self.scores.last[0])
+        words = count_words(kept.rows(0, end // 2))
+        before = Level.of(score_by_words(words, kept.rows(end // 2, end)))
+        return int(Level.of(score_by_words(words, kept.rows(end, len(kept)))).is_below(before))
+
     def _scores(self, phase: Phase, block: DocumentBatch) -> Array | None:
         """Return how well documents were predicted before they were learned, if that is known."""
         if isinstance(phase, Refinement):
             return phase.stepwise.scores
         judge = self.judge
         if judge is None:
-            self.judge = _judge(phase.snapshot(), self.settings)
+            self.judge = judge_by(phase.snapshot(), self.settings)
         return None if judge is None else judge.scored(block)
 
     def _judged(self, phase: Phase, scores: Array) -> Phase:
         """Make challengers if it is time."""
-        self.scores.append(scores)
-        fallen = self._fallen()
+        fallen = self.scores.add(scores) or self._turned_at_once()
         if self.since is not None:
             self.since = self.since[0] + len(scores), self.since[1]
         if fallen:
             self.since = fallen * self.size, fallen * self.size
         if self.since is None:
             return self._proposed(phase)
-        if self.since is None or self.since[0] < self.since[1]:
+        if self.since[0] < self.since[1]:
             return phase
         most = self.settings.warmup_documents
         documents = min(self.since[0], most)
@@ -178,18 +173,18 @@ class Following:
         if switched is None:
             if fallen:
                 # What these blocks are like is usual from now on.
-                self.before = Level.of(np.concatenate(self.scores[-fallen:]))
-                self.scores = []
+                self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]))
             return phase
         return switched
 
     def _proposed(self, phase: Phase) -> Phase:
         """Let the documents that are predicted worst propose a topic if they are many."""
-        blocks = worst_blocks(self.scores, self.proposing, ERRORS)
+        scores = self.scores.last
+        blocks = worst_blocks(scores, self.proposing, ERRORS)
         if not blocks:
             self.proposing = 1
             return phase
-        last = np.concatenate(self.scores[-blocks:])
+        last = np.concatenate(scores[-blocks:])
         self.proposing = 2 * blocks
         kept = self.recent.latest()
         kept = kept.rows(max(0, len(kept) - len(last)), len(kept))
@@ -198,45 +193,27 @@ class Following:
         # Of a rare theme there must be some among those that judge.
         judging[::2] = True
         seeded = len(self.settings.seed_topics) == self.settings.n_components
-        low = last < low_score(np.concatenate(self.scores[:-blocks]))
+        low = last < low_score(np.concatenate(scores[:-blocks]))
         if seeded or self.credit < len(kept) or not (low & ~judging).any():
             return phase
         self.credit -= len(kept)
         judges, model = kept.where(judging), phase.snapshot()
-        before = _judge(model, self.settings).scored(judges)
+        before = judge_by(model, self.settings).scored(judges)
         if "refinement" not in model.diagnostics:
             # Topics were spectral until now.
             done = {"start_topics": [*range(model.n_components)]}
             model = replace(model, diagnostics={**model.diagnostics, "refinement": done})
         plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
         best = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
-        gain = _judge(best, self.settings).scored(judges) - before
-        mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
-        if mean <= ERRORS * error:
+        gain = Gain.of(judge_by(best, self.settings).scored(judges) - before)
+        if not gain.is_sure:
             return phase
         made = Refinement.of_model(self.settings, phase.counters, best)
-        return self._switched(phase, made, best, judges, mean, error)
-
-    def _fallen(self) -> int:
-        """Return the number of last blocks that are predicted worse than those before, or 0."""
-        blocks = max(1, self.settings.warmup_documents // self.size)
-        for scores in self.scores[:-blocks]:
-            self.before = self.before.plus(Level.of(scores))
-        self.scores = self.scores[-blocks:]
-        levels, m = [Level.of(scores) for scores in self.scores], 1
-        while m <= len(levels):
-            before = _sum([self.before, *levels[:-m]])
-            last = _sum(levels[-m:])
-            if before.documents:
-                error = math.sqrt(before.squared_error + last.squared_error)
-                if before.mean - last.mean > ERRORS * error:
-                    return m
-            m *= 2
-        return 0
+        return self._switched(phase, made, best, judges, gain)
 
     def _challenged(self, phase: Phase, documents: int) -> Phase | None:
         """Return the phase of a challenger of the last documents if it is better."""
-        kept, scores = self.recent.latest(), np.concatenate(self.scores)
+        kept, scores = self.recent.latest(), np.concatenate(self.scores.last)
         kept = kept.rows(max(0, len(kept) - documents), len(kept))
         scores = scores[-len(kept) :]
         judging = np.zeros(len(kept), dtype=np.bool_)
@@ -250,12 +227,8 @@ class Following:
         except InsufficientDataError:
             return None
         judges = kept.where(judging)
-        gain = _judge(model, self.settings).scored(judges) - scores[::JUDGING]
-        error = float(gain.std()) / math.sqrt(len(gain))
-        mean = float(gain.mean())
-        if mean <= ERRORS * error:
-            return None
-        return self._switched(phase, made, model, judges, mean, error)
+        gain = Gain.of(judge_by(model, self.settings).scored(judges) - scores[::JUDGING])
+        return self._switched(phase, made, model, judges, gain) if gain.is_sure else None
 
     def _switched(
         self,
@@ -263,8 +236,7 @@ class Following:
         made: Phase,
         model: TopicModel,
         judges: DocumentBatch,
-        gain: float,
-        error: float,
+        gain: Gain,
     ) -> Phase:
         """Let a challenger take over."""
         ended = phase.snapshot()
@@ -274,18 +246,17 @@ class Following:
             made = Refinement.of_model(self.settings, made.counters, model)
             self.judge = None
         else:
-            self.judge = _judge(model, self.settings)
+            self.judge = judge_by(model, self.settings)
             self.ids = [self._new_id() for _ in self.ids]
-        scores = _judge(model, self.settings).scored(judges)
+        self.scores.begin_again(judge_by(model, self.settings).scored(judges))
         made.counters = phase.counters.after(made.counters)
         made.follow(judges)
-        self.before, self.scores, self.proposing = Level.of(scores), [], 1
+        self.proposing = 1
         self.switches += 1
         self.last = {
             "documents_seen": phase.counters.documents_seen,
             "learned_from": model.documents_seen,
-            "gain": gain,
-            "standard_error": error,
+            **gain.diagnostics,
         }
         return made
 
@@ -351,9 +322,10 @@ class Following:
         arrays = self.recent.state("recent.") | {"retired": self.retired_topics}
         if self.block:
             arrays |= with_prefix(DocumentBatch.joined(self.block).arrays, "block.")
-        arrays |= {f"scores.{i:02}": scores for i, scores in enumerate(self.scores)}
+        scores, before = self.scores.state()
+        arrays |= scores
         values: dict[str, Any] = {
-            "before": [*self.before],
+            **before,
             "since": self.since,
             "credit": self.credit,
             "proposing": self.proposing,
@@ -380,9 +352,7 @@ class Following:
         made = cls(settings, recent)
         if block := named(arrays, "block."):
             made.block = [DocumentBatch(**block, n_features=d, integral=False)]
-        made.before = Level(*own["before"])
-        scores = named(arrays, "scores.")
-        made.scores = [scores[name].copy() for name in sorted(scores)]
+        made.scores.restore(arrays, own)
         made.since = None if own["since"] is None else (own["since"][0], own["since"][1])
         made.credit, made.ids, made.named = own["credit"], [*own["ids"]], own["named"]
         made.switches, made.proposing = own["switches"], own["proposing"]
@@ -391,18 +361,6 @@ class Following:
         if own["judge"] is not None:
             made.judge = StepwiseEM.from_state(named(arrays, "judge."), own["judge"])
         return made
-
-
-def _sum(levels: list[Level]) -> Level:
-    found = Level()
-    for level in levels:
-        found = found.plus(level)
-    return found
-
-
-def _judge(model: TopicModel, settings: EngineSettings) -> StepwiseEM:
-    """Return what scores documents by the topics of a model."""
-    return StepwiseEM.of_model(model, stream_settings(settings.warmup_documents), 1)
 
 
 def _permuted(model: TopicModel, order: list[int]) -> TopicModel:

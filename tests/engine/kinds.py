@@ -54,6 +54,13 @@ def turning_documents():
 
 
 @cache
+def early_turning_documents():
+    """Topics change within a warm-up of 1000, of which a fit may be made again."""
+    other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
+    return DocumentBatch.joined([text_documents().rows(0, 430), other.documents(2000)])
+
+
+@cache
 def shared_projection():
     learner = Engine(EngineSettings(**PLANTED, refine=False))
     learner.add(planted_documents().rows(0, 3000))
@@ -95,6 +102,9 @@ KINDS = {
     "follows": Kind({**PLANTED, "warmup_documents": 150}, planted_documents, [150, 2100]),
     "refining": Kind(TEXT, text_documents, [0, 1, 300, 345, 2000, 3330]),
     "turning": Kind(TEXT, turning_documents, [3999, 4021, 4085, 5010]),
+    "turning-early": Kind(
+        {**TEXT, "warmup_documents": 1000}, early_turning_documents, [399, 520, 801, 1700]
+    ),
     "online-power": online("online-power"),
     "simultaneous": online("simultaneous"),
 }

@@ -8,8 +8,8 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine import following
 from streamlda.engine.engine import Engine
-from streamlda.engine.following import Level
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.turns import ERRORS, Level, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
 
@@ -46,7 +46,7 @@ def test_a_turn_is_followed_as_by_a_new_fit(turning):
     (before, after, _), (_, new) = turning
     assert before.diagnostics["following"]["switches"] == 0
     last = after.diagnostics["following"]["last"]
-    assert last["gain"] > following.ERRORS * last["standard_error"] > 0
+    assert last["gain"] > ERRORS * last["standard_error"] > 0
     _, fresh = Engine.fit(SETTINGS, corpus(2).documents(4000))
     held_out = new.documents(300)
     assert perplexity(after, held_out) < 1.02 * perplexity(fresh, held_out)
@@ -76,6 +76,21 @@ def test_a_turn_is_followed_while_topics_stay_spectral():
     learner.add(old.documents(size))
     learner.add(new.documents(size))
     assert learner.snapshot().diagnostics["following"]["switches"] == 1
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("before", [700, 1950, 2000])
+def test_a_turn_within_or_right_after_the_warm_up_is_followed(before):
+    """At the end of a block, within one, and where no topics have been scored yet."""
+    old, new = corpus(1), corpus(2)
+    learner, documents = Engine(SETTINGS), new.documents(800)
+    learner.add(old.documents(before))
+    learner.add(documents)
+    found, (_, fresh) = learner.snapshot(), Engine.fit(SETTINGS, documents)
+    assert found.diagnostics["following"]["switches"] >= 1
+    assert found.documents_seen == before + 800
+    held_out = new.documents(300)
+    assert perplexity(found, held_out) < 1.03 * perplexity(fresh, held_out)
 
 
 @pytest.mark.statistical
@@ -126,3 +141,16 @@ def test_levels_are_those_of_all_scores():
     found = Level.of(scores[:300]).plus(Level.of(scores[300:]))
     assert found.mean == pytest.approx(scores.mean())
     assert found.squared_error == pytest.approx(scores.var() / 1000)
+
+
+@pytest.mark.parametrize("turn", [300, 250])
+def test_documents_since_a_turn_are_those_that_score_lower(turn):
+    """Whether or not the turn is where a block begins."""
+    scores = np.where(np.arange(400) < turn, -1.0, -3.0) + np.random.default_rng(0).normal(
+        0, 0.2, 400
+    )
+    found, fallen = Scores(20), 0
+    for start in range(0, 400, 100):
+        fallen = found.add(scores[start : start + 100]) or fallen
+    assert abs(found.documents_since(1) - (400 - turn)) <= 1
+    assert fallen == 1

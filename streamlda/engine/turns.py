@@ -1,0 +1,161 @@
+"""Find where a stream turns: the last blocks of documents are predicted worse than those before.
+
+What predicts them are topics (`streamlda.engine.following`), or the words of all documents so far
+where topics are not ready (`streamlda.engine.beginning`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamlda.documents import DocumentBatch
+from streamlda.engine.settings import EngineSettings
+from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.utils.arrays import Arrays
+
+Array = NDArray[np.float64]
+
+#: Standard errors that a fall and a gain must exceed. Of normal scores one block in 30,000 does by
+#: chance.
+ERRORS = 4.0
+
+#: One in so many documents is not learned by a challenger, which is judged by it.
+JUDGING = 5
+
+
+class Level(NamedTuple):
+    """Scores of some documents, in nats a token: their number, sum, and sum of squares."""
+
+    documents: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, scores: Array) -> Self:
+        """Return the level of these scores."""
+        return cls(float(len(scores)), math.fsum(scores), math.fsum(scores**2))
+
+    def plus(self, other: Level) -> Level:
+        """Return the level of both."""
+        return Level(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def is_below(self, other: Level) -> bool:
+        """Return whether the mean is lower than another by more than `ERRORS` standard errors."""
+        if not (self.documents and other.documents):
+            return False
+        error = math.sqrt(self.squared_error + other.squared_error)
+        return other.mean - self.mean > ERRORS * error
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return self.total / self.documents
+
+    @property
+    def squared_error(self) -> float:
+        """Squared standard error of the mean."""
+        return max(0.0, self.squares / self.documents - self.mean**2) / self.documents
+
+
+@dataclass(slots=True)
+class Scores:
+    """Level of all blocks but the last ones, `most` at most, and the scores of each of these."""
+
+    most: int
+    before: Level = field(default_factory=Level)
+    last: list[Array] = field(default_factory=list)
+
+    def add(self, scores: Array) -> int:
+        """Take a block; return the number of last blocks that are worse than those before, or 0.
+
+        Tried are 1, 2, 4, ... blocks.
+        """
+        self.last.append(scores)
+        for old in self.last[: -self.most]:
+            self.before = self.before.plus(Level.of(old))
+        self.last = self.last[-self.most :]
+        levels, m = [Level.of(each) for each in self.last], 1
+        while m <= len(levels):
+            before = self.before
+            for level in levels[:-m]:
+                before = before.plus(level)
+            last = Level()
+            for level in levels[-m:]:
+                last = last.plus(level)
+            if last.is_below(before):
+                return m
+            m *= 2
+        return 0
+
+    def documents_since(self, blocks: int) -> int:
+        """Return how many documents there are since these blocks, or a part of one more, fell."""
+        scores = np.concatenate(self.last[-blocks - 1 :])
+        fallen = len(np.concatenate(self.last[-blocks:]))
+        others = self.before.plus(Level.of(np.concatenate([*self.last[:-blocks], np.empty(0)])))
+        middle = (others.mean + float(scores[-fallen:].mean())) / 2
+        return len(scores) - 1 - int(np.argmax(np.cumsum(scores - middle)))
+
+    def begin_again(self, scores: Array) -> None:
+        """Forget all but the level of some scores."""
+        self.before, self.last = Level.of(scores), []
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return all of it: arrays, and plain JSON values."""
+        arrays = {f"scores.{i:02}": scores for i, scores in enumerate(self.last)}
+        return arrays, {"before": [*self.before]}
+
+    def restore(self, arrays: Arrays, values: dict[str, Any]) -> None:
+        """Take back what `state` returned."""
+        self.before = Level(*values["before"])
+        self.last = [arrays[name].copy() for name in sorted(arrays) if name.startswith("scores.")]
+
+
+def score_by_words(words: Array, documents: DocumentBatch) -> Array:
+    """Return the log-likelihood a token of each document by the words counted so far."""
+    likelihood = np.log((words + 1) / (words.sum() + len(words)))
+    found = np.add.reduceat(
+        documents.counts * likelihood[documents.word_ids], documents.row_pointers[:-1]
+    )
+    scores: Array = found / documents.lengths
+    return scores
+
+
+def count_words(documents: DocumentBatch) -> Array:
+    """Return the tokens of each word."""
+    counts = documents.counts
+    found: Array = np.bincount(documents.word_ids, counts, documents.n_features).astype(np.float64)
+    return found
+
+
+class Gain(NamedTuple):
+    """Mean of what one model gains on another over documents, in nats a token, and its error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, gains: Array) -> Self:
+        """Return the gain of these documents."""
+        return cls(float(gains.mean()), float(gains.std()) / math.sqrt(len(gains)))
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is more than `ERRORS` standard errors."""
+        return self.mean > ERRORS * self.error
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """What a model says of it."""
+        return {"gain": self.mean, "standard_error": self.error}
+
+
+def judge_by(model: TopicModel, settings: EngineSettings) -> StepwiseEM:
+    """Return what scores documents by the topics of a model."""
+    return StepwiseEM.of_model(model, stream_settings(settings.warmup_documents), 1)
