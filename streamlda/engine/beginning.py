@@ -67,6 +67,8 @@ class WarmUp(Phase):
             return self
         if not self.kept.batch().usable.any():
             self.kept.clear()
+            if self.watch is not None:
+                self.watch.documents = 0
             return self
         phase = self._fitted()[0] if self.refines else self._round()
         phase.counters = self.counters.after(phase.counters)

@@ -100,7 +100,7 @@ class Scores:
         fallen = len(np.concatenate(self.last[-blocks:]))
         others = self.before.plus(Level.of(np.concatenate([*self.last[:-blocks], np.empty(0)])))
         middle = (others.mean + float(scores[-fallen:].mean())) / 2
-        return len(scores) - 1 - int(np.argmax(np.cumsum(scores - middle)))
+        return max(1, len(scores) - 1 - int(np.argmax(np.cumsum(scores - middle))))
 
     def begin_again(self, scores: Array) -> None:
         """Forget all but the level of some scores."""

@@ -48,16 +48,16 @@ def text_documents():
 
 @cache
 def turning_documents():
-    """Topics change after 4000 documents."""
+    """Topics change after 1000 documents."""
     other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
-    return DocumentBatch.joined([text_documents().rows(0, 4000), other.documents(1500)])
+    return DocumentBatch.joined([text_documents().rows(0, 1000), other.documents(1500)])
 
 
 @cache
 def early_turning_documents():
     """Topics change within a warm-up of 1000, of which a fit may be made again."""
     other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
-    return DocumentBatch.joined([text_documents().rows(0, 430), other.documents(2000)])
+    return DocumentBatch.joined([text_documents().rows(0, 430), other.documents(1200)])
 
 
 @cache
@@ -101,9 +101,9 @@ KINDS = {
     # Too few documents for a refinement: topics stay spectral.
     "follows": Kind({**PLANTED, "warmup_documents": 150}, planted_documents, [150, 2100]),
     "refining": Kind(TEXT, text_documents, [0, 1, 300, 345, 2000, 3330]),
-    "turning": Kind(TEXT, turning_documents, [3999, 4021, 4085, 5010]),
+    "turning": Kind(TEXT, turning_documents, [999, 1021, 1085, 2010]),
     "turning-early": Kind(
-        {**TEXT, "warmup_documents": 1000}, early_turning_documents, [399, 520, 801, 1700]
+        {**TEXT, "warmup_documents": 1000}, early_turning_documents, [399, 520, 801, 1500]
     ),
     "online-power": online("online-power"),
     "simultaneous": online("simultaneous"),

@@ -23,9 +23,9 @@ def corpus(seed):
 
 @pytest.fixture(scope="module")
 def turning():
-    """An engine, and what it was after each part: 6000 documents, 4000 others, then as before."""
+    """An engine, and what it was after each part: 2500 documents, 2500 others, then as before."""
     old, new = corpus(1), corpus(2)
-    parts = [old.documents(6000), new.documents(4000), old.documents(1000)]
+    parts = [old.documents(2500), new.documents(2500), old.documents(1000)]
     learner, found = Engine(SETTINGS), []
     for part in parts:
         learner.add(part)
@@ -47,7 +47,7 @@ def test_a_turn_is_followed_as_by_a_new_fit(turning):
     assert before.diagnostics["following"]["switches"] == 0
     last = after.diagnostics["following"]["last"]
     assert last["gain"] > ERRORS * last["standard_error"] > 0
-    _, fresh = Engine.fit(SETTINGS, corpus(2).documents(4000))
+    _, fresh = Engine.fit(SETTINGS, corpus(2).documents(2500))
     held_out = new.documents(300)
     assert perplexity(after, held_out) < 1.02 * perplexity(fresh, held_out)
     assert matched_l1_error(new.components, after.components).mean < 0.2
@@ -60,7 +60,7 @@ def test_topics_retire_and_come_back_with_their_ids(turning):
     assert sorted(ids(again)) == [*range(K)]
     retired = after.diagnostics["following"]["retired"]
     assert {topic["id"] for topic in retired} >= {*range(K)}
-    assert all(6000 < topic["documents_seen"] <= 6000 + 10 * STEP for topic in retired[:K])
+    assert all(2500 < topic["documents_seen"] <= 2500 + 10 * STEP for topic in retired[:K])
     for row, topic in enumerate(ids(again)):
         apart = np.abs(again.components[row] - before.components[topic]).sum()
         assert apart < 0.5
@@ -96,20 +96,20 @@ def test_a_turn_within_or_right_after_the_warm_up_is_followed(before):
 @pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_that_does_not_turn_is_left_alone(seed):
-    """A block falls by 4 standard errors once in 30,000; here are 180, at five lengths."""
+    """A block falls by 4 standard errors once in 30,000; here are 150, at five lengths."""
     learner = Engine(SETTINGS)
-    learner.add(corpus(10 + seed).documents(8000))
+    learner.add(corpus(10 + seed).documents(5000))
     assert learner.snapshot().diagnostics["following"]["switches"] == 0
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("share", "documents"), [(0.1, 4000), (0.01, 10_000)])
+@pytest.mark.parametrize(("share", "documents"), [(0.1, 2000), (0.01, 8000)])
 def test_a_theme_of_few_documents_takes_a_topic(share, documents):
-    """From document 4000 on; one of one document in a hundred moves no mean."""
+    """From document 2500 on; one of one document in a hundred moves no mean."""
     planted, rng = corpus(4), np.random.default_rng(0)
     theme = rng.dirichlet(np.full(V, 0.05))
     learner = Engine(replace(SETTINGS, n_components=K + 1))
-    learner.add(planted.documents(4000))
+    learner.add(planted.documents(2500))
     rows = planted.documents(documents).to_csr().toarray()
     chosen = rng.random(documents) < share
     rows[chosen] = rng.multinomial(60, theme, chosen.sum())
