@@ -28,6 +28,10 @@ _FAULTS = Faults(
             "compressed": "compressed files cannot be followed; read them from files",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
+            "ascii": "lines that are followed must be in an encoding that extends ASCII, such as "
+            "cp1252; read UTF-16 and UTF-32 from files or standard input",
+            "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "
+            "or shift_jis; leave it out to find it by the bytes",
             "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
             "reading",
             "group to show": "group must be set to show offsets",

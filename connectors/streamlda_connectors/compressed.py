@@ -16,7 +16,9 @@ from typing import IO, Any
 from zipfile import BadZipFile
 
 from streamlda.errors import MissingExtraError
+from streamlda_connectors.encodings import Encoding, find_encoding, gather_head, recode
 from streamlda_connectors.records import Rejected
+from streamlda_connectors.workbook import WORKBOOK, import_openpyxl, read_workbook
 
 #: Stored bytes read at once.
 READ_BYTES = 64 * 1024
@@ -47,7 +49,9 @@ def _get_decompressor(
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
-    if compression is not None:
+    if compression == WORKBOOK:
+        import_openpyxl()
+    elif compression is not None:
         _get_decompressor(compression)
 
 
@@ -101,23 +105,46 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
 
 
 class BlockReader:
-    """The decompressed blocks of one open file, which is owned.
+    """The decompressed blocks of one open file, which is owned, in UTF-8.
 
-    Memory O(`READ_BYTES` + `BLOCK_BYTES`) and the window of the compression. A file that is not
-    compressed may be read up to a byte `end`.
+    Memory O(`READ_BYTES` + `BLOCK_BYTES`), the window of the compression, and the head that an
+    encoding is found by. A file that is not compressed may be read up to a byte `end`. Without an
+    `encoding` the bytes are those that are stored; `note` is what must be said of the encoding.
     """
 
-    def __init__(self, raw: IO[bytes], compression: str | None, end: int | None = None) -> None:
-        self._raw, self._compression = raw, compression
-        plain = compression is None
-        self._blocks = _read_plain(raw, end) if plain else _decompress(raw, str(compression))
+    def __init__(
+        self,
+        raw: IO[bytes],
+        compression: str | None,
+        end: int | None = None,
+        encoding: str | None = None,
+    ) -> None:
+        self._raw, self._compression, self._end = raw, compression, end
+        self.encoding = Encoding()
+        if compression is None:
+            self._blocks = _read_plain(raw, end)
+        elif compression == WORKBOOK:
+            try:
+                self._blocks, note = read_workbook(raw, BLOCK_BYTES)
+            except BaseException:
+                raw.close()
+                raise
+            self.encoding, encoding = Encoding(note=note), None
+        else:
+            self._blocks = _decompress(raw, compression)
+        if encoding is not None:
+            head, self._blocks = gather_head(self._blocks)
+            self.encoding = find_encoding(head, encoding)
+            if not self.encoding.is_stored:
+                self._blocks = recode(self._blocks, self.encoding)
 
     def skip(self, n_bytes: int) -> int:
         """Skip `n_bytes` at the start if that needs no reading; return how many are left."""
-        if self._compression is not None or n_bytes == 0:
+        if self._compression is not None or n_bytes == 0 or not self.encoding.is_stored:
             return n_bytes
         stored = self._raw.seek(0, io.SEEK_END)
         self._raw.seek(min(n_bytes, stored))
+        self._blocks = _read_plain(self._raw, self._end)
         return max(0, n_bytes - stored)
 
     def read(self) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
-from streamlda.checks import at_least
+from streamlda.checks import at_least, failure
 from streamlda.errors import SourceError
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import EMPTY, WHOLE, Damage, Position, Progress, RecordBatch
@@ -21,6 +23,7 @@ from streamlda_connectors.checks import (
     unreadable,
 )
 from streamlda_connectors.compressed import check_installed
+from streamlda_connectors.encodings import AUTO, check_encoding, name_kind
 from streamlda_connectors.readers import check_header, cut_into_parts, open_reader
 from streamlda_connectors.records import (
     MAX_DOCUMENT_BYTES,
@@ -31,6 +34,9 @@ from streamlda_connectors.records import (
     StoredRecords,
     shorten_names,
 )
+
+#: Most skipped files that are named.
+MOST_NAMED = 5
 
 
 class FileSource:
@@ -63,6 +69,10 @@ class FileSource:
         something else, it is None and the document is kept.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
+    encoding : str, optional
+        Encoding of text, by Python's name; None: the bytes must be UTF-8. By default ``"auto"``:
+        UTF-8, what a byte order mark says, or a guess by the first 4 MiB if only one encoding fits.
+        `RecordBatch.notes` has guesses. Lines may end in carriage returns, unless it is None.
     delimiter : str, optional
         Delimiter of CSV: an ASCII character or ``"tab"``. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
@@ -92,6 +102,7 @@ class FileSource:
         time_field: str | None = None,
         id_field: str | None = None,
         compression: str | None = "infer",
+        encoding: str | None = AUTO,
         delimiter: str | None = None,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         part: tuple[int, int] | None = None,
@@ -100,16 +111,19 @@ class FileSource:
         delimiter = "\t" if delimiter == "tab" else delimiter
         single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
         check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
+        encoding = None if encoding is None else check_encoding(encoding)
         self._options = ReadOptions(
-            text_field, max_document_bytes, user_field, time_field, id_field, delimiter
+            text_field, max_document_bytes, user_field, time_field, id_field, delimiter, encoding
         )
+        #: Sentences for the next batch.
+        self._notes: list[str] = []
         self._files = find_files(paths, format, compression)
         for file in self._files:
             check_has_fields(file.format, user_field, time_field, id_field)
         if part is not None:
             (whole,) = self._files
             self._files = [replace(whole, part=part)]
-        self._check_files()
+        self._files = self._check_files()
         # Objects one a line were "jsonl" in files named .json too.
         stored = {"json": "jsonl"}
         listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
@@ -120,16 +134,25 @@ class FileSource:
         self._reader: StoredRecords | None = None
         self._closed = False
 
-    def _check_files(self) -> None:
-        checked = set()
+    def _check_files(self) -> list[StoredFile]:
+        """Return the files to read: those of a folder or glob that hold no text are skipped."""
+        checked, kept, skipped = set(), [], []
         for file in self._files:
             check_installed(file.compression)
             if not file.local and file.format in checked:
+                kept.append(file)
                 continue
             checked.add(file.format)
             try:
-                file.check_opens()
+                kind = name_kind(file.read_head()) if _is_text(file) else None
+                if kind is not None and file.listed:
+                    skipped.append(f"{file.name} ({kind[0]})")
+                    continue
+                if kind is not None:
+                    rule, values = "a file must hold text or a table", {"name": file.name}
+                    raise failure(rule, **values, kind=kind[0], remedy=kind[1], error=SourceError)
                 check_header(file, self._options)
+                kept.append(file)
             except MissingColumn as missing:
                 columns = list(shorten_names(missing.fields))
                 values = {"text_field": self._options.text_field, "name": file.name}
@@ -138,6 +161,8 @@ class FileSource:
                 raise
             except OSError as error:
                 raise unreadable(file.name, error) from error
+        self._notes += _describe_kinds(kept, skipped)
+        return kept
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
@@ -155,6 +180,7 @@ class FileSource:
         except BaseException:
             self._leave_file(before["file"], before["record"], before["offset"])
             raise
+        batch.notes, self._notes = self._notes, []
         ended = self._index == len(self._files)
         users, times = self._options.user_field, self._options.time_field
         self._records += len(batch.texts)
@@ -166,6 +192,8 @@ class FileSource:
         try:
             if self._reader is None:
                 self._reader = open_reader(file, self._options, self._record, self._offset)
+                if self._reader.note:
+                    self._notes.append(f"{file.name} {self._reader.note}")
             ended = self._reader.take(batch)
         except Rejected as rejected:
             batch.reject(file.name, self._record + 1, rejected.reason)
@@ -254,10 +282,29 @@ class FileSource:
 
         Time: one read of the footer of each Parquet file that is larger.
         """
-        return [part for file in self._files for part in cut_into_parts(file, most_bytes)]
+        encoding = self._options.encoding
+        return [part for file in self._files for part in cut_into_parts(file, most_bytes, encoding)]
 
     def close(self) -> None:
         """Close the file being read. Closing twice is allowed."""
         at = self.position()
         self._leave_file(self._index, at["record"], at["offset"])
         self._closed = True
+
+
+def _is_text(file: StoredFile) -> bool:
+    """Return whether a file is to be read as it is stored."""
+    return file.compression is None and file.format != "parquet"
+
+
+def _describe_kinds(files: Sequence[StoredFile], skipped: Sequence[str]) -> list[str]:
+    """Return what to say of folders and globs that hold files of several kinds."""
+    kinds = Counter(file.format for file in files if file.listed)
+    said = []
+    if len(kinds) > 1:
+        formats = ", ".join(f"{number:,} as {kind}" for kind, number in kinds.most_common())
+        said.append(f"files of several kinds are read: {formats}")
+    if skipped:
+        more = f" and {len(skipped) - MOST_NAMED:,} more" if len(skipped) > MOST_NAMED else ""
+        said.append(f"files without text are skipped: {', '.join(skipped[:MOST_NAMED])}{more}")
+    return said

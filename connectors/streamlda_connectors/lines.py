@@ -17,6 +17,7 @@ from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.compressed import BlockReader
+from streamlda_connectors.encodings import recoded
 from streamlda_connectors.records import (
     Document,
     Parser,
@@ -285,10 +286,13 @@ def document_reader(
 
 
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
-    """Return the parser of one of the `formats` of lines: text, or else JSON."""
+    """Return the parser of one of the `formats` of lines: text, or else JSON.
+
+    `options.encoding` is that of each record.
+    """
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
-    return parse_text if format == "text" else json_parser(options)
+    return recoded(parse_text if format == "text" else json_parser(options), options.encoding)
 
 
 def _split_path(name: str | None) -> Field | None:
@@ -445,7 +449,7 @@ def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
     Objects are one a line, unless the first line leaves one open.
     """
     most, head = options.max_document_bytes, b""
-    with closing(BlockReader(file.open(), file.compression)) as reader:
+    with closing(BlockReader(file.open(), file.compression, encoding=options.encoding)) as reader:
         while block := reader.read():
             head += block
             body = head.removeprefix(BYTE_ORDER_MARK).lstrip()

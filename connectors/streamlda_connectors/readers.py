@@ -68,15 +68,18 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
         return
 
 
-def cut_into_parts(file: StoredFile, most_bytes: int) -> list[FilePart]:
+def cut_into_parts(file: StoredFile, most_bytes: int, encoding: str | None) -> list[FilePart]:
     """Cut a file into parts of about `most_bytes`, if it can be read from the middle.
 
-    Lines of text and JSON that are not compressed can, and the row groups of Parquet.
+    Lines of text and JSON in UTF-8 that are not compressed can, and the row groups of Parquet.
     """
     size, whole = file.size or 0, [FilePart(file, None, file.size or 0)]
     if size <= most_bytes:
         return whole
     if file.format in ("text", "jsonl") and file.compression is None:
+        with closing(BlockReader(file.open(), None, encoding=encoding)) as reader:
+            if not reader.encoding.is_stored:
+                return whole
         number = -(-size // most_bytes)
         ends = [size * n // number for n in range(number + 1)]
         return [FilePart(file, (a, b), b - a) for a, b in pairwise(ends)]
@@ -122,7 +125,7 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
 
 def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> CsvHeader | None:
     splitter = CsvSplitter(options.max_document_bytes, delimiter)
-    with closing(BlockReader(file.open(), file.compression)) as reader:
+    with closing(BlockReader(file.open(), file.compression, encoding=options.encoding)) as reader:
         block = reader.read()
         # The mark is no part of the first field, which may start with a quote.
         end = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
@@ -188,13 +191,16 @@ class LineReader(StoredRecords):
             parse = parse_text
             if file.format == "file":
                 splitter, parse = WholeSplitter(options.max_document_bytes), _name(parse, file.name)
-        raw, self._begin, end = file.open(), 0, None
+        raw, self._begin, end, encoding = file.open(), 0, None, options.encoding
         if file.part is not None:
+            # Only files whose bytes are read as they are stored have parts.
+            encoding = None
             self._begin, end = find_line_bounds(raw, file.part)
             raw.seek(0)
             offset = max(offset, self._begin)
         self.records = RecordStream(file.location, splitter, parse, record, offset)
-        self._blocks = BlockReader(raw, file.compression, end)
+        self._blocks = BlockReader(raw, file.compression, end, encoding)
+        self.note = self._blocks.encoding.note
         self._behind = self._blocks.skip(offset)
 
     def _fill(self) -> None:

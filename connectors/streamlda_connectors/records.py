@@ -22,13 +22,14 @@ REASONS = {
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
     "broken-csv": "a quote that never closes, or more or fewer fields than the header",
     "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
+    "broken-workbook": "a damaged Excel workbook, which is skipped",
     "broken-record": "bytes that do not fit their schema",
     "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field, or a null in its place",
     "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",
-    "not-utf8": "bytes that are not UTF-8",
+    "not-utf8": "bytes that are not of the encoding, which is UTF-8 if none is named or found",
     "too-long": "a record of more than max_document_bytes",
     "unframed": "a record without the id of a schema",
     "unknown-schema": "a record of a schema that the registry does not know",
@@ -83,7 +84,8 @@ Parser = Callable[[bytes], Document | None]
 class ReadOptions(NamedTuple):
     """Keys or columns of text, user, time and id; and the longest record, in bytes.
 
-    `delimiter` is that of CSV; None to go by the header.
+    `delimiter` is that of CSV; None to go by the header. `encoding` is that of text in files,
+    ``"auto"`` to find it; None leaves the bytes as they are.
     """
 
     text_field: str
@@ -92,6 +94,7 @@ class ReadOptions(NamedTuple):
     time_field: str | None = None
     id_field: str | None = None
     delimiter: str | None = None
+    encoding: str | None = None
 
 
 def read_name(value: object) -> str | None:
@@ -134,6 +137,8 @@ class BatchBuilder:
         #: Fields of the first record without the field of the text.
         self.fields: tuple[str, ...] = ()
         self.damage: list[Damage] = []
+        #: Sentences about how the source was read.
+        self.notes: list[str] = []
         #: When the last record of each partition was made, in seconds since 1970.
         self.newest: dict[int, float] = {}
         #: Keys of the records (Kafka).
@@ -193,7 +198,8 @@ class BatchBuilder:
         """Return the batch, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
         damage = tuple(self.damage)
-        columns = (self.locations, named, dated, self.fields, damage, self.newest)
+        notes = tuple(self.notes)
+        columns = (self.locations, named, dated, self.fields, damage, self.newest, notes)
         return RecordBatch(self.texts, self.rejects, exhausted, *columns)
 
 
@@ -288,6 +294,8 @@ class StoredRecords(ABC):
     #: The reason, where it is damaged, and the share of the bytes read that lies behind it.
     fault: str | None = None
     unread = 0.0
+    #: How the file is read, if that has to be said.
+    note = ""
 
     def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended, at damage too."""

@@ -11,6 +11,14 @@ from typing import IO
 from streamlda.checks import at_least
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
+from streamlda_connectors.encodings import (
+    AUTO,
+    UTF_8,
+    Encoding,
+    Recoder,
+    check_encoding,
+    find_mark,
+)
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
 
@@ -31,6 +39,8 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
+    encoding : str, default "auto"
+        Encoding of text; ``"auto"`` is UTF-8, or what a byte order mark says.
     text_field, user_field, time_field, id_field, max_document_bytes
         As in `streamlda_connectors.files.FileSource`.
 
@@ -56,6 +66,7 @@ class StdinSource:
         user_field: str | None = None,
         time_field: str | None = None,
         id_field: str | None = None,
+        encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         fields = user_field, time_field, id_field
@@ -71,7 +82,8 @@ class StdinSource:
         # The stream object keeps the descriptor open.
         self._stream = stream
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._read = 0
+        self._read, self._encoding = 0, check_encoding(encoding)
+        self._recoder: Recoder | None = None
         self._records = RecordStream("stdin", LineSplitter(max_document_bytes), parse)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         #: Records to skip in a stream that is replayed.
@@ -118,10 +130,18 @@ class StdinSource:
             return  # another reader of the same pipe was faster
         self._read += len(block)
         if block:
-            self._records.feed(block)
+            self._records.feed(self._recode(block))
         else:
             self._ended = True
+            self._records.feed(self._recode(b"", final=True))
             self._records.finish()
+
+    def _recode(self, block: bytes, *, final: bool = False) -> bytes:
+        """Return bytes as UTF-8; without an encoding a byte order mark says what they are in."""
+        if self._recoder is None:
+            found = (find_mark(block) or UTF_8) if self._encoding == AUTO else self._encoding
+            self._recoder = Recoder(Encoding(found))
+        return self._recoder.feed(block, final=final)
 
     def position(self) -> Position:
         """Return how many records were read, blank lines and rejects included."""

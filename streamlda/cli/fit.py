@@ -18,6 +18,7 @@ from streamlda.cli.shared import (
     show_warnings,
     warn,
     warn_about_damage,
+    warn_about_reading,
     warn_about_rejects,
 )
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 
 TASKS = {
-    "Documents": ("source.format", "source.text_field", "vocabulary.stop_words", "vocabulary.file"),
+    "Documents": (
+        *("source.format", "source.encoding", "source.text_field"),
+        *("vocabulary.stop_words", "vocabulary.file"),
+    ),
     "Topics": ("topics.count", "topics.seeds", "topics.seed"),
     "Output and cluster": ("output.file", "cluster.dask"),
     "Privacy": ("privacy.epsilon", "privacy.delta", "privacy.ledger", "snapshots.every"),
@@ -81,6 +85,7 @@ def fit(context: click.Context, quiet: bool, given: Given) -> None:
     say(quiet, *_summary(found, settings))
     counts, most = found.counts, settings.source.most_lost
     if not settings.private:
+        warn_about_reading(counts)
         warn_about_rejects(counts.rejects, counts.fields)
         warn_about_damage(counts)
     show_warnings(found.model)

@@ -20,7 +20,10 @@ from streamlda.text.encoding import UNREADABLE
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 TASKS = {
-    "Documents": ("source.format", "source.text_field", "source.id_field", "infer.top"),
+    "Documents": (
+        *("source.format", "source.encoding", "source.text_field", "source.id_field"),
+        "infer.top",
+    ),
     "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
     "Cluster": ("cluster.dask",),
 }

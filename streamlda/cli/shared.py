@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 #: Flags, and settings, of a command that reads documents once and learns nothing.
-TASKS = {"Documents": ("source.format", "source.text_field")}
+TASKS = {"Documents": ("source.format", "source.encoding", "source.text_field")}
 DOCUMENTS = (
-    *("source.files", "source.format", "source.text_field", "source.compression"),
+    *("source.files", "source.format", "source.encoding", "source.text_field"),
+    *("source.compression"),
     *("source.delimiter", "source.max_record", "source.max_documents", "vocabulary.analyzer"),
 )
 
@@ -151,6 +152,12 @@ def warn_about_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None
         warn(f"{skipped}: {format_reasons(counts)}{fields_found(fields)}")
 
 
+def warn_about_reading(counts: RecordCounts) -> None:
+    """Print how the source was read, where that is not what its names say."""
+    for note in counts.notes:
+        warn(note)
+
+
 def warn_about_damage(counts: RecordCounts) -> None:
     """Print which files broke off or hold no record."""
     if not counts.damaged:
@@ -220,6 +227,7 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
+    warn_about_reading(counts)
     warn_about_damage(counts)
     # Without the reasons that no record had.
     rejects = +counts.rejects

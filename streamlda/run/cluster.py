@@ -78,7 +78,7 @@ def fit_on_cluster(
         mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
         corpus = of_files(
             settings.source.files,
-            file_options(settings.source),
+            file_options(settings),
             shards=settings.cluster.shards,
             beginning=mixed,
         )
@@ -203,7 +203,7 @@ class InferredFiles:
         assert address is not None
         with ExitStack() as opened:
             client = opened.enter_context(connect(address))
-            corpus = of_files(source.files, file_options(source), shards=settings.cluster.shards)
+            corpus = of_files(source.files, file_options(settings), shards=settings.cluster.shards)
             self._run = Run(client)
             sent = self._run.start([self._run.given(named)])
             tasks = [self._run.task("infer", _infer, *sent, s, top) for s in corpus.shards]

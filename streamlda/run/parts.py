@@ -102,7 +102,7 @@ def open_stream(
     source, kind = settings.source, get_source_kind(settings)
     shared = _record_options(source)
     if kind == "files":
-        return open_source("files", list(source.files), **file_options(source))
+        return open_source("files", list(source.files), **file_options(settings))
     if kind == "stdin":
         stored = "text" if source.format == "auto" else source.format
         return open_source("stdin", format=stored, **shared)
@@ -135,6 +135,7 @@ def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dic
         "format": "jsonl" if source.format == "auto" else source.format,
         "text_field": source.text_field,
         "id_field": source.id_field,
+        "encoding": source.encoding,
         "max_document_bytes": source.max_record,
         "allow_gaps": source.allow_gaps,
         "on_reject": on_rejected,
@@ -142,11 +143,16 @@ def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dic
     }
 
 
-def file_options(source: SourceSettings) -> dict[str, Any]:
-    """Return the options of the connector ``files``."""
+def file_options(settings: RunSettings) -> dict[str, Any]:
+    """Return the options of the connector ``files``.
+
+    How a file is decoded must not depend on its records where these are private.
+    """
+    source = settings.source
     compression = None if source.compression == "none" else source.compression
     read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
-    return {**read, **_record_options(source)}
+    shared = _record_options(source)
+    return {**read, **shared, **({"encoding": None} if settings.private else {})}
 
 
 def _record_options(source: SourceSettings) -> dict[str, Any]:
@@ -155,6 +161,7 @@ def _record_options(source: SourceSettings) -> dict[str, Any]:
         "user_field": source.user_field,
         "time_field": source.time_field,
         "id_field": source.id_field,
+        "encoding": source.encoding,
         "max_document_bytes": source.max_record,
     }
 

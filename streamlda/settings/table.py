@@ -55,6 +55,9 @@ class SourceSettings:
     id_field: str | None = entry(
         "text", None, "Key or column of the id of a record, text or an integer: shown with "
         "representative documents and by infer; default: file and number.")
+    encoding: str = entry(
+        "text", "auto", "Encoding of text, such as cp1252 or utf-16; auto: UTF-8, and of files "
+        "what a byte order mark says, or a guess that is said.")
     delimiter: str | None = entry(
         "text", None, "Delimiter of csv, one character or tab; default: by the header.")
     compression: str = entry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
@@ -45,6 +45,8 @@ class RecordCounts:
     damaged: Counter[str] = field(default_factory=Counter)
     named: dict[str, str] = field(default_factory=dict)
     lost_bytes: int = 0
+    #: Sentences about how the source was read.
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def add_batch(self, batch: RecordBatch) -> None:
         """Count the records of a batch, before they are encoded."""
@@ -52,6 +54,7 @@ class RecordCounts:
         self.documents += batch.n_documents
         self.rejects.update(reject.reason for reject in batch.rejects)
         self.fields = self.fields or batch.fields
+        self._add_notes(batch.notes)
         for file in batch.damage:
             self.damaged[file.reason] += 1
             self.lost_bytes += file.lost_bytes or 0
@@ -67,6 +70,9 @@ class RecordCounts:
         # A text on which the analyzer failed is a reject.
         self.documents -= unreadable
         self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
+
+    def _add_notes(self, notes: Iterable[str]) -> None:
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))[:MOST_NAMED]
 
     def _name(self, name: str, reason: str) -> None:
         # Files that broke off are named before empty ones.
@@ -105,6 +111,7 @@ class RecordCounts:
             elif isinstance(mine, int):
                 setattr(self, each.name, mine + more)
         self.fields = self.fields or other.fields
+        self._add_notes(other.notes)
         for name, reason in other.named.items():
             self._name(name, reason)
 
@@ -119,7 +126,8 @@ class RecordCounts:
     def from_json(cls, values: Mapping[str, Any], records: int) -> Self:
         """Return the counts of `to_json`."""
         counters = {name: Counter(values[name]) for name in ("rejects", "removed", "damaged")}
-        return cls(records, **{**values, **counters, "fields": tuple(values["fields"])})
+        lists = {name: tuple(values.get(name, ())) for name in ("fields", "notes")}
+        return cls(records, **{**values, **counters, **lists})
 
 
 def fields_found(fields: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
@@ -26,9 +26,15 @@ COMPRESSION_SUFFIXES = {
     ".lzma": "xz",
     ".zst": "zstd",
     ".zstd": "zstd",
+    ".xlsx": "workbook",
+    ".xlsm": "workbook",
 }
 
-COMPRESSIONS = ("gzip", "bz2", "xz", "zstd")
+#: A workbook is read as the compressed CSV of its first sheet.
+COMPRESSIONS = ("gzip", "bz2", "xz", "zstd", "workbook")
+
+#: First bytes that tell the kind of a file.
+HEAD_BYTES = 32
 
 #: File name endings (without that of a compression) and the format they stand for.
 FORMAT_SUFFIXES = {
@@ -109,6 +115,8 @@ class StoredFile:
     delimiter: str
     local: bool
     part: tuple[int, int] | None = None
+    #: Whether a folder or a glob brought it, and not its name.
+    listed: bool = False
 
     @property
     def location(self) -> str:
@@ -121,14 +129,15 @@ class StoredFile:
             raw: IO[bytes] = self.file_system.open(self.path, "rb", compression=None)
             return raw
 
-    def check_opens(self) -> None:
-        """Open the stored bytes and close them, which some file systems cannot."""
+    def read_head(self) -> bytes:
+        """Return the first stored bytes; some file systems cannot open what they list."""
+        # fsspec takes several times as long, which counts where files are small.
         if self.local:
-            # fsspec takes several times as long, which counts where files are small.
-            Path(self.path).open("rb").close()
-            return
-        with _name_faults(self.name):
-            self.open().close()
+            with Path(self.path).open("rb", buffering=0) as raw:
+                return raw.read(HEAD_BYTES)
+        # Some file systems close by `close` alone.
+        with _name_faults(self.name), closing(self.open()) as stored:
+            return stored.read(HEAD_BYTES)
 
 
 @contextmanager
@@ -189,7 +198,8 @@ def _expand(given: str, format: str, compression: str | None) -> list[StoredFile
         found = _list_files(file_system, path, given)
         # In a folder each file is a document, elsewhere each line.
         plain = "file" if format == "auto" and file_system.isdir(path) else "text"
-        return [_describe(file_system, info, format, compression, plain) for info in found]
+        listed = [info["name"] for info in found] != [path]
+        return [_describe(file_system, info, format, compression, plain, listed) for info in found]
 
 
 def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]:
@@ -260,7 +270,12 @@ def _is_local(file_system: Any) -> bool:
 
 
 def _describe(
-    file_system: Any, info: dict[str, Any], format: str, compression: str | None, plain: str
+    file_system: Any,
+    info: dict[str, Any],
+    format: str,
+    compression: str | None,
+    plain: str,
+    listed: bool,
 ) -> StoredFile:
     path = str(info["name"])
     local = _is_local(file_system)
@@ -273,6 +288,8 @@ def _describe(
         _check(suffix not in UNREAD_SUFFIXES, "mail", name=name)
     found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
     found_compression = by_name if compression == "infer" else compression
+    if found_compression == "workbook":
+        found_format = "csv"
     whole = found_format != "parquet" or found_compression is None
     _check(whole, "compressed", name=name, compression=found_compression)
     size = info.get("size")
@@ -285,4 +302,5 @@ def _describe(
         compression=found_compression,
         delimiter="\t" if suffix == ".tsv" else ",",
         local=local,
+        listed=listed,
     )

@@ -116,6 +116,8 @@ class RecordBatch:
     damage: tuple[Damage, ...] = ()
     #: Time of the last record of each partition, in seconds since 1970 (Kafka); for display.
     newest: dict[int, float] = field(default_factory=dict)
+    #: Sentences about how the source was read: guesses, and what was skipped.
+    notes: tuple[str, ...] = ()
     #: Position of the source after these records; set by `poll`, and not by sources.
     behind: Behind | None = None
 

@@ -173,7 +173,7 @@ def test_bytes_that_are_not_utf8_are_rejects(tmp_path):
     (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
     (tmp_path / "a.jsonl").write_bytes('{"text": "größe"}\n\n'.encode("latin-1"))
     (tmp_path / "a.csv").write_bytes("text\ngröße\n".encode("latin-1"))
-    assert drain(FileSource(tmp_path))[1] == [(1, "not-utf8")] * 3
+    assert drain(FileSource(tmp_path, encoding="utf-8"))[1] == [(1, "not-utf8")] * 3
 
 
 @pytest.mark.parametrize(

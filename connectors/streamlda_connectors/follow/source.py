@@ -10,6 +10,7 @@ from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
+from streamlda_connectors.encodings import AUTO, check_extends_ascii
 from streamlda_connectors.follow.listing import check_paths
 from streamlda_connectors.follow.watch import TrackedFile, Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
@@ -83,11 +84,15 @@ class FollowSource:
         user_field: str | None = None,
         time_field: str | None = None,
         id_field: str | None = None,
+        encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
-        options = ReadOptions(text_field, max_document_bytes, user_field, time_field, id_field)
+        options = ReadOptions(
+            *(text_field, max_document_bytes, user_field, time_field, id_field),
+            encoding=check_extends_ascii(encoding),
+        )
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
         self._max_bytes = max_document_bytes

@@ -9,6 +9,7 @@ from streamlda.checks import at_least, one_of
 from streamlda.errors import StreamLDAError
 from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda_connectors.checks import check, check_has_fields
+from streamlda_connectors.encodings import recoded
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
 from streamlda_connectors.lines import json_parser, parse_value
@@ -170,4 +171,4 @@ def _make_parser(format: str, options: ReadOptions, registry: Registry | None) -
     if registry is not None:
         return RegistryDecoder(registry, options)
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
-    return parse_value if format == "text" else json_parser(options)
+    return recoded(parse_value if format == "text" else json_parser(options), options.encoding)

@@ -10,6 +10,7 @@ from typing import Any
 from streamlda.checks import one_of
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open
+from streamlda_connectors.encodings import AUTO, check_encoding
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
@@ -103,6 +104,7 @@ request_timeout_seconds
         user_field: str | None = None,
         time_field: str | None = None,
         id_field: str | None = None,
+        encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         registry: Registry | Mapping[str, Any] | None = None,
         allow_gaps: bool = False,
@@ -116,7 +118,10 @@ request_timeout_seconds
         one_of(("earliest", "latest"), start=start)
         clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
         check(not (fixed_order and allow_gaps), "fixed order", **clash)
-        options = ReadOptions(text_field, max_document_bytes, user_field, time_field, id_field)
+        options = ReadOptions(
+            *(text_field, max_document_bytes, user_field, time_field, id_field),
+            encoding=check_encoding(encoding),
+        )
         check_names(ClientSettings, settings)
         connection = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security), **settings

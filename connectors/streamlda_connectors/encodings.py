@@ -1,0 +1,217 @@
+"""Encodings of text: what files are in, and their bytes as UTF-8 with line feeds.
+
+A file is UTF-8 unless its user, a byte order mark or its first bytes say otherwise. A guess is made
+where the first bytes are no UTF-8, and is used only if no other encoding fits them as well.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamlda_connectors.checks import check
+from streamlda_connectors.records import Document, Parser, Rejected
+
+AUTO, UTF_8 = "auto", "utf-8"
+
+#: Decoded bytes of a file that its encoding is found by, and how many of them a guess looks at.
+HEAD_BYTES, SAMPLE_BYTES = 2**20, 64 * 1024
+
+#: Encodings that a guess chooses from: those that offices, databases and older systems write.
+GUESSED = (
+    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255"),
+    *("cp1256", "cp850", "mac_roman", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
+)
+
+#: By how much of disorder (0 to 1), and by which part of its likeness to a language, another
+#: encoding may be worse and still fit as well; and the most disorder of text.
+SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.05, 0.8, 0.1
+
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: UTF_8,
+}
+
+#: Files that are no text, by their first bytes, and what to do with them.
+_WORKBOOK = "save its sheet as CSV, or as .xlsx"
+_ARCHIVE = "unpack it, or name a file in it: zip://NAME.csv::FILE.zip"
+_KINDS = {
+    b"PK\x03\x04": ("a zip archive or an office document", f"{_ARCHIVE}; a workbook ends in .xlsx"),
+    b"\xd0\xcf\x11\xe0": ("an old office document", _WORKBOOK),
+    b"%PDF-": ("a PDF", "extract its text first, by pdftotext or pypdf"),
+    b"SQLite format 3\0": ("a SQLite database", "export the table: sqlite3 -csv -header FILE"),
+    b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
+    b"ARROW1": ("an Arrow or Feather file", "write it as Parquet"),
+    b"\x1f\x8b": ("gzip", "end its name in .gz, or set the compression to gzip"),
+    b"BZh": ("bzip2", "end its name in .bz2, or set the compression to bz2"),
+    b"\xfd7zXZ\0": ("xz", "end its name in .xz, or set the compression to xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst, or set the compression to zstd"),
+}
+
+#: Stands for bytes that an encoding does not have: no UTF-8, so that their record is rejected.
+_NO_TEXT = "\udcff"
+
+
+def _replace_no_text(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return _NO_TEXT, error.end
+
+
+codecs.register_error("streamlda.no-text", _replace_no_text)
+
+
+def check_encoding(encoding: str) -> str:
+    """Return the name of an encoding of text as Python has it, or ``"auto"``."""
+    if encoding == AUTO:
+        return AUTO
+    try:
+        found = codecs.lookup(encoding)
+        "".encode(encoding)
+    except (LookupError, UnicodeError):
+        found = None
+    check(found is not None, "encoding", encoding=encoding)
+    assert found is not None
+    return found.name.removesuffix("-sig")
+
+
+def check_extends_ascii(encoding: str) -> str:
+    """Return the name of an encoding in which the line ends of a stream can be found."""
+    found = check_encoding(encoding)
+    ascii = bytes(range(128))
+    extends = found == AUTO or ascii.decode(found, "replace").encode() == ascii
+    check(extends, "ascii", encoding=found)
+    return found
+
+
+def name_kind(head: bytes) -> tuple[str, str] | None:
+    """Return the kind of a file that is no text, and what to do with it; None of all others."""
+    return next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), None)
+
+
+class Encoding(NamedTuple):
+    """Encoding of a file, whether lines end in a carriage return alone, and what to say of it."""
+
+    name: str = UTF_8
+    carriage_returns: bool = False
+    note: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the stored bytes are read as they are."""
+        return self.name == UTF_8 and not self.carriage_returns
+
+
+def find_mark(head: bytes) -> str | None:
+    """Return the encoding whose byte order mark a text begins with, if it does with one."""
+    return next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+
+
+def find_encoding(head: bytes, given: str) -> Encoding:
+    """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``."""
+    name, note = given, ""
+    if given == AUTO:
+        name, note = _guess(head) if find_mark(head) is None else (str(find_mark(head)), "")
+    returns = b"\r" in head
+    if returns:
+        text = codecs.getincrementaldecoder(name)("replace").decode(head)
+        returns = "\r" in text and "\n" not in text
+    return Encoding(name, returns, note)
+
+
+def _guess(head: bytes) -> tuple[str, str]:
+    for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+        # Half of the bytes of Western text in UTF-16 are zero, and next to none of other text.
+        if zeros.count(0) > len(head) // 8:
+            return name, f"is read as {name}, since every second byte is zero"
+    try:
+        codecs.getincrementaldecoder(UTF_8)().decode(head)
+        return UTF_8, ""
+    except UnicodeDecodeError:
+        from charset_normalizer import from_bytes
+
+    # Lines that are ASCII say nothing.
+    lines = [line for line in head.splitlines(keepends=True) if not line.isascii()]
+    found = list(from_bytes(b"".join(lines)[:SAMPLE_BYTES], cp_isolation=list(GUESSED)))
+    least = min((match.chaos for match in found), default=1.0)
+    most = max((match.coherence for match in found), default=0.0)
+    near = [
+        match
+        for match in found
+        if match.chaos <= least + SAME_DISORDER and match.coherence >= SAME_LIKENESS * most
+    ]
+    # The first of equal readings that the list above names.
+    names = [min(match.could_be_from_charset, key=GUESSED.index) for match in near]
+    how = "name the encoding (--encoding) where that is wrong"
+    if len(names) == 1 and least <= MOST_DISORDER:
+        return names[0], f"is no UTF-8 and is read as {names[0]}; {how}"
+    fits = f"; it may be {' or '.join(names)}" if names else ""
+    return UTF_8, f"is no UTF-8{fits}: name its encoding (--encoding)"
+
+
+class Recoder:
+    """Bytes of one encoding as UTF-8, block by block."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        decoder = codecs.getincrementaldecoder(encoding.name)
+        # UTF-8 stays as it is: its faults are found record by record.
+        self._decoder = None if encoding.name == UTF_8 else decoder("streamlda.no-text")
+        self._carriage_returns = encoding.carriage_returns
+
+    def feed(self, block: bytes, *, final: bool = False) -> bytes:
+        """Return what a block completes."""
+        if self._decoder is not None:
+            block = self._decoder.decode(block, final).encode(UTF_8, "surrogateescape")
+        return block.replace(b"\r", b"\n") if self._carriage_returns else block
+
+
+def gather_head(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of blocks, and all of the blocks from the first on."""
+    first: deque[bytes] = deque()
+    size = 0
+    error: Exception | None = None
+    try:
+        while size < HEAD_BYTES and (block := next(blocks, b"")):
+            first.append(block)
+            size += len(block)
+    except (Rejected, OSError) as raised:
+        error = raised
+
+    def replay() -> Iterator[bytes]:
+        while first:
+            yield first.popleft()
+        if error is not None:
+            # It is met where it is: behind all that can be read.
+            raise error
+        yield from blocks
+
+    # A block may be far larger.
+    return b"".join(block[:HEAD_BYTES] for block in first)[:HEAD_BYTES], replay()
+
+
+def recode(blocks: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
+    """Yield blocks as UTF-8, none of them empty."""
+    recoder = Recoder(encoding)
+    for block in blocks:
+        if found := recoder.feed(block):
+            yield found
+    if found := recoder.feed(b"", final=True):
+        yield found
+
+
+def recoded(parse: Parser, encoding: str | None) -> Parser:
+    """Return the parser of single records in an encoding."""
+    if encoding in (None, AUTO, UTF_8):
+        return parse
+
+    def parse_recoded(record: bytes) -> Document | None:
+        try:
+            return parse(record.decode(encoding).encode())
+        except UnicodeError as error:
+            raise Rejected("not-utf8") from error
+
+    return parse_recoded

@@ -1,0 +1,180 @@
+"""Encodings of files and streams: equal tables give equal documents, however they are stored."""
+
+import csv
+import io
+import itertools
+
+import openpyxl
+import pytest
+
+from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.files import FileSource
+from streamlda_connectors.follow import FollowSource
+from streamlda_connectors.kafka import KafkaSource
+from streamlda_connectors.readers import cut_into_parts
+from streamlda_connectors.stdin import StdinSource
+
+ROWS = [
+    ("1", "the café charged “two” invoices, and a refund"),
+    ("2", ""),
+    ("3", 'a line that says "größe"; and | more'),
+    ("4", "plain words\tand nothing else"),
+]
+
+GERMAN = "Das Paket kam später an; die Größe war falsch, schöne Grüße aus Köln."
+FRENCH = "Le colis est arrivé très tard, le problème a été réglé après, ça va."
+RUSSIAN = "Посылка пришла поздно, прошу вернуть деньги, спасибо большое."
+
+
+def write_csv(path, encoding="utf-8", end="\n", delimiter=",", rows=ROWS):
+    text = io.StringIO()
+    lines = csv.writer(text, delimiter=delimiter, lineterminator=end)
+    lines.writerows([("id", "text"), *rows])
+    path.write_bytes(text.getvalue().encode(encoding))
+
+
+def read(source, size=100):
+    """Return ids and texts, the notes, and reasons of rejects."""
+    found, notes, rejects = [], [], []
+    while True:
+        batch = source.poll(size)
+        found += zip((at.id for at in batch.locations), batch.texts, strict=True)
+        notes += batch.notes
+        rejects += [reject.reason for reject in batch.rejects]
+        if batch.exhausted:
+            source.close()
+            return found, notes, rejects
+
+
+MARKED = ("utf-8-sig", "utf-16", "utf-32")
+FORMS = [
+    *((encoding, "auto") for encoding in ("utf-8", *MARKED)),
+    *((encoding, encoding) for encoding in ("cp1252", "utf-16-le", "utf-16-be", "gb18030")),
+]
+
+
+@pytest.mark.parametrize(("stored", "given"), FORMS)
+def test_equal_tables_give_equal_documents(stored, given, tmp_path):
+    for end, delimiter in itertools.product(("\n", "\r\n", "\r"), ",;\t|"):
+        write_csv(tmp_path / "a.csv", stored, end, delimiter)
+        source = FileSource(tmp_path / "a.csv", id_field="id", encoding=given)
+        assert read(source) == (ROWS, [], []), (end, delimiter)
+
+
+def test_a_workbook_is_read_as_its_table(tmp_path):
+    book = openpyxl.Workbook()
+    for row in [("id", "text"), *((int(number), text or None) for number, text in ROWS)]:
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    assert read(FileSource(tmp_path / "a.xlsx", id_field="id")) == (ROWS, [], [])
+    book.create_sheet("more")
+    book.save(tmp_path / "a.xlsx")
+    _, (note,), _ = read(FileSource(tmp_path, id_field="id"))
+    assert note.endswith("is read from its first sheet; 1 more are skipped")
+    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04 and no more")
+    assert read(FileSource(tmp_path / "a.xlsx"))[2] == ["broken-workbook"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stored", "used", "said"),
+    [
+        (GERMAN, "cp1252", "cp1252", "is read as cp1252"),
+        (RUSSIAN, "cp1251", "cp1251", "is read as cp1251"),
+        (RUSSIAN, "koi8_r", "koi8_r", "is read as koi8_r"),
+        (GERMAN, "utf-16-le", "utf-16-le", "is read as utf-16-le"),
+        # Too much alike: nothing is read wrongly, and what it may be is said.
+        (FRENCH, "cp1252", None, "it may be cp1250 or cp1252"),
+    ],
+)
+def test_a_guess_is_said_and_used_if_nothing_else_fits(text, stored, used, said, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(f"{text}\nplain\n".encode(stored))
+    found, (note,), rejects = read(FileSource(path))
+    assert said in note
+    wanted = [text, "plain"] if used else [None, "plain"]
+    assert [each for _, each in found] == wanted
+    assert rejects == ([] if used else ["not-utf8"])
+    assert read(FileSource(path, encoding=stored))[0] == [(None, text), (None, "plain")]
+
+
+def test_what_an_encoding_lacks_is_rejected_record_by_record(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"caf\xe9\nbad \x81 byte\ngood\n")
+    found, _, rejects = read(FileSource(path, encoding="cp1252"))
+    assert [text for _, text in found] == ["café", None, "good"]
+    assert rejects == ["not-utf8"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_recoded_files_resume_where_they_stood(size, tmp_path):
+    for name, encoding, end in (("a", "utf-16", "\r"), ("b", "cp1252", "\n")):
+        write_csv(tmp_path / f"{name}.csv", encoding, end)
+    options = {"encoding": "auto", "id_field": "id"}
+    source, seen = FileSource(tmp_path / "a.csv", **options), []
+    while not (batch := source.poll(size)).exhausted:
+        seen += batch.texts
+        position = source.position()
+        source.close()
+        source = FileSource(tmp_path / "a.csv", **options)
+        source.seek(position)
+    assert seen + batch.texts == [text for _, text in ROWS]
+
+
+def test_only_utf8_is_cut_into_parts(tmp_path):
+    for name, encoding, parts in (("a", "utf-8", 4), ("b", "utf-16", 1)):
+        path = tmp_path / f"{name}.txt"
+        path.write_bytes(("a line of words\n" * 100).encode(encoding))
+        (file,) = FileSource(path)._files
+        assert len(cut_into_parts(file, -(-file.size // 4), "auto")) == parts
+
+
+KINDS = {
+    "zip": (b"PK\x03\x04rest", "zip://"),
+    "pdf": (b"%PDF-1.7 rest", "pdftotext"),
+    "sqlite": (b"SQLite format 3\0rest", "sqlite3"),
+    "gzip": (b"\x1f\x8brest", "compression to gzip"),
+    "parquet": (b"PAR1rest", "set the format to parquet"),
+}
+
+
+@pytest.mark.parametrize(("head", "remedy"), KINDS.values(), ids=KINDS)
+def test_files_without_text_are_named_with_what_to_do(head, remedy, tmp_path):
+    (tmp_path / "a.bin").write_bytes(head)
+    with pytest.raises(SourceError, match=remedy):
+        FileSource(tmp_path / "a.bin")
+    (tmp_path / "b.txt").write_text("words")
+    (tmp_path / "c.json").write_text('{"text": "more words"}')
+    found, notes, rejects = read(FileSource(tmp_path))
+    assert ([text for _, text in found], rejects) == (["words", "more words"], [])
+    assert "1 as file, 1 as json" in notes[0]
+    assert "a.bin" in notes[1]
+
+
+@pytest.mark.parametrize(("stored", "given"), [("utf-16", "auto"), ("cp1252", "cp1252")])
+def test_standard_input_is_recoded(stored, given, tmp_path):
+    (tmp_path / "a").write_bytes(f"{GERMAN}\nplain\n".encode(stored))
+    with (tmp_path / "a").open("rb") as file:
+        found = read(StdinSource(file, encoding=given))[0]
+    assert [text for _, text in found] == [GERMAN, "plain"]
+
+
+def test_files_that_grow_are_decoded_line_by_line(tmp_path):
+    (tmp_path / "a.log").write_bytes(f"{GERMAN}\nplain\n".encode("cp1252"))
+    source = FollowSource(tmp_path / "a.log", format="text", encoding="latin-1")
+    assert source.poll(10).texts == [GERMAN, "plain"]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "encoding"),
+    [
+        (FileSource, "klingon"),
+        (FileSource, "base64"),
+        (FollowSource, "utf-16"),
+        (lambda path, **options: KafkaSource("t", bootstrap_servers="x:1", **options), "hex"),
+    ],
+)
+def test_encodings_that_cannot_be_read_are_refused(make, encoding, tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    with pytest.raises(InvalidSettingError, match=f"encoding='{encoding}'"):
+        make(tmp_path / "a.jsonl", encoding=encoding)
