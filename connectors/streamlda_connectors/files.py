@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from math import ceil
 
 from streamlda.checks import at_least, failure
 from streamlda.errors import SourceError
+from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import EMPTY, WHOLE, Damage, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
@@ -37,6 +39,9 @@ from streamlda_connectors.records import (
 
 #: Most skipped files that are named.
 MOST_NAMED = 5
+
+#: Records that are looked through at once for a time that tells day from month.
+AHEAD_RECORDS = 1000
 
 
 class FileSource:
@@ -67,6 +72,9 @@ class FileSource:
         `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too), and of
         the record's own id; users and ids are text or an int. Where the value is missing, empty or
         something else, it is None and the document is kept.
+    time_format : str, optional
+        Form of event times, in terms of strptime, or ``"unix"`` or ``"excel"``. Without it common
+        forms are read; what ``01/06/2025`` means is decided by all values of the files together.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
     encoding : str, optional
@@ -100,6 +108,7 @@ class FileSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        time_format: str | None = None,
         id_field: str | None = None,
         compression: str | None = "infer",
         encoding: str | None = AUTO,
@@ -112,8 +121,10 @@ class FileSource:
         single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
         check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
         encoding = None if encoding is None else check_encoding(encoding)
+        self._read_time = TimeReader(time_format, self._read_times)
         self._options = ReadOptions(
-            text_field, max_document_bytes, user_field, time_field, id_field, delimiter, encoding
+            *(text_field, max_document_bytes, user_field, time_field, id_field),
+            *(delimiter, encoding, self._read_time),
         )
         #: Sentences for the next batch.
         self._notes: list[str] = []
@@ -180,7 +191,7 @@ class FileSource:
         except BaseException:
             self._leave_file(before["file"], before["record"], before["offset"])
             raise
-        batch.notes, self._notes = self._notes, []
+        batch.notes, self._notes = self._notes + self._read_time.take_notes(), []
         ended = self._index == len(self._files)
         users, times = self._options.user_field, self._options.time_field
         self._records += len(batch.texts)
@@ -212,6 +223,22 @@ class FileSource:
         if ended:
             self._note_damage(batch, file, self._reader)
         return ended
+
+    def _read_times(self) -> Iterator[object]:
+        """Yield the values of the time field of all files, or of the file of a part."""
+        values: list[object] = []
+        options = self._options._replace(read_time=values.append)
+        for file in self._files:
+            try:
+                reader = open_reader(replace(file, part=None), options, 0, 0)
+            except Rejected:
+                continue
+            with closing(reader):
+                ended = False
+                while not ended:
+                    ended = reader.take(BatchBuilder(AHEAD_RECORDS, 0))
+                    yield from values
+                    values.clear()
 
     def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: StoredRecords) -> None:
         if reader.fault is not None:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from streamlda.checks import one_of
-from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.compressed import BlockReader
@@ -278,7 +277,7 @@ def document_reader(
                 raise Rejected("not-text")
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
-        time = None if time_field is None else parse_event_time(read_field(record, time_field))
+        time = None if time_field is None else options.read_time(read_field(record, time_field))
         name = None if id_field is None else read_name(read_field(record, id_field))
         return text, user, time, name
 
@@ -352,7 +351,7 @@ class CsvHeader(NamedTuple):
     id_column: int | None = None
 
 
-def csv_parser(header: CsvHeader) -> Parser:
+def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -> Parser:
     """Return the parser of the records of a CSV file."""
     user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
 
@@ -364,7 +363,7 @@ def csv_parser(header: CsvHeader) -> Parser:
         if len(fields) != header.n_columns:
             raise Rejected("broken-csv")
         user = None if user_column is None else read_name(fields[user_column])
-        time = None if time_column is None else parse_event_time(fields[time_column])
+        time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
         return fields[header.column], user, time, name
 

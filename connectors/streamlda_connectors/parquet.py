@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from streamlda.errors import MissingExtraError
-from streamlda.stream.event_time import in_range, parse_event_time
+from streamlda.stream.event_time import in_range
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
 from streamlda_connectors.lines import parse_value
@@ -44,7 +44,7 @@ class ParquetReader(StoredRecords):
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
         self._arrow = _import_pyarrow()
         self._size = file.size or 0
-        self._max_bytes = options.max_document_bytes
+        self._max_bytes, self._read_time = options.max_document_bytes, options.read_time
         self._raw = file.open()
         try:
             with _reject_damage(self._arrow):
@@ -136,7 +136,7 @@ class ParquetReader(StoredRecords):
             return None
         pa, column = self._arrow, self._column(run, self._time_path)
         if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-            return [parse_event_time(value) for value in self._values(column)]
+            return [self._read_time(value) for value in self._values(column)]
         stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
         seconds = stamps.cast(pa.int64()).to_pylist()
         return [None if each is None else in_range(each / 1e6) for each in seconds]

@@ -180,7 +180,7 @@ class LineReader(StoredRecords):
             # Without a header there are only blank lines, which any columns fit.
             header = read_csv_header(file, options) or CsvHeader(0, 1, 0, file.delimiter)
             splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
-            parse = csv_parser(header)
+            parse = csv_parser(header, options.read_time)
             offset = max(offset, header.end)
         elif file.format in ("jsonl", "json"):
             if file.format == "json":

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from streamlda.checks import at_least
+from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 
@@ -85,7 +86,7 @@ class ReadOptions(NamedTuple):
     """Keys or columns of text, user, time and id; and the longest record, in bytes.
 
     `delimiter` is that of CSV; None to go by the header. `encoding` is that of text in files,
-    ``"auto"`` to find it; None leaves the bytes as they are.
+    ``"auto"`` to find it; None leaves the bytes as they are. `read_time` reads an event time.
     """
 
     text_field: str
@@ -95,6 +96,7 @@ class ReadOptions(NamedTuple):
     id_field: str | None = None
     delimiter: str | None = None
     encoding: str | None = None
+    read_time: Callable[[object], float | None] = parse_event_time
 
 
 def read_name(value: object) -> str | None:
@@ -241,7 +243,9 @@ class RecordQueue:
 
     def _take_run(self, batch: BatchBuilder) -> Rejected | None:
         """Move documents and blank lines into `batch`, up to a reject, which is returned."""
+        # Nothing has moved if looking ahead for a time fails.
         parse, first, i, n_bytes = self._parse, self._next, self._next, 0
+        consumed = self.consumed
         end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
         documents: list[Document | None] = []
         rejected = None
@@ -249,10 +253,10 @@ class RecordQueue:
             record = self._pending[i]
             i += 1
             if isinstance(record, Skipped):
-                self.consumed += record.size + 1
+                consumed += record.size + 1
                 rejected = Rejected(record.reason)
                 continue
-            self.consumed += len(record) + 1
+            consumed += len(record) + 1
             try:
                 document = parse(record)
             except Rejected as error:
@@ -269,7 +273,7 @@ class RecordQueue:
             ]
         batch.extend(self.location, self.record + 1, documents, n_bytes)
         self.record += i - first
-        self._next = i
+        self.consumed, self._next = consumed, i
         return rejected
 
     def skip(self, n_records: int) -> None:

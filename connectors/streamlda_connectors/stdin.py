@@ -9,6 +9,7 @@ from time import monotonic
 from typing import IO
 
 from streamlda.checks import at_least
+from streamlda.stream.event_time import TimeReader
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
 from streamlda_connectors.encodings import (
@@ -41,7 +42,7 @@ class StdinSource:
         Plain text or JSON Lines.
     encoding : str, default "auto"
         Encoding of text; ``"auto"`` is UTF-8, or what a byte order mark says.
-    text_field, user_field, time_field, id_field, max_document_bytes
+    text_field, user_field, time_field, time_format, id_field, max_document_bytes
         As in `streamlda_connectors.files.FileSource`.
 
     Raises
@@ -65,12 +66,14 @@ class StdinSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        time_format: str | None = None,
         id_field: str | None = None,
         encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
     ) -> None:
         fields = user_field, time_field, id_field
-        options = ReadOptions(text_field, max_document_bytes, *fields)
+        self._read_time = TimeReader(time_format)
+        options = ReadOptions(text_field, max_document_bytes, *fields, read_time=self._read_time)
         parse = line_parser(("text", "jsonl"), format, options)
         at_least(1, max_document_bytes=max_document_bytes)
         try:
@@ -113,6 +116,7 @@ class StdinSource:
         ended = self._ended and records.empty
         counts = {"records": records.record, "records_of_position": self._target}
         check(not ended or records.record >= self._target, "replay", **counts)
+        batch.notes += self._read_time.take_notes()
         return batch.build(exhausted=ended, **self._known)
 
     def _wait(self, seconds: float) -> bool:

@@ -34,6 +34,7 @@ TASKS = {
         *("source.format", "source.encoding", "source.text_field"),
         *("vocabulary.stop_words", "vocabulary.file"),
     ),
+    "Times": ("source.time_field", "source.time_format", "snapshots.time_bins"),
     "Topics": ("topics.count", "topics.seeds", "topics.seed"),
     "Output and cluster": ("output.file", "cluster.dask"),
     "Privacy": ("privacy.epsilon", "privacy.delta", "privacy.ledger", "snapshots.every"),

@@ -121,6 +121,7 @@ def open_stream(
         give_up=give_up,
         user_field=source.user_field,
         time_field=source.time_field,
+        time_format=source.time_format,
         **_topic_options(settings, on_rejected),
     )
 
@@ -160,6 +161,7 @@ def _record_options(source: SourceSettings) -> dict[str, Any]:
         "text_field": source.text_field,
         "user_field": source.user_field,
         "time_field": source.time_field,
+        "time_format": source.time_format,
         "id_field": source.id_field,
         "encoding": source.encoding,
         "max_document_bytes": source.max_record,

@@ -28,7 +28,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 NEEDS = {
     "source.compression source.delimiter": "source.kind=files",
     "dead_letters.topic source.format=registry source.time_field=@record": "source.kind=kafka",
-    "snapshots.time_bins": "source.time_field",
+    "snapshots.time_bins source.time_format": "source.time_field",
     "source.format=registry": "registry.url",
     "vocabulary.hash_bits": "vocabulary.kind=hashed",
     "vocabulary.size": "vocabulary.kind=learned|private",

@@ -47,8 +47,11 @@ class SourceSettings:
     user_field: str | None = entry(
         "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(
-        "text", None, "Key or column of the event time: ISO 8601 (UTC without an offset), seconds "
-        "or milliseconds since 1970; @record is the timestamp of the Kafka record.")
+        "text", None, "Key or column of the event time, in UTC without an offset; @record is the "
+        "timestamp of the Kafka record.")
+    time_format: str | None = entry(
+        "text", None, "Form of event times, as %d/%m/%Y %H:%M, or unix or excel for numbers; "
+        "default: ISO 8601 and common forms, day or month first as all values of files say.")
     most_ahead: float = entry(
         "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
         "documents are learned from and counted as ahead, in no bin.", unit="seconds", least=0)

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamlda.documents import UNDATED
-from streamlda.stream.event_time import UNITS, parse_event_time
+from streamlda.errors import InvalidSettingError
+from streamlda.stream.event_time import MOST_PATTERNS, UNITS, TimeReader, parse_event_time
 from streamlda.stream.time_bins import TimeSpan, find_bins
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,18 +46,16 @@ def test_dates_are_their_beginning(time):
         )
 
 
-@given(st.integers(10_000, 10**11 - 1), st.sampled_from([1, -1]))
+@given(st.integers(10**8, 10**11 - 1), st.sampled_from([1, -1]))
 @example(1_551_398_400, 1)
 def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
     number *= sign
     wanted = float(number) if number >= -62_135_596_800 else None
     text = str(number)
-    if len(text) != 8:  # a date
-        assert parse_event_time(text) == wanted
+    assert parse_event_time(text) == wanted
     assert parse_event_time(number) == parse_event_time(float(number)) == wanted
-    if abs(number) >= 10**8:
-        for unit in (10**3, 10**6, 10**9):
-            assert parse_event_time(number * unit) == wanted
+    for unit in (10**3, 10**6, 10**9):
+        assert parse_event_time(number * unit) == wanted
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,97 @@ def test_numbers_are_seconds_or_by_their_size_smaller_units(number, sign):
         *(None, True, [], {}, "", " ", "soon", "2019-02-30", "20190230", "2019-13", "1e9", "0x7"),
         *("12:00", "2019-03-01T25:00", float("nan"), float("inf"), -1e300, 10**400, "9" * 400),
         *(-62_135_596_801, b"\xff\xfe", "\u0662\u0660\u0661\u0669"),
+        # Near 1970, and days of Excel; without a year; a month or a zone that is none.
+        *(0, 86_400, 45_658, "45658.5", -1, 99_999_999, 202_513, "20250230", 10**8 - 1),
+        *("Monday", "Jan 6", "2025/13/01", "13/13/2025", "01/06/25", "6 Jan 2025 7:00 QQT"),
+        # Day or month first.
+        *("01/06/2025", "01.06.2025 10:00"),
     ],
 )
 def test_what_is_no_time_is_none(value):
     assert parse_event_time(value) is None
+
+
+COMMON = {
+    "2017/2/7": datetime(2017, 2, 7),
+    "2016/12/30 7:11": datetime(2016, 12, 30, 7, 11),
+    "Jan 06, 2025": datetime(2025, 1, 6),
+    "6 January 2025 10:30 PM": datetime(2025, 1, 6, 22, 30),
+    "Mon, 06 Jan 2025 10:00:00 +0200": datetime(2025, 1, 6, 8),
+    "Mon, 06 Jan 2025 10:00:00 EST": datetime(2025, 1, 6, 15),
+    "Wed Aug 27 13:08:45 +0000 2008": datetime(2008, 8, 27, 13, 8, 45),
+    "May 2017": datetime(2017, 5, 1),
+    202501: datetime(2025, 1, 1),
+    "202501.0": datetime(2025, 1, 1),
+    20250106: datetime(2025, 1, 6),
+}
+
+
+@pytest.mark.parametrize("value", COMMON, ids=str)
+def test_common_forms_are_read(value):
+    assert parse_event_time(value) == seconds(COMMON[value])
+
+
+@pytest.mark.parametrize(
+    ("values", "first"),
+    [
+        (["01/06/2025", "13/06/2025"], datetime(2025, 6, 1)),
+        (["01/06/2025", "01/13/2025 7:00"], datetime(2025, 1, 6)),
+        (["01.06.2025", b"13.06.2025"], datetime(2025, 6, 1)),
+        (["01/06/2025", "06/01/2025"], None),
+    ],
+)
+def test_day_or_month_first_is_decided_by_all_values(values, first):
+    read = TimeReader(None, lambda: values)
+    assert read(values[0]) == (None if first is None else seconds(first))
+    assert bool(read.take_notes()) == (first is None)
+    # A stream has no end to look at.
+    assert TimeReader()(values[1]) is None
+
+
+def test_a_row_of_the_other_order_is_not_read():
+    read = TimeReader(None, lambda: ["13/06/2025"])
+    assert read("06/13/2025") is None
+    (note,) = read.take_notes()
+    assert "dd/dd/dddd are not read (in others the day is first)" in note
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "wanted"),
+    [
+        ("%d-%m-%Y %H.%M", ["06-01-2025 10.00", b" 06-01-2025 10.00"], datetime(2025, 1, 6, 10)),
+        ("%Y%m%d", [20250106, 20250106.0, "20250106"], datetime(2025, 1, 6)),
+        ("excel", [45663.25, "45663.25"], datetime(2025, 1, 6, 6)),
+        ("unix", [86400, "86400", 86400.0], datetime(1970, 1, 2)),
+    ],
+)
+def test_a_form_that_is_named_is_read_and_no_other(form, values, wanted):
+    read = TimeReader(form)
+    assert {read(value) for value in values} == {seconds(wanted)}
+    assert read("2025 or later") is None
+    assert read.take_notes() == [
+        f"event times of the form dddd aa aaaaa are not read: they are not of the form {form}"
+    ]
+    # Of a pattern that was named, and missing ones.
+    assert [read(value) for value in ("2024 as abcde", None, "")] == [None] * 3
+    assert read.take_notes() == []
+
+
+def test_notes_name_few_patterns_and_no_text():
+    read = TimeReader()
+    for value in ("secret", "secret 1", 45658, "s" * 100, "ünlü?", "a b", "c d e"):
+        assert read(value) is None
+    notes = read.take_notes()
+    assert len(notes) == MOST_PATTERNS
+    assert "form aaaaaa d " in notes[1]
+    assert "excel" in notes[2]
+    assert "form <100 characters> " in notes[3]
+
+
+@pytest.mark.parametrize("form", ["", "day", "%H:%M", "%d/%m"])
+def test_a_form_must_have_a_year(form):
+    with pytest.raises(InvalidSettingError, match="with a year"):
+        TimeReader(form)
 
 
 def beginning(time, unit):

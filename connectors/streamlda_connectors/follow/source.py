@@ -7,6 +7,7 @@ from time import monotonic, sleep
 
 from streamlda.checks import at_least
 from streamlda.errors import StreamLDAError
+from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
@@ -83,15 +84,18 @@ class FollowSource:
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        time_format: str | None = None,
         id_field: str | None = None,
         encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
     ) -> None:
         at_least(1, max_document_bytes=max_document_bytes)
+        self._read_time = TimeReader(time_format)
         options = ReadOptions(
             *(text_field, max_document_bytes, user_field, time_field, id_field),
             encoding=check_extends_ascii(encoding),
+            read_time=self._read_time,
         )
         self._parse = line_parser(("jsonl", "text"), format, options)
         self._known = {"users": user_field is not None, "times": time_field is not None}
@@ -134,6 +138,7 @@ class FollowSource:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
                 self._records += len(batch.texts)
+                batch.notes += self._read_time.take_notes()
                 return batch.build(exhausted=False, **self._known)
             if problem is not None:
                 raise _name_cause(problem) from problem

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of
+from streamlda.stream.event_time import TimeReader
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open
 from streamlda_connectors.encodings import AUTO, check_encoding
@@ -54,7 +55,7 @@ class KafkaSource(TopicReader):
     format : {"jsonl", "text", "registry"}, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
         ``"registry"`` is Avro or JSON, as the schema says whose id each value names.
-    text_field, user_field, time_field, id_field, max_document_bytes
+    text_field, user_field, time_field, time_format, id_field, encoding, max_document_bytes
         As in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is the time
         that the broker keeps with each record.
     registry : mapping of the attributes of `Registry`, optional
@@ -103,6 +104,7 @@ request_timeout_seconds
         text_field: str = "text",
         user_field: str | None = None,
         time_field: str | None = None,
+        time_format: str | None = None,
         id_field: str | None = None,
         encoding: str = AUTO,
         max_document_bytes: int = MAX_DOCUMENT_BYTES,
@@ -118,9 +120,11 @@ request_timeout_seconds
         one_of(("earliest", "latest"), start=start)
         clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
         check(not (fixed_order and allow_gaps), "fixed order", **clash)
+        self._read_time = TimeReader(time_format)
         options = ReadOptions(
             *(text_field, max_document_bytes, user_field, time_field, id_field),
             encoding=check_encoding(encoding),
+            read_time=self._read_time,
         )
         check_names(ClientSettings, settings)
         connection = ClientSettings(
@@ -162,9 +166,9 @@ request_timeout_seconds
         as polls do while paused. Time O(bytes of the records). Waits longer only while a damaged
         client is replaced, up to `request_timeout_seconds` at a time.
         """
-        return self.gather(max_records, timeout_seconds).build(
-            exhausted=False, **self._decoding.known
-        )
+        batch = self.gather(max_records, timeout_seconds)
+        batch.notes += self._read_time.take_notes()
+        return batch.build(exhausted=False, **self._decoding.known)
 
     def gather(self, max_records: int, timeout_seconds: float) -> BatchBuilder:
         """Return what `poll` makes a batch of."""
