@@ -413,6 +413,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             vocabulary = None if known is None else Vocabulary.given(known)
         return replace(model, vocabulary=vocabulary)
 
+    def document_table(self, X: Any, **options: Any) -> Any:
+        """Return a row for each document of `X` with its topics, or the reason why it has none.
+
+        `options` as in `TopicModel.document_table`; `text`, `form`, and columns of your own.
+        """
+        return self.to_model().document_table(X, **options)
+
     def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
         """Write `to_model` to a file that `streamlda.load` reads."""
         self.to_model(names).save(path)

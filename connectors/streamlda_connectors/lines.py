@@ -263,18 +263,23 @@ def json_parser(options: ReadOptions) -> Parser:
 
 def document_reader(
     options: ReadOptions, read_field: Callable[[Any, Field], Any]
-) -> Callable[[Any], Document]:
-    """Return the function from a record with fields to a document; `read_field` reads a field."""
+) -> Callable[[Any], Document | None]:
+    """Return the function from a record with fields to a document; `read_field` reads a field.
+
+    A record whose text is null has none.
+    """
     text_field, user_field, time_field, id_field = map(
         _split_path, (options.text_field, options.user_field, options.time_field, options.id_field)
     )
     assert text_field is not None
 
-    def read(record: Any) -> Document:
+    def read(record: Any) -> Document | None:
         text = read_field(record, text_field)
         if type(text) is not str:
             if text is not None:
                 raise Rejected("not-text")
+            if _has_field(record, text_field):
+                return None
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
         time = None if time_field is None else options.read_time(read_field(record, time_field))
@@ -307,6 +312,15 @@ def read_field(record: Any, field: Field) -> Any:
     for key in path:
         record = record.get(key) if type(record) is dict else None
     return record
+
+
+def _has_field(record: Any, field: Field) -> bool:
+    """Return whether a record has a field, null or not."""
+    name, path = field
+    if type(record) is not dict or name in record:
+        return type(record) is dict
+    parent = read_field(record, (".".join(path[:-1]), path[:-1])) if len(path) > 1 else None
+    return type(parent) is dict and path[-1] in parent
 
 
 def csv_fields(record: str, delimiter: str) -> list[str]:

@@ -12,6 +12,7 @@ from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
 from streamlda_connectors.lines import parse_value
 from streamlda_connectors.records import (
+    NULL,
     MissingColumn,
     ReadOptions,
     Record,
@@ -142,11 +143,11 @@ class ParquetReader(StoredRecords):
         return [None if each is None else in_range(each / 1e6) for each in seconds]
 
     def _read_records(self, run: Any) -> list[Record]:
-        missing, most = Skipped(0, "missing-field"), self._max_bytes
+        most = self._max_bytes
 
         def bound(value: bytes | None) -> Record:
             if value is None:
-                return missing
+                return NULL
             return value if len(value) <= most else Skipped(len(value), "too-long")
 
         return [*map(bound, self._values(self._column(run, self._path)))]

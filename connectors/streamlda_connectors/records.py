@@ -26,7 +26,7 @@ REASONS = {
     "broken-workbook": "a damaged Excel workbook, which is skipped",
     "broken-record": "bytes that do not fit their schema",
     "missing-column": "a file without the text column; the whole file is skipped",
-    "missing-field": "a record without the text field, or a null in its place",
+    "missing-field": "a record without the text field",
     "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",
@@ -69,6 +69,9 @@ class Skipped(NamedTuple):
     size: int
     reason: str
 
+
+#: A record that is there, and has no document.
+NULL = Skipped(0, "")
 
 #: The bytes of a record without its line end, or the reason why it has none.
 Record = bytes | Skipped
@@ -254,7 +257,10 @@ class RecordQueue:
             i += 1
             if isinstance(record, Skipped):
                 consumed += record.size + 1
-                rejected = Rejected(record.reason)
+                if record is NULL:
+                    documents.append(None)
+                else:
+                    rejected = Rejected(record.reason)
                 continue
             consumed += len(record) + 1
             try:

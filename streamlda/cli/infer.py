@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import ExitStack
 
 import click
 
+from streamlda.checks import require
 from streamlda.cli.options import Given, SettingsCommand
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
-from streamlda.errors import ModelFileError
+from streamlda.errors import InvalidDocumentsError, ModelFileError
 from streamlda.run.outputs import check_output
-from streamlda.run.proportions import WRITERS, guess_format, whole_rows
+from streamlda.run.proportions import WRITERS, guess_format, spread, whole_rows
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
@@ -22,7 +24,7 @@ from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 TASKS = {
     "Documents": (
         *("source.format", "source.encoding", "source.text_field", "source.id_field"),
-        "infer.top",
+        *("infer.top", "source.most_lost"),
     ),
     "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
     "Cluster": ("cluster.dask",),
@@ -77,11 +79,12 @@ away are waited for; records that cannot be used are counted, and go to dead_let
 def infer(model_file: str, output: str, output_format: str | None, given: Given) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
-    FILE is a model, or a folder of snapshots, of which the newest is used. Documents of SOURCE...
-    keep their order. The columns, or the keys of a JSON line, are: record and location of the
-    document; its id, with --id-field; tokens, those that the model knows; and topics, the K
-    proportions. A document without known tokens gets the proportions of the prior. CSV has topic_0,
-    topic_1, ..., with --top topic_1, proportion_1, topic_2, ...
+    FILE is a model, or a folder of snapshots, of which the newest is used. There is a row for each
+    record of SOURCE..., in order. The columns, or the keys of a JSON line, are: record and location
+    of the record; its id, with --id-field; tokens, those that the model knows; the reason why it
+    has no topics of its own, if it has none; and topics, the K proportions, those of the prior
+    without known tokens. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1,
+    topic_2, ... Exit code 65: more than --most-lost of the records were rejected.
     """
     settings = given.read()
     if settings.source.kind != "kafka":
@@ -102,6 +105,7 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         )
     top, with_id = settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id
+    records, rejects = 0, Counter[str]()
     with ExitStack() as opened:
         if output == "-":
             writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
@@ -114,10 +118,22 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
             from streamlda.run.cluster import InferredFiles
 
             cluster = InferredFiles(settings, newest, top)
-        for documents in read_documents(settings, cluster):
+        for documents in read_documents(settings, cluster, blanks=True):
             found = cluster.found if cluster else infer_texts(newest, documents.texts, top)
-            writer.write([documents.locations[i] for i in found.readable], found)
+            writer.write(documents.records, spread(found, documents.reasons))
             documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
+            records, rejects = records + len(documents.reasons), documents.rejects
+    lost, most = rejects.total() / max(1, records), settings.source.most_lost
+    require(
+        lost <= most,
+        f"at most {most:.4g} of the records may be rejected",
+        lost=round(lost, 4),
+        records=records,
+        rejects=rejects.total(),
+        remedy="the rows of all records are written, with the reasons: repair the files, or raise "
+        "source.most_lost",
+        error=InvalidDocumentsError,
+    )
 
 
 def _infer_topic(path: str, settings: RunSettings) -> None:

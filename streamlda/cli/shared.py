@@ -186,6 +186,9 @@ class Documents(NamedTuple):
     locations: list[RecordLocation]
     times: list[float | None]
     rejects: Counter[str]
+    #: Locations of all records of the poll, and why those without a document have none.
+    records: Sequence[RecordLocation]
+    reasons: list[str | None]
 
 
 def allow_analyzer(settings: RunSettings) -> None:
@@ -196,14 +199,18 @@ def allow_analyzer(settings: RunSettings) -> None:
         allow(settings.vocabulary.analyzer)
 
 
-def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Documents]:
+def read_documents(
+    settings: RunSettings, source: Any = None, *, blanks: bool = False
+) -> Iterator[Documents]:
     """Yield documents poll by poll; at the end, warn of what was skipped or has no id.
 
-    They come from the source of the settings, or from the one given.
+    They come from the source of the settings, or from the one given. With `blanks`, polls without
+    a document are yielded too.
 
     `InvalidDocumentsError` where there are records and none is a document.
     """
     from streamlda.run.parts import open_stream
+    from streamlda.run.proportions import BLANK
     from streamlda.stream.counts import RecordCounts, fields_found
     from streamlda.text.encoding import UNREADABLE
 
@@ -218,12 +225,19 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
             batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
             counts.add_batch(batch)
             times = batch.times or [None] * len(batch.texts)
-            records = zip(batch.texts, batch.get_locations(n_records + 1), times, strict=True)
+            places = batch.get_locations(n_records + 1)
+            records = zip(batch.texts, places, times, strict=True)
             documents = [record for record in records if record[0] is not None]
-            if documents:
-                texts, locations, dates = map(list, zip(*documents, strict=True))
+            if documents or (blanks and places):
+                columns = zip(*documents, strict=True) if documents else ((), (), ())
+                texts, locations, dates = map(list, columns)
                 unnamed += sum(at.id is None for at in locations)
-                yield Documents(texts, locations, dates, counts.rejects)
+                why = {reject[:2]: reject.reason for reject in batch.rejects}
+                reasons = [
+                    None if text is not None else why.get(at[:2], BLANK)
+                    for text, at in zip(batch.texts, places, strict=True)
+                ]
+                yield Documents(texts, locations, dates, counts.rejects, places, reasons)
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted

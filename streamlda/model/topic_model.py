@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from streamlda.container import valid_content
 from streamlda.model import MAX_DISTANCE
+from streamlda.model.document_table import make_document_table
 from streamlda.model.hierarchy import reduce_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
@@ -76,6 +78,49 @@ class TopicModel(Topics):
         """
         # Who draws stands above who is drawn: the package knows it, this module does not.
         return sys.modules["streamlda"].visualize(self, title=title, n_words=n_words)
+
+    def document_table(
+        self,
+        X: Any,
+        *,
+        text: bool = False,
+        n_words: int = 5,
+        form: str = "pandas",
+        **columns: Sequence[Any],
+    ) -> Any:
+        """Return a table with a row for each document of `X`, in the same order.
+
+        Columns: ``topic``, its ``label`` (a name, or its words) and ``words``, its ``proportion``,
+        ``second_topic`` and ``second_proportion``. A document without a topic has None there, and
+        the ``reason``: ``blank`` (a missing or empty text), ``no-known-word`` or
+        ``analyzer-failed``. Time O(nnz K).
+
+        Parameters
+        ----------
+        X : texts, or array-like or sparse matrix of shape (n_documents, V)
+            As `transform` takes them.
+        text : bool, default False
+            Also return the texts, as the last column.
+        n_words : int, default 5
+            Words of a topic.
+        form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
+            A table of this package, with the index of `X` if it is one of pandas; or a dict of
+            lists.
+        **columns : sequences of n_documents values
+            Columns of your own, which come first: ``id=df.id, time=df.date``.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If a column has another length than `X`, or `X` holds no documents.
+        MissingExtraError
+            If the package of `form` is not installed.
+
+        Examples
+        --------
+        >>> model.document_table(df.text, id=df.id, rating=df.rating)  # doctest: +SKIP
+        """
+        return make_document_table(self, X, columns=columns, text=text, n_words=n_words, form=form)
 
     def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
         """Return which topics this model and another have in common, and how they differ.

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamlda.container import whole_file
 from streamlda.errors import MissingExtraError
+from streamlda.text.encoding import UNREADABLE
 
 if TYPE_CHECKING:
     from streamlda.storage.newest import NamedModel
@@ -37,6 +38,36 @@ class Proportions(NamedTuple):
     readable: list[int]
 
 
+class Rows(NamedTuple):
+    """A row for each record: tokens and proportions, or None and the reason why there are none."""
+
+    tokens: list[int | None]
+    rows: list[Any]
+    reasons: list[str | None]
+
+
+#: Reasons of rows that no reject gives: a record without a text, and one whose proportions are
+#: those of the prior.
+BLANK, UNKNOWN = "blank", "no-known-word"
+
+
+def spread(found: Proportions, reasons: Sequence[str | None]) -> Rows:
+    """Return rows of all records, of which those without a reason are the documents of `found`."""
+    known = dict(zip(found.readable, zip(found.tokens, found.rows, strict=True), strict=True))
+    rows = Rows([], [], [])
+    document = 0
+    for reason in reasons:
+        tokens, row = None, None
+        if reason is None:
+            tokens, row = known.get(document, (None, None))
+            reason = UNREADABLE if tokens is None else UNKNOWN if tokens == 0 else None
+            document += 1
+        rows.tokens.append(tokens)
+        rows.rows.append(row)
+        rows.reasons.append(reason)
+    return rows
+
+
 def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportions:
     """Return proportions of texts: all in the order of the topics, or the `top` largest as pairs.
 
@@ -56,21 +87,20 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportio
 
 
 class RowWriter:
-    """Writes a row for each document to a file that is open: here a line of JSON."""
+    """Writes a row for each record to a file that is open: here a line of JSON."""
 
     def __init__(self, file: BinaryIO, n_topics: int, top: int | None, with_id: bool) -> None:
         self._file, self._n_topics = file, n_topics
         self._top = None if top is None else min(top, n_topics)
-        self._columns = ["record", "location", *(["id"] if with_id else []), "tokens", "topics"]
+        self._columns = ["record", "location", *(["id"] if with_id else [])]
+        self._columns += ["tokens", "reason", "topics"]
 
-    def _rows(
-        self, locations: Sequence[RecordLocation], found: Proportions
-    ) -> Iterator[dict[str, Any]]:
-        for at, tokens, topics in zip(locations, found.tokens, found.rows, strict=True):
-            row = {**at._asdict(), "tokens": tokens, "topics": topics}
+    def _rows(self, locations: Sequence[RecordLocation], found: Rows) -> Iterator[dict[str, Any]]:
+        for at, tokens, topics, reason in zip(locations, *found, strict=True):
+            row = {**at._asdict(), "tokens": tokens, "reason": reason, "topics": topics}
             yield {name: row[name] for name in self._columns}
 
-    def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
+    def write(self, locations: Sequence[RecordLocation], found: Rows) -> None:
         """Write the rows of documents; a slow pipe is answered poll by poll."""
         import orjson
 
@@ -94,13 +124,17 @@ class Csv(RowWriter):
         if self._top is not None:
             ranks = range(1, self._top + 1)
             topics = [f"{name}_{rank}" for rank in ranks for name in ("topic", "proportion")]
+        self._n_values = len(topics)
         self._lines.writerow([*self._columns[:-1], *topics])
 
-    def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
+    def write(self, locations: Sequence[RecordLocation], found: Rows) -> None:
         """Write the lines."""
         for row in self._rows(locations, found):
             topics = row.pop("topics")
-            values = topics if self._top is None else [value for pair in topics for value in pair]
+            if topics is None:
+                values = [None] * self._n_values
+            else:
+                values = topics if self._top is None else [each for pair in topics for each in pair]
             self._lines.writerow([*row.values(), *values])
 
     def finish(self) -> None:
@@ -121,16 +155,18 @@ class Parquet(RowWriter):
         whole, text = pyarrow.int64(), pyarrow.string()
         pair = pyarrow.struct([("topic", pyarrow.int32()), ("proportion", pyarrow.float64())])
         topics = pyarrow.list_(pyarrow.float64() if top is None else pair)
-        types = {"record": whole, "location": text, "id": text, "tokens": whole, "topics": topics}
+        types = {"record": whole, "location": text, "id": text, "tokens": whole}
+        types |= {"reason": text, "topics": topics}
         self._schema = pyarrow.schema([(name, types[name]) for name in self._columns])
         self._make_table = pyarrow.Table.from_pylist
         self._groups = pyarrow.parquet.ParquetWriter(file, self._schema)
 
-    def write(self, locations: Sequence[RecordLocation], found: Proportions) -> None:
+    def write(self, locations: Sequence[RecordLocation], found: Rows) -> None:
         """Write a row group."""
         rows = list(self._rows(locations, found))
         for row in rows if self._top is not None else ():
-            row["topics"] = [{"topic": k, "proportion": share} for k, share in row["topics"]]
+            if row["topics"] is not None:
+                row["topics"] = [{"topic": k, "proportion": share} for k, share in row["topics"]]
         self._groups.write_table(self._make_table(rows, schema=self._schema))
 
     def finish(self) -> None:

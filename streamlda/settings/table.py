@@ -83,7 +83,7 @@ class SourceSettings:
         "lines may repeat after a restart; default: none.")
     most_lost: float = entry(
         "number", 0.1, "Write the model but exit with 65 when more than this fraction of records "
-        "is rejected, or of bytes lost to damage.", least=0, most=1, commands=FIT_ONLY)
+        "is rejected, or of bytes lost to damage.", least=0, most=1, commands=(FIT, INFER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

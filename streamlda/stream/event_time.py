@@ -218,7 +218,10 @@ class TimeReader:
         elif _DIGITS.fullmatch(str(value)):
             how = f"--time-format {EXCEL} reads days of Excel, {UNIX} seconds since 1970"
         elif re.match(r"d{1,2}([-/. ])d{1,2}\1d{4}", pattern):
-            order = {True: "in others the day is first", False: "in others the month is first"}
+            order: dict[bool | None, str] = {
+                True: "in others the day is first",
+                False: "in others the month is first",
+            }
             said += f" ({order.get(self._day_first, 'no record tells day from month')})"
             how = "give it (--time-format %d/%m/%Y, or %m/%d/%Y)"
         self._notes.append(f"{said}: {how}")

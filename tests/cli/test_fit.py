@@ -50,7 +50,8 @@ def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
             for i in range(1030)
         )
     )
-    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "source.time_field=day", "-o", tmp_path / "m")
+    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "source.time_field=day")
+    given += ("--time-format", "unix", "-o", tmp_path / "m")
     said = run(*given).stderr
     assert "30 documents far from the 1,000 bins of event time that are kept" in said
     timeline = load(tmp_path / "m").timeline
@@ -124,6 +125,7 @@ def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, conten
     (tmp_path / "words").write_text("apple\nbread\n", "ascii")
     (tmp_path / name).write_bytes(content)
     given = ("-k", 1, "-o", tmp_path / "m", "--vocabulary", tmp_path / "words")
+    given += ("--encoding", "utf-8")
     message = refused("fit", tmp_path / name, *given, code=65)
     assert wanted in message
     assert "secret" not in message

@@ -8,11 +8,14 @@ import shutil
 import numpy as np
 import pyarrow.parquet as parquet
 import pytest
+from click.testing import CliRunner
 
+from streamlda.cli import commands
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.run.proportions import FORMATS, Proportions, whole_rows
+from streamlda.run.proportions import FORMATS, Rows, whole_rows
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.source import RecordLocation
+from streamlda.utils.exit_codes import DATA
 from tests.cli.conftest import refused, run
 
 
@@ -32,41 +35,52 @@ def test_formats_hold_the_same_rows(folder, records, tmp_path, top):
     found = {}
     for ending in ("txt", "csv", "parquet"):
         output = tmp_path / f"out.{ending}"
-        run("infer", folder / "model", records, "--id-field", "id", *top, "-o", output)
+        given = ("infer", folder / "model", records, "--id-field", "id", *top, "-o", output)
+        run(*given, "--most-lost", 0.2)
         found[ending] = output.read_bytes()
     rows = [json.loads(line) for line in found["txt"].splitlines()]
-    assert [row["record"] for row in rows] == [1, 3, 4, 5]
-    assert [row["id"] for row in rows] == ["a\n,0", None, "a\n,1", "a\n,2"]
-    assert rows[1]["tokens"] == 0
+    # A row for each record, in order: the second is no text, the third of no known word.
+    assert [row["record"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in rows] == ["a\n,0", None, None, "a\n,1", "a\n,2"]
+    assert [row["reason"] for row in rows] == [None, "not-text", "no-known-word", None, None]
+    assert [row["tokens"] for row in rows[1:3]] == [None, 0]
+    assert rows[1]["topics"] is None
     table = parquet.read_table(io.BytesIO(found["parquet"])).to_pylist()
     if top:
-        table = [row | {"topics": [[*pair.values()] for pair in row["topics"]]} for row in table]
+        pairs = [row["topics"] and [[*pair.values()] for pair in row["topics"]] for row in table]
+        table = [row | {"topics": own} for row, own in zip(table, pairs, strict=True)]
     assert table == rows
     header, *lines = csv.reader(io.StringIO(found["csv"].decode()))
     names = ["topic_1", "proportion_1", "topic_2", "proportion_2"]
     names = names if top else ["topic_0", "topic_1", "topic_2"]
-    assert header == ["record", "location", "id", "tokens", *names]
+    columns = ("record", "location", "id", "tokens", "reason")
+    assert header == [*columns, *names]
     for line, row in zip(lines, rows, strict=True):
-        assert line[:4] == [
-            str(row["record"]),
-            row["location"],
-            row["id"] or "",
-            str(row["tokens"]),
-        ]
-        assert [*map(float, line[4:])] == np.ravel(row["topics"]).tolist()
+        assert line[:5] == ["" if row[name] is None else str(row[name]) for name in columns]
+        shares = np.ravel([] if row["topics"] is None else row["topics"]).tolist()
+        assert [float(value) for value in line[5:] if value] == shares
+
+
+def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp_path):
+    given = ["infer", str(folder / "model"), str(records), "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(commands, given)
+    assert result.exit_code == DATA
+    assert "at most 0.1 of the records may be rejected, got lost=0.2 records=5" in result.stderr
+    assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
 def test_the_format_may_be_named_and_goes_to_standard_output(folder, records):
-    shown = run("infer", folder / "model", records, "--output-format", "csv").stdout
-    assert shown.splitlines()[0] == "record,location,tokens,topic_0,topic_1,topic_2"
-    assert len(shown.splitlines()) == 5
+    given = ("infer", folder / "model", records, "--output-format", "csv", "--most-lost", 0.2)
+    shown = run(*given).stdout
+    assert shown.splitlines()[0] == "record,location,tokens,reason,topic_0,topic_1,topic_2"
+    assert len(shown.splitlines()) == 6
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
     output = tmp_path / "out"
     output.write_text("before")
-    rows = Proportions([1], [[1.0]], [0])
+    rows = Rows([1], [[1.0]], [None])
 
     def cut_off():
         with whole_rows(str(output), kind, 1, None, False) as writer:
@@ -86,8 +100,8 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     other = load(folder / "truth")
     for number, model in ((1, other), (2, load(folder / "model"))):
         snapshots.publish(number, model)
-    assert run("infer", snapshots.folder, records).stdout == (
-        run("infer", folder / "model", records).stdout
+    assert run("infer", snapshots.folder, records, "--most-lost", 0.2).stdout == (
+        run("infer", folder / "model", records, "--most-lost", 0.2).stdout
     )
 
 

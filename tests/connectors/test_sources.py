@@ -126,7 +126,6 @@ def parquet_case(folder, opened):
     )
     pq.write_table(table, path, row_group_size=4)
     rejects = [
-        Reject(str(path), 2, "missing-field"),
         Reject(str(path), 3, "not-utf8"),
         Reject(str(path), 5, "too-long"),
     ]
@@ -136,6 +135,7 @@ def parquet_case(folder, opened):
         ),
         ["one", "two", "three"],
         rejects,
+        blank_lines=1,
         users=["ann", None, None],
         times=[MARCH, None, JANUARY],
         ids=["3", None, "9"],

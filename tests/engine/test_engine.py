@@ -13,6 +13,7 @@ from streamlda.engine.phase import Counters
 from streamlda.engine.power import OnlineRounds
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement
+from streamlda.engine.turns import Scores
 from streamlda.engine.warmup import warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
@@ -206,11 +207,11 @@ BUGS = {
         860,
     ),
     "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
-    "a turn": (Following, without(Following, "since", None), "turning", 4085),
-    "the level": (Following, without(Following, "scores", []), "turning", 3990),
-    "the block": (Following, without(Following, "block", []), "turning", 3999),
-    "what is paid": (Following, without(Following, "credit", 0), "turning", 3990),
-    "topics that retired": (Following, without(Following, "retired", []), "turning", 5010),
+    "a turn": (Following, without(Following, "since", None), "turning", 1085),
+    "the level": (Following, without(Following, "scores", Scores(2)), "turning", 990),
+    "the block": (Following, without(Following, "block", []), "turning", 999),
+    "what is paid": (Following, without(Following, "credit", 0), "turning", 990),
+    "topics that retired": (Following, without(Following, "retired", []), "turning", 2010),
     "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
 }
 

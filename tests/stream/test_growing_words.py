@@ -358,7 +358,9 @@ def test_words_that_enter_many_at_once_are_of_topics_by_documents():
     # The last word is in no document.
     new = [*sorted({word for text in second[:400] for word in text.split()} - set(words)), "v99999"]
     grown = Vocabulary.given([*words, *new], ANALYZER)
-    mixed = grown.encode([*first[:400], *second[:400]]).batch
+    # In turns: a stream that went from one to the other would be followed.
+    texts = [text for pair in zip(first[:400], second[:400], strict=True) for text in pair]
+    mixed = grown.encode(texts).batch
     none = np.empty(0, dtype=np.int64)
     change = ColumnChange(none, len(words), grown.n_features, np.full(len(new), 1 / len(new)))
     fresh = engine(grown, warmup_documents=900)

@@ -236,7 +236,7 @@ def _avro(schema: str, options: ReadOptions) -> Reader:
     _check_bounded(parsed, {}, ())
     document = document_reader(options, _avro_value)
 
-    def read(payload: bytes) -> Document:
+    def read(payload: bytes) -> Document | None:
         stream = BytesIO(payload)
         try:
             record = schemaless_reader(stream, parsed, None)
