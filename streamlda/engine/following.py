@@ -173,7 +173,7 @@ class Following:
         if switched is None:
             if fallen:
                 # What these blocks are like is usual from now on.
-                self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]))
+                self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]), usual=True)
             return phase
         return switched
 

@@ -66,10 +66,15 @@ class Level(NamedTuple):
 
 @dataclass(slots=True)
 class Scores:
-    """Level of all blocks but the last ones, `most` at most, and the scores of each of these."""
+    """Level of all blocks but the last ones, `most` at most, and the scores of each of these.
+
+    `usual` is the level of blocks that had fallen, and that no challenger predicted better: blocks
+    as low as these are no turn, such as those of another partition of a topic.
+    """
 
     most: int
     before: Level = field(default_factory=Level)
+    usual: Level = field(default_factory=Level)
     last: list[Array] = field(default_factory=list)
 
     def add(self, scores: Array) -> int:
@@ -89,7 +94,8 @@ class Scores:
             last = Level()
             for level in levels[-m:]:
                 last = last.plus(level)
-            if last.is_below(before):
+            is_new = not self.usual.documents or last.is_below(self.usual)
+            if is_new and last.is_below(before):
                 return m
             m *= 2
         return 0
@@ -102,18 +108,19 @@ class Scores:
         middle = (others.mean + float(scores[-fallen:].mean())) / 2
         return max(1, len(scores) - 1 - int(np.argmax(np.cumsum(scores - middle))))
 
-    def begin_again(self, scores: Array) -> None:
-        """Forget all but the level of some scores."""
+    def begin_again(self, scores: Array, *, usual: bool = False) -> None:
+        """Forget all but the level of some scores, which may be low as usual."""
         self.before, self.last = Level.of(scores), []
+        self.usual = self.before if usual else Level()
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return all of it: arrays, and plain JSON values."""
         arrays = {f"scores.{i:02}": scores for i, scores in enumerate(self.last)}
-        return arrays, {"before": [*self.before]}
+        return arrays, {"before": [*self.before], "usual": [*self.usual]}
 
     def restore(self, arrays: Arrays, values: dict[str, Any]) -> None:
         """Take back what `state` returned."""
-        self.before = Level(*values["before"])
+        self.before, self.usual = Level(*values["before"]), Level(*values["usual"])
         self.last = [arrays[name].copy() for name in sorted(arrays) if name.startswith("scores.")]
 
 

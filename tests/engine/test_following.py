@@ -94,6 +94,19 @@ def test_a_turn_within_or_right_after_the_warm_up_is_followed(before):
 
 
 @pytest.mark.statistical
+def test_blocks_that_are_low_by_turns_are_one_alarm():
+    """Two levels, as of two partitions: one challenge shows that the lower one is usual."""
+    rng, scores, fallen = np.random.default_rng(0), Scores(20), []
+    for block in range(120):
+        level = -5.5 if block // 3 % 2 else -5.0
+        if n := scores.add(rng.normal(level, 0.5, STEP)):
+            fallen.append(block)
+            scores.begin_again(np.concatenate(scores.last[-n:]), usual=True)
+    assert fallen == [3]
+    assert scores.add(rng.normal(-6.5, 0.5, STEP)) == 1
+
+
+@pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(3))
 def test_a_stream_that_does_not_turn_is_left_alone(seed):
     """A block falls by 4 standard errors once in 30,000; here are 150, at five lengths."""
