@@ -35,8 +35,9 @@ def test_fit_and_infer_use_the_analyzer_and_say_what_it_failed_on(corpus, tmp_pa
     assert f"--set vocabulary.analyzer={NAME}" in refused("evaluate", model, corpus)
     found = run("infer", model, corpus, GIVEN)
     assert "analyzer 1" in found.stderr
-    records = [json.loads(line)["record"] for line in found.stdout.splitlines()]
-    assert records == [i + 1 for i in range(60) if i != 7]
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [row["record"] for row in rows] == [*range(1, 61)]
+    assert {row["record"]: row["reason"] for row in rows if row["reason"]} == {8: "analyzer"}
     assert "1 record skipped: analyzer 1" in run("evaluate", model, corpus, GIVEN).stderr
     good = tmp_path / "good.txt"
     good.write_text(corpus.read_text().replace("bad ", ""))
