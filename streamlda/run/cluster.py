@@ -234,6 +234,10 @@ class InferredFiles:
         # Parts of one file follow each other.
         ends = dict[str, int]()
         for batch, _ in polls:
+            for n, reject in enumerate(batch.rejects):
+                if name := self._parts.get(reject.location):
+                    number = self._before.get(name, 0) + reject.record
+                    batch.rejects[n] = reject._replace(location=name, record=number)
             for n, at in enumerate(batch.locations):
                 if name := self._parts.get(at.location):
                     ends[name] = self._before.get(name, 0) + at.record
