@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.privacy.costs import cost
-from streamlda.privacy.events import Approximate, Composed, GaussianRelease, Parallel, to_json
+from streamlda.privacy.event_json import to_json
+from streamlda.privacy.events import Approximate, Composed, GaussianRelease, Parallel
 from streamlda.privacy.ledger import (
     Cohort,
     DocumentRange,
