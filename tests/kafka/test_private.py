@@ -203,7 +203,7 @@ def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
         engine = run.pipeline.learner.engine
         while run.pipeline.due:
             run.pipeline.add(source.poll(run.pipeline.due, 0.2))
-        assert list(engine._users.state()["accepted"]) == [2]
+        assert list(engine.stage.sums.users.state()["accepted"]) == [2]
         assert run.pipeline.records == 240
 
 
