@@ -304,6 +304,8 @@ class Daemon:
             self._status.note(not_ready="")
         if not hasattr(source, "last_answer"):
             self._status.note(last_answer=time.time())
+        for note in batch.notes:
+            log("warning", "reading", message=note)
         if batch.n_records:
             assert batch.behind is not None
             self._newest_batch += 1
