@@ -245,7 +245,12 @@ def rows_of(
             locations = block.locations[low:high]
             fields, damage = block.fields, block.damage
             block = RecordBatch(
-                block.texts[low:high], block.rejects, False, locations, fields=fields, damage=damage
+                block.texts[low:high],
+                block.rejects,
+                locations=locations,
+                fields=fields,
+                damage=damage,
+                notes=block.notes,
             )
             if damage and low == high and before >= first:
                 yield block
