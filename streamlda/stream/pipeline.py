@@ -456,7 +456,7 @@ class Pipeline(Generic[LearnerT]):
         return InsufficientDataError(
             f"{TOPICS_NEED}, got documents={counts.documents} short={counts.short} "
             f"rejects={counts.rejects.total()}{rejects}{fields_found(counts.fields)}; "
-            f"{CHECK_TEXTS}" + (f" ({reason})" if reason else "")
+            + "; ".join([CHECK_TEXTS + (f" ({reason})" if reason else ""), *counts.notes])
         )
 
     # State.
