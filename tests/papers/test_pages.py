@@ -10,7 +10,7 @@ from streamlda import papers
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "streamlda/papers/README.md").read_text("utf-8")
-BENCH = (ROOT / "bench/README.md").read_text("utf-8")
+BENCH = "".join(page.read_text("utf-8") for page in sorted((ROOT / "bench").glob("*.md")))
 SECTIONS = {part.partition("\n")[0]: part for part in BENCH.split("\n## ")}
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ERRATA = {
