@@ -73,7 +73,9 @@ def folder(tmp_path, texts):
     for name, part in {"reviews": texts[:1500], "more": texts[1500:1600]}.items():
         with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            writer.writerows([("id", "text"), *enumerate(part)])
+            writer.writerow(("id", "text", "date", "rating"))
+            rows = ((n, text, f"2024/{1 + n % 12}/5", 1 + n % 5) for n, text in enumerate(part))
+            writer.writerows(rows)
     return tmp_path
 
 
