@@ -59,7 +59,12 @@ def test_resume_equals_uninterrupted_bit_for_bit(name, cut):
     check_resume(name, cut)
 
 
-@pytest.mark.parametrize("name", KINDS)
+def long_if_turning(names):
+    """Leave kinds that make challengers to the long tests."""
+    return [pytest.param(n, marks=pytest.mark.long) if "turning" in n else n for n in names]
+
+
+@pytest.mark.parametrize("name", long_if_turning(KINDS))
 def test_reading_is_possible_at_any_time_and_changes_nothing(name, tmp_path):
     kind = KINDS[name]
     read, unread = kind.engine(), kind.engine()
@@ -76,7 +81,7 @@ def test_reading_is_possible_at_any_time_and_changes_nothing(name, tmp_path):
     assert_same_state(unread, load_state(tmp_path / "state"))
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", long_if_turning(EXACT))
 @pytest.mark.parametrize("cuts", [[1, 299, 300, 301, 1999, 3157, 3158], range(7, 5500, 97)])
 def test_cuts_of_the_stream_change_nothing(name, cuts):
     kind = KINDS[name]
