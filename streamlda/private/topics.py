@@ -1,4 +1,4 @@
-"""From noisy sums to topics: post-processing that uses how large the noise is known to be.
+"""Topics from noisy sums: post-processing that uses how large the noise is known to be.
 
 Nothing here sees a document, so nothing here costs privacy. The sums come from two releases: the
 first and pair statistic, and the triple statistic through the projection W that the pairs gave.

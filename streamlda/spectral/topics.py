@@ -1,4 +1,4 @@
-"""From the moments of a round to topics: whiten, decompose, un-whiten, and say what is noise.
+"""Topics from the moments of a round: whiten, decompose, un-whiten, and mark what is noise.
 
 With W any fixed projection, M1, G = E P2 W and T = E P3(W, W, W) [1]_, and a = alpha_0::
 
