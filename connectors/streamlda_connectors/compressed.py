@@ -107,9 +107,7 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
 class BlockReader:
     """The decompressed blocks of one open file, which is owned, in UTF-8.
 
-    Memory O(`READ_BYTES` + `BLOCK_BYTES`), the window of the compression, and the head that an
-    encoding is found by. A file that is not compressed may be read up to a byte `end`. Without an
-    `encoding` the bytes are those that are stored; `note` is what must be said of the encoding.
+    Without an `encoding` the bytes are those that are stored, if need be up to a byte `end`.
     """
 
     def __init__(
@@ -148,11 +146,7 @@ class BlockReader:
         return max(0, n_bytes - stored)
 
     def read(self) -> bytes:
-        """Return the next block, empty at the end.
-
-        `Rejected` is raised once everything before the damage was returned (for damage
-        within a block: everything but the block).
-        """
+        """Return the next block, empty at the end; raise `Rejected` where damage begins."""
         return next(self._blocks, b"")
 
     def stored_bytes(self) -> int:

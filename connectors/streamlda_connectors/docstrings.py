@@ -103,11 +103,7 @@ def _read_paragraphs(files: Sequence[tuple[str, Path]]) -> list[str]:
 
 
 def split_paragraphs(source: str) -> Iterator[str]:
-    """Yield the paragraphs of at least `MIN_WORDS` words in the docstrings of a Python file.
-
-    A docstring is taken to be a triple-quoted string that opens at the start of a line. Parsing
-    the file would be exact and cost five times as much.
-    """
+    """Yield paragraphs of docstrings: triple-quoted strings at the start of a line."""
     for string in _TRIPLE_QUOTED.finditer(source):
         if string[1] is None:
             continue

@@ -176,10 +176,9 @@ class FileSource:
         return kept
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return the next records, up to ``streamlda_connectors.records.MAX_POLL_BYTES`` of them.
+        """Return the next records; after the timeout no further block is read.
 
-        After the timeout no further block is read; one block is read in any case. After an error
-        the position is after the last record returned, and polling again tries again.
+        After an error the position is after the last record returned, and polling tries again.
         """
         check_open(self._closed)
         batch, before = BatchBuilder(max_records, timeout_seconds), self.position()
@@ -305,10 +304,7 @@ class FileSource:
         return Progress(done, sum(known) if len(known) == len(sizes) else None, "B")
 
     def parts(self, most_bytes: int) -> list[FilePart]:
-        """Return the files in order, those cut that are larger and can be read from the middle.
-
-        Time: one read of the footer of each Parquet file that is larger.
-        """
+        """Return the files in order, those cut that are larger and can be read from the middle."""
         encoding = self._options.encoding
         return [part for file in self._files for part in cut_into_parts(file, most_bytes, encoding)]
 

@@ -122,11 +122,9 @@ class QuotedSplitter(LineSplitter):
 
 
 class CsvSplitter(QuotedSplitter):
-    r"""Cut at ``\n`` outside of quotes.
+    """Cut at line ends outside of quotes, which open only at the start of a field.
 
-    A quote opens only at the start of a field, as in the standard library's reader, so that a
-    stray one inside a field (an inch sign) does not swallow the lines after it. The state lives
-    on between blocks and through records too long to keep. The delimiter is one ASCII character.
+    A stray quote inside a field (an inch sign) does not swallow the lines after it.
     """
 
     _FIELD_START, _BARE, _QUOTED, _AFTER_QUOTE = range(4)
@@ -235,10 +233,7 @@ def parse_text(line: bytes) -> Document | None:
 
 
 def json_parser(options: ReadOptions) -> Parser:
-    """Return the parser of JSON Lines. A string is a document without other fields.
-
-    A dot in a field goes down into an object, unless the whole name is a key.
-    """
+    """Return the parser of JSON Lines. A string is a document without other fields."""
     document, name = document_reader(options, read_field), options.text_field
     others = options.user_field, options.time_field, options.id_field
     text_alone = others == (None, None, None)
@@ -264,10 +259,7 @@ def json_parser(options: ReadOptions) -> Parser:
 def document_reader(
     options: ReadOptions, read_field: Callable[[Any, Field], Any]
 ) -> Callable[[Any], Document | None]:
-    """Return the function from a record with fields to a document; `read_field` reads a field.
-
-    A record whose text is null has none.
-    """
+    """Return the function from a record to a document, whose fields `read_field` reads."""
     text_field, user_field, time_field, id_field = map(
         _split_path, (options.text_field, options.user_field, options.time_field, options.id_field)
     )
@@ -290,10 +282,7 @@ def document_reader(
 
 
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
-    """Return the parser of one of the `formats` of lines: text, or else JSON.
-
-    `options.encoding` is that of each record.
-    """
+    """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     check_has_fields(format, options.user_field, options.time_field, options.id_field)
     return recoded(parse_text if format == "text" else json_parser(options), options.encoding)
@@ -326,8 +315,7 @@ def _has_field(record: Any, field: Field) -> bool:
 def csv_fields(record: str, delimiter: str) -> list[str]:
     """Return the fields of one CSV record, or raise `Rejected` if a quote does not close.
 
-    The standard library's reader is not used: its limit on the length of a field is one for the
-    whole process and far below `MAX_DOCUMENT_BYTES`.
+    The limit of the standard library on the length of a field is one for the whole process.
     """
     if '"' not in record:
         return record.split(delimiter)
@@ -457,10 +445,7 @@ class Layout(NamedTuple):
 
 
 def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
-    """Return the layout of a file: an array if ``[`` is its first sign, else objects.
-
-    Objects are one a line, unless the first line leaves one open.
-    """
+    """Return the layout of a file: an array, objects over several lines, or one a line."""
     most, head = options.max_document_bytes, b""
     with closing(BlockReader(file.open(), file.compression, encoding=options.encoding)) as reader:
         while block := reader.read():

@@ -37,10 +37,7 @@ _Run = tuple[list[Record], list[list[Any] | None]]
 
 
 class ParquetReader(StoredRecords):
-    """Reads the columns of text, user, time and id, a bounded run of rows at a time.
-
-    Memory: a run of rows and the buffers of one chunk's pages for each column.
-    """
+    """Reads the columns of text, user, time and id, a bounded run of rows at a time."""
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int) -> None:
         self._arrow = _import_pyarrow()
@@ -92,11 +89,7 @@ class ParquetReader(StoredRecords):
         return path, str(kind.value_type if types.is_dictionary(kind) else kind)
 
     def _read_runs(self, row: int) -> Iterator[_Run]:
-        """Yield the values from `row` on, and users, times and ids if there are columns.
-
-        Runs start at fixed rows of each row group, wherever reading resumes, so that damage is
-        met at the same record.
-        """
+        """Yield values from `row` on; runs start at fixed rows, wherever reading resumes."""
         paths = (self._path, self._user_path, self._time_path, self._id_path)
         columns = list(dict.fromkeys(".".join(path) for path in paths if path is not None))
         for group in range(self._first, self._last):

@@ -43,9 +43,7 @@ DELIMITERS = (",", "\t", ";", "|")
 def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> StoredRecords:
     """Open `file` after `record` records that end at byte `offset`.
 
-    Time O(offset) for compressed files, which can only be read from their start: the work is
-    done in the calls of `take`. O(1) otherwise. Raises `Rejected` if no record of the file can be
-    read; `record` is 0 then.
+    Raises `Rejected` if no record of the file can be read; `record` is 0 then.
     """
     if file.format == "parquet":
         return ParquetReader(file, options, record)
@@ -53,10 +51,7 @@ def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int
 
 
 def check_header(file: StoredFile, options: ReadOptions) -> None:
-    """Raise `MissingColumn` if the columns of `file` show that it has no text.
-
-    A file that is broken in other ways is left for the reading to count.
-    """
+    """Raise `MissingColumn` if the columns of `file` show that it has no text."""
     try:
         if file.format == "csv":
             read_csv_header(file, options)
@@ -69,10 +64,7 @@ def check_header(file: StoredFile, options: ReadOptions) -> None:
 
 
 def cut_into_parts(file: StoredFile, most_bytes: int, encoding: str | None) -> list[FilePart]:
-    """Cut a file into parts of about `most_bytes`, if it can be read from the middle.
-
-    Lines of text and JSON in UTF-8 that are not compressed can, and the row groups of Parquet.
-    """
+    """Cut a file into parts of about `most_bytes`, if it can be read from the middle."""
     size, whole = file.size or 0, [FilePart(file, None, file.size or 0)]
     if size <= most_bytes:
         return whole
@@ -107,10 +99,7 @@ def find_line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
 
 
 def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
-    """Return the header of a CSV file, or None for a file without records.
-
-    The delimiter is the first by which there is a column of the text.
-    """
+    """Return the header of a CSV file by the first delimiter that fits; None without records."""
     given = options.delimiter
     faults: list[Rejected] = []
     for delimiter in dict.fromkeys((file.delimiter, *DELIMITERS)) if given is None else given:

@@ -50,8 +50,7 @@ MAX_DOCUMENT_BYTES = 16 * 2**20
 class Rejected(Exception):
     """Raised by a parser for a record that is to be skipped; never leaves a connector.
 
-    `reason` is a short fixed word: one of `REASONS`, or one of the caller's own; `fields` are names
-    of fields that a record has in place of a missing one.
+    `fields` are names of fields that a record has in place of a missing one.
     """
 
     def __init__(self, reason: str, fields: Iterable[str] = ()) -> None:
@@ -103,10 +102,7 @@ class ReadOptions(NamedTuple):
 
 
 def read_name(value: object) -> str | None:
-    """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same.
-
-    None for an empty name and for anything else, bytes that are not UTF-8 among it.
-    """
+    """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same."""
     if type(value) is int:
         return str(value)
     if type(value) is bytes:
@@ -209,10 +205,7 @@ class BatchBuilder:
 
 
 class RecordQueue:
-    """Records of one container that were read but not all handed out.
-
-    `record` and `consumed` count the records and bytes that were handed out, and no others.
-    """
+    """Records of one container that were read; `record` and `consumed` count those handed out."""
 
     def __init__(self, location: str, parse: Parser, record: int = 0) -> None:
         self.location = location
@@ -229,10 +222,7 @@ class RecordQueue:
         return 0
 
     def put(self, records: Sequence[Record], columns: Sequence[Sequence[Any] | None] = ()) -> None:
-        """Queue `records`, once those before are taken.
-
-        `columns` have users, times and ids, which are in the records otherwise; None without any.
-        """
+        """Queue `records`, with `columns` of users, times and ids where these are not in them."""
         self._pending, self._columns, self._next = records, columns, 0
 
     def take(self, batch: BatchBuilder) -> None:

@@ -152,10 +152,7 @@ class StdinSource:
         return {"record": max(self._records.record, self._target)}
 
     def seek(self, position: Position) -> None:
-        """Skip the records up to `position` of a stream that is replayed from its start.
-
-        Raises `SourceError` if the position lies before the records that were read already.
-        """
+        """Skip the records up to `position` of a stream that is replayed from its start."""
         record, read = count_at(position, "record"), self._records.record
         check(record >= read, "replay", record=record, records_read=read)
         self._target = record

@@ -29,10 +29,7 @@ def import_openpyxl() -> Any:
 
 
 def read_workbook(raw: IO[bytes], block_bytes: int) -> tuple[Iterator[bytes], str]:
-    """Return blocks of CSV, and what must be said where there is more than one sheet.
-
-    Memory: that of openpyxl, which keeps all texts of the workbook.
-    """
+    """Return blocks of CSV, and what must be said where there is more than one sheet."""
     openpyxl = import_openpyxl()
     try:
         book = openpyxl.load_workbook(raw, read_only=True, data_only=True)

@@ -65,13 +65,7 @@ FAULTS = Faults(
 
 @dataclass(slots=True)
 class Census:
-    """Contents of the files of a run: records that are in no release yet take its slots.
-
-    `slots` are at most those that the run will read; `has_document` says whether any record of it
-    is one; `containers` say, of each file by its name, what the ledger calls it, how many records
-    it has, and how many of these are spent. `documents` are values of those of files under names of
-    which nothing was released, and `appended` of those of other files that were not released.
-    """
+    """Contents of the files of a run: records that are in no release yet take its slots."""
 
     slots: int = 0
     spent: int = 0
@@ -85,10 +79,7 @@ class Census:
         check_has_document(self.has_document, self.slots)
 
     def check_new(self, ledger: Ledger) -> None:
-        """Refuse files with too many documents of releases (`LedgerError`).
-
-        Texts that come again and again in one file are no repeats of what was released of it.
-        """
+        """Refuse files with too many documents of releases; texts may repeat in one file."""
         for found, alike in ((self.documents, len(self.documents)), (self.appended, MOST_ALIKE)):
             values = np.array(found[: self.slots], dtype=np.uint64)
             if len(values) <= alike * len(np.unique(values)):
@@ -108,13 +99,10 @@ def take_census(
     by_now: KnownRecords | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Census | None:
-    """Read the files of a run once, and return what is in them.
+    """Read the files of a run once; None for other sources, and if it was stopped meanwhile.
 
-    None for other sources, and if it was stopped meanwhile. `known` are the documents of releases
-    before the run, and `by_now` those of its own besides, if it resumes. `is_document` is asked of
-    texts until one is. Time some 7 microseconds a record. Memory O(files), and 8 bytes a record.
-    Raises `LedgerError` where a file is there twice, or does not begin with what was released of
-    it; `SourceError` if the files cannot be read.
+    `known` are the documents of releases before the run, and `by_now` those of its own besides, if
+    it resumes. `is_document` is asked of texts until one is. Memory O(files), and 8 bytes a record.
     """
     if get_source_kind(settings) != "files":
         return None
@@ -246,10 +234,7 @@ class _Reader:
 
 
 class UnspentSource:
-    """A source of files that leaves out the first records of some, as if they were not there.
-
-    And those that were not met before the run: what was written since is for the next one.
-    """
+    """A source of files without the first records of some, and those written since the census."""
 
     def __init__(self, source: Source, containers: Mapping[str, Container]) -> None:
         self._source, self._containers = source, containers

@@ -58,13 +58,6 @@ def fit_on_cluster(
     """Learn topics on the cluster that the settings name; private models are written as they come.
 
     `on_opened` is called when nothing more can refuse the run, before anything is paid for.
-
-    Without privacy nothing is written if anything fails; what comes of a run that `should_stop` is
-    said at `learn_once`.
-
-    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
-    not allow the first window; others as `streamlda.scaleout.connect`, `of_files`, `learn_once` and
-    `summed_stages`. What was released before is paid for.
     """
     start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None
@@ -151,10 +144,7 @@ def _fit_privately(
     source: Source,
     on_progress: Progress,
 ) -> TopicModel:
-    """Make all releases that the files suffice for, or those left; return the last model.
-
-    The `source` is read here too, so that the ledger knows the documents.
-    """
+    """Make all releases that the files suffice for; the `source` is read here for the ledger."""
     pipeline = run.pipeline
     newest, missed = None, ""
     if run.released is not None:
@@ -193,8 +183,7 @@ Inferred = tuple[RecordBatch, Proportions]
 class InferredFiles:
     """A source of files whose topic proportions are inferred on a cluster, shard by shard in order.
 
-    Texts stay on the workers: a record that has one has an empty text here. `found` has the
-    proportions of the last poll.
+    Texts stay on the workers: a record that has one has an empty text here.
     """
 
     def __init__(self, settings: RunSettings, named: NamedModel, top: int | None) -> None:

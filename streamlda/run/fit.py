@@ -43,12 +43,7 @@ Progress = Callable[[Source, RecordCounts], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Result of a fit: the newest model, and counts of the records.
-
-    `stopped` if it was asked to stop before the source ended; `failure` is what ended the source
-    before its time: everything read before has been learned from. `stored_bytes` are those of all
-    files, where that is known.
-    """
+    """Result of a fit: the newest model, counts of the records, and how the source ended."""
 
     model: TopicModel
     counts: RecordCounts
@@ -92,12 +87,8 @@ def fit(
 ) -> FitResult:
     """Learn topics as the settings say; models are written as they come.
 
-    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
-
-    Raises `BudgetExceededError` or `LedgerError` before any document is read, if the ledger does
-    not allow the first window; `InsufficientDataError` if no model could be made, with what came
-    instead counted, privately record slots; `SourceError` if the source fails before anything was
-    learned: later failures are returned.
+    `on_opened` is called when nothing more can refuse the run, before anything is paid for. Raises
+    `InsufficientDataError` if no model could be made, `SourceError` if nothing was learned.
     """
     with ExitStack() as opened:
         loop = FitLoop(settings, opened, should_stop, warn)

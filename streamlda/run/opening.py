@@ -63,9 +63,8 @@ CUT_SHORT = "a release was interrupted earlier, and stays paid: "
 class OpenedRun:
     """A pipeline, and where its stream resumes.
 
-    `checkpoint` is None at the beginning; `slots_to_skip` are records after it that a release has
-    used, and `released` is the outcome of that release. `census` is what a private run has found
-    in files that are read to their end, and `ledger` pays for it.
+    `slots_to_skip` are records after the checkpoint that a release has used; `released` is its
+    outcome.
     """
 
     pipeline: Pipeline[Any]
@@ -97,9 +96,7 @@ class OpenedRun:
     ) -> Source:
         """Open the source at a position; without one, where the run resumes.
 
-        That is after the checkpoint, and after records that a release has used since. Raises
-        `SourceAwayError` for what may be there later, and this may be called again then; other
-        errors as `go_on` and `skip`.
+        It may be called again after `SourceAwayError`.
         """
         source = self.open_source(settings, on_rejected)
         try:
@@ -123,12 +120,7 @@ class OpenedRun:
         return source if self.census is None else self.census.unspent(source)
 
     def go_on(self, source: Source, group: str | None) -> None:
-        """Take the source to where the run resumes, before the slots to skip.
-
-        Raises `LedgerError`, before a document is read, if documents of a log from there on were in
-        a release, or its consumer group shows that the ledger was further; `SourceError` if the
-        source does not hold what comes next.
-        """
+        """Take the source to where the run resumes, before the slots to skip; check the ledger."""
         if self.ledger is not None:
             where = f"the offsets of kafka.group={group!r}"
             shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
@@ -140,11 +132,7 @@ class OpenedRun:
         self.pipeline.begin_at(stand(source))
 
     def skip(self, source: Source, skipped_to: Position | None = None) -> None:
-        """Take the source behind records that a release has used.
-
-        `skipped_to` is where an earlier try came to. Raises `SourceError` where the source does not
-        hold the records, `SourceAwayError` where it does not answer.
-        """
+        """Take the source behind records of a release; an earlier try came to `skipped_to`."""
         if self._left_to_skip < self.slots_to_skip:
             assert skipped_to is not None
             source.seek(skipped_to)
@@ -207,10 +195,7 @@ def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
 def open_ledger(
     settings: RunSettings, opened: ExitStack, store: Store, on_recovery: Warn
 ) -> Ledger | None:
-    """Open the ledger of a private run as `streamlda.private` does; None without privacy.
-
-    Snapshots in the store must have been made with it.
-    """
+    """Open the ledger of a private run, which made all snapshots in the store; None without."""
     if not settings.private:
         return None
     asked = PrivateTerms.of(settings)
@@ -240,11 +225,6 @@ def open_pipeline(
 
     `schedule` and `known` words replace those of the settings. A private run over files reads them
     once before, to count what is spent and what is left.
-
-    Raises `LedgerError` if the ledger knows releases that the checkpoints cannot go on after, or
-    does not allow the first one, or documents of the files; `InsufficientDataError` if these have
-    too few slots; `InvalidSettingError` if the checkpoints were made with other settings;
-    `ModelFileError` if none is whole; `SourceError` if files cannot be read.
     """
     saved = None if store is None else store.newest(ledger, catch_up=ledger is not None)
     if ledger is None:
@@ -335,10 +315,7 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
 
 
 def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again.
-
-    Raises `AccountError` where the state has not each record before its position once.
-    """
+    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
     pipeline.check_account()
     if pipeline.learner is None:
         return None

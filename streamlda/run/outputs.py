@@ -27,10 +27,7 @@ _FAULTS = Faults(
 
 
 def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:
-    """Raise `InvalidSettingError` if a file cannot be written at `path`, or is an input.
-
-    What is no ledger itself must not replace one, or what lies beside it.
-    """
+    """Raise `InvalidSettingError` if a file cannot be written, or replaces input or ledger."""
     target = Path(path)
     here, exists = target.resolve(), target.exists()
     _FAULTS.check(not exists or target.is_file(), "no file", path=path)

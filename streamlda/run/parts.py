@@ -50,10 +50,7 @@ def name_stream(settings: RunSettings) -> str:
 
 
 def name_published_stream(settings: RunSettings) -> str:
-    """Return the name of the stream in models: private ones do not tell in which folders files lie.
-
-    Files of one name in other folders have another one.
-    """
+    """Return the name of the stream in models; private ones do not tell where files lie."""
     name = name_stream(settings)
     in_files = get_source_kind(settings) in ("files", "follow")
     if not settings.private or settings.source.stream or not in_files:
@@ -94,10 +91,9 @@ def open_stream(
     *,
     fixed_order: bool = False,
 ) -> Source:
-    """Open the source that the settings name, at its beginning; errors as the connectors.
+    """Open the source that the settings name, at its beginning.
 
-    With `give_up`, partitions of Kafka are read once they are taken. In a `fixed_order`, that of a
-    private run, which record of several partitions comes n-th is fixed.
+    With `give_up`, partitions of Kafka are read once they are taken.
     """
     source, kind = settings.source, get_source_kind(settings)
     shared = _record_options(source)
@@ -145,10 +141,7 @@ def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dic
 
 
 def file_options(settings: RunSettings) -> dict[str, Any]:
-    """Return the options of the connector ``files``.
-
-    How a file is decoded must not depend on its records where these are private.
-    """
+    """Return options of the connector ``files``; private records must not decide the encoding."""
     source = settings.source
     compression = None if source.compression == "none" else source.compression
     read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
@@ -240,11 +233,7 @@ def skip_records(
     *,
     released: bool = True,
 ) -> None:
-    """Take a source past records that are not to be learned from here; they are not kept.
-
-    They were `released`, or are noted for a release. `on_poll` is called after each poll, with the
-    records that it skipped.
-    """
+    """Take a source past records that were `released`, or are noted for a release, unkept."""
     while records > 0:
         batch = poll(source, min(records, SKIPPED_RECORDS), 1.0)
         pipeline.pass_records(batch, released=released)
@@ -260,10 +249,7 @@ def skip_records(
 
 
 class RejectsFile(AbstractContextManager["RejectsFile"]):
-    """A file with a JSON line for each rejected record: location, record, reason.
-
-    Each line is written at once: before a checkpoint after its record.
-    """
+    """A file with a JSON line for each rejected record, written before a checkpoint after it."""
 
     def __init__(self, path: str, *, append: bool = False) -> None:
         mode = "a" if append else "w"

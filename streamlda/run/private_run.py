@@ -91,11 +91,7 @@ Warn = Callable[[str], None]
 
 
 class PrivateTerms(NamedTuple):
-    """Terms of a private run: settings for the most words there can be, and what it begins with.
-
-    `choice` is the private choice of words, to which the public words `besides` are added; None
-    where `words` are known.
-    """
+    """Settings for the most words there can be, and the words, or their `choice`, of a run."""
 
     settings: PrivateSettings
     words: Vocabulary | None
@@ -145,11 +141,9 @@ def make_document_test(words: Vocabulary) -> Callable[[str], bool]:
 
 
 def get_own_folder(settings: RunSettings) -> Path | None:
-    """Return the folder of checkpoints that a private fit of files has if none is set.
+    """Return the folder of checkpoints of a private fit of files that names none.
 
-    It belongs to the settings and the source, so that the same command resumes a fit that was cut
-    short, and another command begins a run of its own. Prefix sums cannot resume: their noise went
-    with the process.
+    It belongs to settings and source, so that the same command resumes a fit that was cut short.
     """
     is_fit = settings.command == FIT and settings.cluster.dask is None
     resumes = is_fit and settings.private and settings.privacy.mode == "window"
@@ -164,10 +158,7 @@ def get_own_folder(settings: RunSettings) -> Path | None:
 
 
 def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> None:
-    """Refuse to begin a run that its ledger does not allow, before any document is read.
-
-    Raises `LedgerError` or `BudgetExceededError`.
-    """
+    """Refuse to begin a run that its ledger does not allow, before any document is read."""
     words_event: Event | None = None
     words = 0
     if terms.choice is not None:
@@ -179,11 +170,7 @@ def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> N
 
 
 def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census, warn: Warn) -> None:
-    """Refuse to begin a run whose files cannot end in a model; nothing is spent.
-
-    Warns where the noise is for more snapshots than the files give. Raises `InsufficientDataError`,
-    or `LedgerError` if that is since documents were released.
-    """
+    """Refuse to begin a run whose files cannot end in a model; nothing is spent."""
     words = 0 if terms.choice is None else word_documents(settings)
     window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
     # How many words there will be decides how a window is cut: a whole one always suffices.
@@ -216,10 +203,7 @@ class RunRecord(NamedTuple):
 
 
 def find_run(store: Store | None, ledger: Ledger, *, saved: bool) -> tuple[RunRecord, int]:
-    """Return the run that resumes in a folder, or a new one, and how many releases it has made.
-
-    With a checkpoint (`saved`) it resumes in any case, and its releases are not counted.
-    """
+    """Return the run that resumes in a folder, or a new one, and how many releases it has made."""
     fresh = RunRecord(secrets.token_hex(8), ledger.ledger_id, ledger.generation)
     if store is None or store.folder is None:
         return fresh, 0
@@ -240,21 +224,14 @@ def find_run(store: Store | None, ledger: Ledger, *, saved: bool) -> tuple[RunRe
 
 
 class ResumedReleaseManager(ReleaseManager):
-    """Pays for a run that is under way, and lets it start when the budget is used up.
-
-    Its snapshots are still served then, and its last release may be one that a crash cut short.
-    What is left was asked before the first document, and is asked again at each release.
-    """
+    """Pays for a run that is under way, which may start when the budget is used up."""
 
     def check(self, event: Event) -> None:
         """Do nothing."""
 
 
 class PrivateRun:
-    """The private part of opening a run: the census, who pays, and what was released before.
-
-    Raises as `streamlda.run.opening.open_pipeline`.
-    """
+    """The private part of opening a run: the census, who pays, and what was released before."""
 
     def __init__(
         self,

@@ -69,10 +69,7 @@ def spread(found: Proportions, reasons: Sequence[str | None]) -> Rows:
 
 
 def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportions:
-    """Return proportions of texts: all in the order of the topics, or the `top` largest as pairs.
-
-    A text without a known word has those of the prior.
-    """
+    """Return proportions of texts: all by topic, or the `top` largest as pairs."""
     encoded = named.words.encode(texts)
     has_row = np.ones(len(texts), dtype=np.bool_)
     has_row[list(encoded.unreadable)] = False

@@ -110,10 +110,7 @@ def words_besides(settings: RunSettings, seeds: Sequence[SeedWords]) -> tuple[st
 
 
 def word_documents(settings: RunSettings) -> int:
-    """Return the documents that words are learned from, or the record slots of a private choice.
-
-    It follows from settings alone, which are public.
-    """
+    """Return documents that words are learned from, or slots of a private choice: public facts."""
     words, snapshots = settings.vocabulary, settings.snapshots
     if words.documents is not None:
         return words.documents
@@ -170,9 +167,8 @@ def engine_settings(
 ) -> EngineSettings:
     """Return the settings of an engine without privacy.
 
-    `sums` says whether what it begins with is a projection; None if it begins by itself.
-    `too_frequent` words were left out of those that were learned. An engine that `keeps` documents
-    fits those of a source that ends together, as far as `memory.kept` allows.
+    `sums` says whether what it begins with is a projection; None if it begins by itself. An engine
+    that `keeps` documents fits those of a source that ends together, within `memory.kept`.
     """
     topics = settings.topics
     refine = False if sums or topics.refinement_passes == 0 else topics.refine
@@ -236,10 +232,7 @@ def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
 def window_settings(
     settings: RunSettings, n_features: int, rows: int | None, words: Sequence[str] | None = None
 ) -> tuple[PrivateSettings, PublicTopics | None]:
-    """Return the settings of a private engine, and the public topics that it begins with.
-
-    `rows` of a fit are its one window, and `words` the names of its columns.
-    """
+    """Return settings of a private engine, whose one window are `rows`, and its public topics."""
     every, most = settings.snapshots.every, settings.snapshots.most
     _FAULTS.check(rows is not None or every is not None, "window", documents_per_snapshot=every)
     if rows is not None:

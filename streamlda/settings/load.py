@@ -38,14 +38,10 @@ def load_settings(
     names: Iterable[str] = SETTINGS,
     flagged: Container[str] = (),
 ) -> RunSettings:
-    """Return the settings of a command, checked.
+    """Return the settings of a command, checked; an `InvalidSettingError` has all that is wrong.
 
-    `path` is of TOML, where settings of other commands may stand too; `environment` is `os.environ`
-    by default, and every ``STREAMLDA_`` variable in it must be known, but for
-    ``STREAMLDA_TEST_...``; a flag of None was not given. `names` are the settings that the command
-    takes: others are skipped in file and environment; errors call those that are `flagged` by their
-    flags. Raises `InvalidSettingError` with all that is
-    wrong, a line each.
+    The file may hold settings of other commands; every ``STREAMLDA_`` variable must be known.
+    `names` are the settings that the command takes; errors call those `flagged` by their flags.
     """
     environment = os.environ if environment is None else environment
     problems: list[str] = []
@@ -85,10 +81,7 @@ def load_settings(
 
 
 def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
-    """Return the settings of HTTP by variables alone, where the settings as a whole are refused.
-
-    Raises `InvalidSettingError` for a value that is wrong.
-    """
+    """Return the settings of HTTP by variables alone, where the settings as a whole are refused."""
     values: dict[str, Any] = {}
     for variable, raw in environment.items():
         name = VARIABLES.get(variable, "")
@@ -102,10 +95,7 @@ def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
 
 
 def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
-    """Return the settings that parameters of `StreamLDA` stand for, checked by the same table.
-
-    Raises `InvalidSettingError` for the first that is wrong, under its name as a parameter.
-    """
+    """Return the settings that parameters of `StreamLDA` stand for, checked by the same table."""
     from streamlda.model.topic_model import TopicModel
     from streamlda.privacy.clipping import ClipBounds
 

@@ -51,11 +51,7 @@ class SeedWords(NamedTuple):
 
 
 def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
-    """Return the seeds of settings: ``name: words``, files of such lines, and models.
-
-    Raises `InvalidSettingError` where one has no name or no words, a file cannot be read, or there
-    are more than topics; `ModelFileError` where a model is damaged.
-    """
+    """Return the seeds of settings: ``name: words``, files of such lines, and models."""
     found: list[SeedWords] = []
     for text in given:
         found += [_parsed(text)] if ":" in text else _read(text)
@@ -69,10 +65,7 @@ def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
 def seed_topics(
     seeds: Sequence[SeedWords], columns_of: Callable[[str], list[int]]
 ) -> tuple[tuple[SeedTopic, ...], str | None]:
-    """Return the seeds in columns, and what to warn of: words that are not known.
-
-    Raises `InvalidSettingError` where of a topic none is.
-    """
+    """Return the seeds in columns, and what to warn of: words that are not known."""
     found, unknown = [], []
     for name, words in seeds:
         columns: dict[int, None] = {}

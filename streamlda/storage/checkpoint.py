@@ -68,10 +68,7 @@ class Checkpoint:
     _path: Path
 
     def restore(self, learner: PrivateLearner | None = None) -> Engine | PrivateLearner:
-        """Return the engine, or fill a new private learner, as `load_state`.
-
-        Time O(bytes), memory twice the size of the state.
-        """
+        """Return the engine, or fill a new private learner, as `load_state`."""
         return load_state(self._path, learner, releases_behind=self.releases_behind)
 
 
@@ -94,11 +91,9 @@ def collect_state(
     rows: DocumentBatch | None = None,
     beside: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Return arrays, which are still those of the learner, and metadata of a state file.
+    """Return arrays, still those of the learner, and metadata of a state file.
 
-    A private learner ends its running group of documents here (`PrivateEngine.state`): save at
-    record slots or times that do not depend on document text. Its next release makes the file
-    useless.
+    A private learner ends its running group of documents: save at times that no text decides.
     """
     run = None
     if isinstance(learner, Engine):
@@ -213,12 +208,7 @@ def load_state(
     *,
     releases_behind: int = 0,
 ) -> Engine | PrivateLearner:
-    """Return the learner of a state file, bit for bit.
-
-    A private state fills a new `learner` with the settings, the ledger and the first record slot of
-    the saved one. The caller makes up for `releases_behind`, the releases that were begun since the
-    save (`PrivateLearner.catch_up`). Time O(bytes), memory twice the size of the file.
-    """
+    """Return the learner of a state file, bit for bit; a private state fills a new `learner`."""
     file = read_state(path)
     remedy = "start in an empty folder, after the last cohort of the ledger"
     with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):

@@ -111,11 +111,7 @@ class CheckpointIndex:
         return max((row.number for row in self.rows()), default=0)
 
     def claim(self, owner: str, number: int | None, *, reset: bool = False) -> None:
-        """Let nobody but this owner write from now on.
-
-        Owners of a group have its `number`, which only grows while the group lasts. Raises
-        `FencedError` for a number below the last one, unless the numbers were `reset`.
-        """
+        """Let nobody but this owner write; `FencedError` for a lower number, unless `reset`."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             found = database.execute("SELECT number FROM fence").fetchone()
@@ -128,10 +124,7 @@ class CheckpointIndex:
     def make_current(
         self, generation: int, body: Mapping[str, Any], kept: int, owner: str | None = None
     ) -> None:
-        """Add a generation and drop all but the newest `kept`, in one transaction.
-
-        Raises `FencedError` if there is an `owner`, and another has claimed the folder since.
-        """
+        """Add a generation and drop all but the newest `kept`, in one transaction."""
         text = to_json(body)
         with self._open() as database:
             self._begin(database, owner)

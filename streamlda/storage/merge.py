@@ -49,11 +49,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True, eq=False)
 class SharedProjection:
-    """Common start of several engines: W, (d, m), float64, or the start of a refinement.
-
-    Engines that share it must use its vocabulary, of d words. `settings` are those of the engine
-    that made it, as plain JSON values; K and oversampling make up m.
-    """
+    """Common start of engines that share its vocabulary: W, (d, m), or a start of a refinement."""
 
     beginning: Beginning
     vocabulary: Vocabulary
@@ -79,13 +75,7 @@ class SharedProjection:
 def save_projection(
     path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
 ) -> SharedProjection:
-    """Write a shared beginning to a file for its owner only, whole or not at all.
-
-    It is the shared beginning of the engine itself, so that others can join it; else, or with
-    `renew`, the topics of its snapshot, where they are refined, or the projection that its next
-    round would begin with. Needs the solver ``"whitened-tensor"``. Time O(d m^2) and of a snapshot,
-    memory O(d m).
-    """
+    """Write the shared beginning of an engine; with `renew` or without one, that of a snapshot."""
     require(
         vocabulary.n_features == engine.settings.n_features,
         "a projection must be saved with the vocabulary of its engine",
@@ -117,10 +107,7 @@ def write_projection(
 
 
 def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
-    """Read a file of `save_projection`, checked.
-
-    Time O(bytes), memory twice the file's size.
-    """
+    """Read a file of `save_projection`, checked."""
     arrays, metadata, _ = read_arrays(path, FORMAT, FORMAT_VERSION)
     with valid_content("projection", path, remedy="make the projection again"):
         own = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
@@ -153,11 +140,9 @@ class NewestCheckpoint(NamedTuple):
 
 
 def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
-    """Read the newest whole generation of a folder, whose daemon may be running.
+    """Read the newest whole generation of a folder, without disturbing its daemon.
 
-    The daemon is not disturbed: nothing is written, but that SQLite undoes what a crash left half
-    done in the index. An older generation is taken where the newest is damaged, and its `skipped`
-    says so. A private one is refused. Time O(bytes of the state), memory twice its size.
+    Nothing is written, but that SQLite undoes what a crash left half done in the index.
     """
     path = Path(os.path.realpath(folder))
     require(
@@ -216,11 +201,7 @@ class MergedCheckpoints:
 
 
 def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckpoints:
-    """Return one engine with all that the newest checkpoints of several daemons have learned.
-
-    Of one folder it is the engine there, with or without a shared beginning. The order matters by
-    rounding only. Time O(bytes of the states), memory three times that of one.
-    """
+    """Return one engine with all that the newest checkpoints of several daemons have learned."""
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None

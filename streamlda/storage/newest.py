@@ -29,8 +29,7 @@ class NamedModel(NamedTuple):
 class NewestModel:
     """Reader of a model that may be replaced, or followed by a newer snapshot.
 
-    Newer models must have the words of the first, unless its vocabulary grows. A damaged model is
-    skipped, with a warning, while there is another.
+    A damaged model is skipped, with a warning, while there is another.
     """
 
     def __init__(self, path: str | os.PathLike[str], snapshots: Snapshots | None = None) -> None:
@@ -42,11 +41,7 @@ class NewestModel:
         self._newest: NamedModel | None = None
 
     def find(self) -> NamedModel | None:
-        """Return the newest model; None if a folder has none yet.
-
-        Raises `OSError` or `ModelFileError` if there is none that can be read, `VocabularyError` if
-        it reads no text, or has other words than the one before.
-        """
+        """Return the newest model; None if a folder has none yet."""
         seen: object = None
         try:
             number = None if self._snapshots is None else self._snapshots.latest()

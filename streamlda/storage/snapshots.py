@@ -96,11 +96,7 @@ class Summary:
 
 
 class Snapshots:
-    """The published models of one daemon; safe between threads, one process writes.
-
-    Memory: `CACHED_MODELS` models (each twice, once it was used for inference), and the
-    summaries of `FOLLOWED`.
-    """
+    """The published models of one daemon; safe between threads, one process writes."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -114,10 +110,7 @@ class Snapshots:
         return self.folder / f"snapshot-{number:06d}"
 
     def publish(self, number: int, model: TopicModel) -> Path:
-        """Write a snapshot under a new number, whole or not at all, and identify its topics.
-
-        Time O(K K V); memory three times the model.
-        """
+        """Write a snapshot under a new number, whole or not at all, and identify its topics."""
         path = self.path(number)
         with self._lock:
             require(
@@ -143,10 +136,7 @@ class Snapshots:
         return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
 
     def remove_old(self, keep: float) -> None:
-        """Remove all but the newest `keep` snapshots (int), or those older than that (seconds).
-
-        The newest stays in any case. What cannot be removed is named in the log. Time O(files).
-        """
+        """Keep the newest `keep` snapshots (int), or those of so many seconds, and the last one."""
         with self._lock:
             *earlier, _ = self.numbers() or [0]
             if isinstance(keep, int):
@@ -167,10 +157,7 @@ class Snapshots:
         return max(self.numbers(), default=None)
 
     def model(self, number: int) -> TopicModel:
-        """Return the model of a snapshot; the last `CACHED_MODELS` are held.
-
-        Raises `FileNotFoundError`, or `ModelFileError` or `OSError` if its file is damaged.
-        """
+        """Return the model of a snapshot; the last `CACHED_MODELS` are held."""
         path = self.path(number)
         key = (number, path.stat().st_mtime_ns)
         with self._lock:
@@ -178,11 +165,7 @@ class Snapshots:
             return _hold(self._models, key, model, CACHED_MODELS)
 
     def summary(self, number: int) -> Summary:
-        """Return the summary of a snapshot.
-
-        Time O(1) once it is known, else O(K K V) for each snapshot that is not, back to the last
-        known one; at most `FOLLOWED`.
-        """
+        """Return the summary of a snapshot; time O(K K V) for each earlier one that is unknown."""
         with self._lock:
             if (known := self._read(number)) is not None:
                 return known
@@ -199,20 +182,13 @@ class Snapshots:
         return self._read(number) or self._follow(number, before)
 
     def summaries(self) -> list[Summary]:
-        """Return the summaries of the last `FOLLOWED` snapshots, ascending.
-
-        A damaged snapshot is skipped, with a warning in the log.
-        """
+        """Return the summaries of the last `FOLLOWED` snapshots that are whole, ascending."""
         recent = self.numbers()[-FOLLOWED:]
         found = [unless_damaged(self.summary, number) for number in recent]
         return [summary for summary in found if summary is not None]
 
     def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
-        """Return a snapshot for viewers, as plain JSON values.
-
-        Each topic of `Summary.json` also has its words with probabilities, its representative
-        documents and its quality. Time O(K V) besides `model` and `summary`.
-        """
+        """Return a snapshot with words, quality and documents of topics, as plain JSON values."""
         with self._lock:
             model, found = self.model(number), self.summary(number).json()
         ids = [topic["id"] for topic in found["topics"]]
@@ -288,11 +264,7 @@ class Snapshots:
 def follow_topics(
     before: TopicModel | None, ids: Sequence[int | None], after: TopicModel, next_id: int
 ) -> tuple[list[Topic], int]:
-    """Return the topics of `after`, with the ids of the topics of `before` that they continue.
-
-    A seeded topic continues the one of its name, however far. `next_id` is the first id that was
-    never used; it is returned as it is afterwards.
-    """
+    """Return the topics of `after`, with ids of those they continue, and the next unused id."""
     pairs = matched_topics(before, after, max_distance=NEW_TOPIC_DISTANCE) if before else []
     origin = {pair.second: pair for pair in pairs}
     topics = []

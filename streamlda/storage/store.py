@@ -62,20 +62,14 @@ MESSAGE_WORDS, MESSAGE_SHARES = 50, 40_000
 
 
 class Claim(NamedTuple):
-    """A partition that a group assigned to this process, in a generation of the group.
-
-    None where no group assigns it. Generations only grow, unless the group was `reset`.
-    """
+    """A partition that a generation of a group (None without one) assigned to this process."""
 
     generation: int | None
     reset: bool = False
 
 
 class Store:
-    """Checkpoints and snapshots of one run. Make it with `Store.open`; close it, or use ``with``.
-
-    Each folder has one process that writes, which holds a lock on it until `close`.
-    """
+    """Checkpoints and snapshots of one run, which holds a lock on each folder until `close`."""
 
     def __init__(self, file: str | None, keep: float | None, on_step: OnStep | None) -> None:
         #: The folder of checkpoints; None if the run makes none.
@@ -104,11 +98,8 @@ class Store:
     ) -> Self:
         """Open the folders of a run as their only writer, or make them.
 
-        `folder` has the checkpoints, or those of a `partition`, where daemons share it. A `claim`
-        keeps earlier openings from writing, whatever became of their locks, or raises
-        `FencedError`. `output` is the folder of numbered snapshots, of which `keep` stay
-        (`Snapshots.remove_old`), and `file` has the newest model. `on_step` is called with the
-        name of each step, for tests of crashes.
+        A `claim` keeps earlier openings from writing, whatever became of their locks, or raises
+        `FencedError`. `on_step` is called with the name of each step, for tests of crashes.
         """
         store = cls(file, keep, on_step)
         try:
@@ -197,9 +188,7 @@ class Store:
     ) -> Checkpoint | None:
         """Return the newest whole checkpoint, or None if none was ever made.
 
-        A checkpoint from before a release, or of another ledger, is refused; `catch_up` allows one
-        release since then, for which the caller makes up (`Checkpoint.releases_behind`). Time
-        O(bytes of the state), whose digest is checked.
+        One from before a release is refused, unless `catch_up` allows one release since then.
         """
         if self.folder is None:
             return None
@@ -214,12 +203,7 @@ class Store:
         rows: DocumentBatch | None = None,
         beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> PendingCheckpoint:
-        """Copy what a checkpoint holds; then the learner may continue.
-
-        `position` and `about` are plain JSON values without document text; `rows` are documents
-        before the position that the learner does not have yet, and `beside` arrays that are kept
-        for models to show. Time and memory O(bytes of the state).
-        """
+        """Copy what a checkpoint holds; then the learner may continue. Time and memory O(state)."""
         arrays, metadata = collect_state(learner, vocabulary, rows, beside)
         run = metadata["run"] or {"ledger_id": None, "epoch": None}
         body = {"position": dict(position), "about": dict(about or {})}
@@ -234,9 +218,7 @@ class Store:
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.
 
-        It may run in a thread; no release may be begun meanwhile. Raises `FencedError` if another
-        process has claimed the folder; after an `OSError` the generation before stays the current
-        one. Time O(bytes), memory O(1).
+        It may run in a thread; no release may be begun meanwhile.
         """
         require(
             self.folder is not None and self._locks[0].held,
@@ -271,10 +253,7 @@ class Store:
                 path.unlink()
 
     def note_letters(self, note: Mapping[str, Any]) -> None:
-        """Keep a note on the dead letters behind the newest checkpoint.
-
-        Raises `FencedError` if another process has claimed the folder.
-        """
+        """Keep a note on the dead letters behind the newest checkpoint."""
         self._index.note_letters(note, self._owner)
 
     def letters(self) -> dict[str, Any] | None:
@@ -286,9 +265,7 @@ class Store:
     def publish(self, model: TopicModel) -> int:
         """Write a model, and send it; return its number in the folder, 0 without one.
 
-        A release that is made a second time, after a crash before the next checkpoint, has the same
-        settings and statement: the snapshot that is out stays. Raises `OSError` if it cannot be
-        written or sent.
+        A release that is made again after a crash changes no snapshot that is out.
         """
         if self._file is not None:
             model.save(self._file)
@@ -326,11 +303,7 @@ class Store:
         self.sink.publish(str(model.settings.get("stream", "")), value, headers)
 
     def evidence(self, stream: str) -> list[Evidence]:
-        """Return the evidence of a ledger in the newest published models.
-
-        They are in the folder, in the file, and in the topic under the name of the `stream`. Raises
-        `SourceError` if the topic cannot be read.
-        """
+        """Return the evidence of a ledger in the newest models: in folder, file and topic."""
         found: list[tuple[str, Mapping[str, Any]]] = []
         newest = self._newest_model()
         if self.snapshots is not None and newest is not None:

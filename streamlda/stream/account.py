@@ -15,12 +15,7 @@ MOST_NAMED = 3
 
 
 class Account:
-    """Records taken of each part of a stream, against the records passed (`Behind.passed`).
-
-    A part begins at the position of the source before its first batch. From then on its records in
-    the state, rejects and blanks among them, are the records that the source has passed: a batch
-    that was dropped, taken twice, or taken beside its position makes a difference. Gaps are none.
-    """
+    """Records taken of each part of a stream, against the records passed (`Behind.passed`)."""
 
     def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
         stored = stored or {}

@@ -24,10 +24,7 @@ ENCODED_CHARACTERS = 2**23
 
 
 class Blocks:
-    """Rows that wait for their block, at first those of a checkpoint.
-
-    Memory O(`BLOCK_COUNTS` + one document).
-    """
+    """Rows that wait for their block, at first those of a checkpoint."""
 
     def __init__(self, waiting: DocumentBatch | None = None) -> None:
         self._parts: list[DocumentBatch] = []

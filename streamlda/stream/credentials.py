@@ -17,10 +17,7 @@ MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
 def read_secret(file: str | None, variable: str | None) -> str:
     """Return the first line of a file or, without one, the value of an environment variable.
 
-    The result must not be stored or shown; read it for each use, so that it can be rotated. No
-    error holds any of it, in its message or in what it is chained to.
-
-    Raises `InvalidSettingError` if the file cannot be read, or the secret is empty.
+    Read it for each use, so that it can be rotated. No error holds any of it.
     """
     problem = ""
     try:

@@ -45,9 +45,8 @@ RATIO = 2
 class GrowingWords:
     """Counts of the words of a stream, from which words enter its vocabulary at borders.
 
-    A border comes after every `every` documents, of which `COUNTED` or more count, or all. `limits`
-    returns the limits for a number of counted documents. Changes depend on the documents and their
-    order alone. Memory: `WORD_BYTES` for each of `most_counted` words.
+    `limits` returns the limits for a number of counted documents. Changes depend on the documents
+    and their order alone.
     """
 
     def __init__(
@@ -110,10 +109,7 @@ class GrowingWords:
         return found
 
     def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
-        """Return the vocabulary after a border and its changes; None if there are none.
-
-        Time O(words log words). The next documents are counted up to the next border.
-        """
+        """Return the vocabulary after a border and its changes; None if there are none."""
         found, words = self._found, list(vocabulary.words or ())
         counts, every_token = found.words, found.words.total()
         known, limits = set(words), self._limits(found.n_documents)

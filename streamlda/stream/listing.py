@@ -158,15 +158,10 @@ def name_part(name: str, part: tuple[int, int]) -> str:
 
 
 def find_files(paths: Paths, format: str, compression: str | None) -> list[StoredFile]:
-    """Return the files that `paths` stand for, in reading order.
+    """Return the files that `paths` stand for, in the order of `paths` and of sorted names.
 
-    The order is that of `paths`; within a directory or a glob, that of the sorted names. There,
-    hidden files, links that lead nowhere or to directories, pipes and sockets are skipped; named
+    In a directory or a glob, hidden files, dangling links, pipes and sockets are skipped; named
     themselves they are errors. A name that exists is no glob, whatever characters it has.
-
-    `format` is ``"auto"`` or one of `FORMATS`, `compression` ``"infer"``, None or one of
-    `COMPRESSIONS`. Raises `InvalidSettingError` for others, mail and HTML, or a Parquet file
-    compressed as a whole, and `SourceError` for a path without files, or a file named twice.
     """
     by_name = "leave it out to go by the file names"
     convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"

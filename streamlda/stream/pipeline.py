@@ -163,10 +163,7 @@ class Pipeline(Generic[LearnerT]):
 
     @property
     def warmup(self) -> tuple[int, int] | None:
-        """Documents of the warm-up, and at most how many; None after it.
-
-        First the words are learned, then the warm-up of the learner begins with the same documents.
-        """
+        """Documents of the warm-up, in which words are learned first, and at most how many."""
         if self._learner is not None:
             return self._learner.progress.warmup
         if isinstance(self.words, VocabularyLearner):
@@ -355,10 +352,6 @@ class Pipeline(Generic[LearnerT]):
         """Publish the due snapshot, or close the current window early: a model, or why none.
 
         The `last` one, where the source ends, may be a fit of all documents that were kept.
-
-        Raises `AccountError` where records before the position are missing, or here twice,
-        `BudgetExceededError` or `LedgerError` where a private learner must not release, and
-        `InsufficientDataError` where it would pay for lines without a document.
         """
         self.check_account()
         words = self.words if self._learner is None else None

@@ -34,10 +34,7 @@ class Schedule:
 
 
 class SnapshotClock:
-    """Ends a window after a time, in seconds of one clock that never goes back.
-
-    Without `seconds` it never does.
-    """
+    """Ends a window after some seconds of a clock that never goes back; never without them."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds

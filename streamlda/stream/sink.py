@@ -59,8 +59,7 @@ class Answer(NamedTuple):
 class Exchange(Protocol):
     """Documents of a log that members share, and an answer to each, exactly once.
 
-    After an error, and where `commit` returns False, another has to be opened. Used from one
-    thread.
+    After an error, and where `commit` returns False, another has to be opened.
     """
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
@@ -83,8 +82,5 @@ class Exchange(Protocol):
 
 
 def open_sink(name: str, *args: Any, **options: Any) -> Any:
-    """Open a sink by the name that a connector announces: ``"kafka-snapshots"``, ...
-
-    Raises `SourceError` if no installed package announces that name.
-    """
+    """Open a sink by the name that a connector announces: ``"kafka-snapshots"``, ..."""
     return load_entry_point(ENTRY_POINT_GROUP, "sink", name)(*args, **options)

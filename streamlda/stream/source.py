@@ -55,10 +55,7 @@ EMPTY = "empty"
 
 
 class Damage(NamedTuple):
-    """A file that broke off, or holds no record (``empty``): name, reason, and stored bytes lost.
-
-    All of the file counts where nothing is after the break; None where its size is unknown.
-    """
+    """A file that broke off, or holds no record (``empty``); None where lost bytes are unknown."""
 
     name: str
     reason: str
@@ -83,10 +80,7 @@ class LocatedTexts:
 
 
 class Behind(NamedTuple):
-    """Position of a source behind a batch, and the records passed in each part.
-
-    `passed` is empty if the source does not count them.
-    """
+    """Position of a source behind a batch, and records passed in each part, if known."""
 
     position: Position
     passed: Mapping[str, int]
@@ -94,10 +88,7 @@ class Behind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """The records of one call of `Source.poll`: aligned lists, in stream order.
-
-    Every record has an entry, so that documents can be numbered by the records before them.
-    """
+    """Records of one poll: aligned lists, with an entry for every record, in stream order."""
 
     #: The document of each record; None of a reject or a blank line. An empty text is a document.
     texts: list[str | None] = field(default_factory=list)
@@ -186,20 +177,14 @@ class RecordBatch:
 
 
 class Log(NamedTuple):
-    """A log that a source reads: a name that no other log has, and the offset of the next record.
-
-    In a `RecordLocation` offsets count from 1.
-    """
+    """A log that a source reads: a name that no other log has, and the next offset, from 0."""
 
     name: str
     next: int
 
 
 class Progress(NamedTuple):
-    """Progress of a source: units read, units in all (None: no known end), and the unit.
-
-    The unit is ``"B"`` for stored (compressed) bytes, ``"documents"`` otherwise.
-    """
+    """Units read, in all (None: unknown), and the unit: ``"B"`` (stored) or ``"documents"``."""
 
     done: int
     total: int | None
@@ -248,11 +233,7 @@ def stand(source: Source) -> Behind:
 
 
 def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-    """Return the checked answer of a poll with the position behind it, as one value.
-
-    Nothing else moves the position of a source. If this raises, reading must go on behind the last
-    batch that was returned.
-    """
+    """Return the checked answer of a poll with the position behind it, as one value."""
     batch = source.poll(max_records, timeout_seconds)
     batch.check(max_records)
     return replace(batch, behind=stand(source))

@@ -18,10 +18,7 @@ _FIRST_MONDAY = -3 * _DAY
 
 
 def find_bins(times: NDArray[np.float64], unit: str, latest: float = math.inf) -> NDArray[np.int64]:
-    """Return the start of the bin of each time, in seconds since 1970 UTC, for one of `UNITS`.
-
-    `UNDATED` where a time is NaN, `AHEAD` where it is after the `latest` time.
-    """
+    """Return the start of the bin of each time; `UNDATED` for NaN, `AHEAD` after the `latest`."""
     starts = np.full(len(times), UNDATED, dtype=np.int64)
     dated = np.flatnonzero(np.isfinite(times))
     seconds = np.floor(times[dated]).astype(np.int64)

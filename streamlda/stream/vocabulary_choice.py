@@ -56,10 +56,8 @@ def check_texts_given(analyzer: object, texts: bool, X: object) -> None:
 class VocabularyLearner:
     """The most frequent words of the first documents of a stream. Not private.
 
-    At most `size` words are learned from `documents` documents or `VOCABULARY_CHARACTERS`; limits
-    are those of `Vocabulary.learn`. A `min_document_frequency` of None is a two-hundredth of the
-    documents, from 1 to 5. `phrases` is the most phrases to learn first, from the same texts. With
-    `grow_every` the words change after every so many documents.
+    A `min_document_frequency` of None is a two-hundredth of the documents, from 1 to 5. `phrases`
+    is the most phrases to learn first, from the same texts.
     """
 
     size: int = 8000
@@ -183,11 +181,7 @@ class PrivateVocabularySelection:
         return self._selection.has_document
 
     def choose(self) -> Vocabulary:
-        """Pay for the words, release them and return them; once, after the last vote.
-
-        Raises `InsufficientDataError` if there is no public word and no word is above the
-        threshold: the price is spent.
-        """
+        """Pay for the words, release them and return them; once, after the last vote."""
         facts = {**describe_selection(self._selection), "public_words": len(self._public)}
         first, last = self.first_slot, self.first_slot + self.slots
         released = self._release(

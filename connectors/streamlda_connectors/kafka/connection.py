@@ -45,10 +45,7 @@ SETUP_SECONDS = 5.0
 
 
 def load(purpose: str) -> Any:
-    """Return the package, or raise `MissingExtraError`.
-
-    Without crc32c the package checks sums in Python, at a tenth of the speed.
-    """
+    """Return the package with crc32c, without which sums take ten times as long; or raise."""
     for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
         if find_spec(package) is None:
             raise MissingExtraError(distribution, "kafka", purpose)
@@ -142,11 +139,7 @@ def tls_context(security: Security) -> ssl.SSLContext:
 def connecting(
     kafka: Any, settings: ClientSettings, endings: Endings | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Give the options to connect with; on an error, close what was opened and name the brokers.
-
-    A consumer or producer that cannot be made leaves its thread and sockets behind. `endings` note
-    why connections end, from now on.
-    """
+    """Give the options to connect with; on an error, close what was opened and name the brokers."""
     made: list[Any] = []
     endings = endings or Endings()
 
@@ -186,10 +179,7 @@ def is_away(errors: Any, error: BaseException) -> bool:
 def refused(
     settings: ClientSettings, rule: str, error: BaseException, endings: Endings | None = None
 ) -> StreamLDAError:
-    """Return the error for brokers that do not do what they must.
-
-    Of brokers that are away, the reason is what `endings` say of the last connection.
-    """
+    """Return the error for brokers that do not do what they must, with the reason of `endings`."""
     from kafka import errors
 
     reason, kind = type(error).__name__, SourceError

@@ -38,10 +38,7 @@ from streamlda_connectors.kafka.endings import TOPIC_MISSING, Endings
 
 
 class Client:
-    """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread.
-
-    Every method raises `SourceError` if the broker refuses or does not answer in time.
-    """
+    """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -88,10 +85,7 @@ class Client:
         return client
 
     def answered(self) -> dict[int, float | None]:
-        """Return when a fetch of each assigned partition was answered last, by `monotonic`.
-
-        None if that was never, or the partition has no leader.
-        """
+        """Return when a fetch of each assigned partition was answered last; None if never."""
         leader = self._shared.cluster.leader_for_partition
         return {number: self._answers.get(leader(part)) for number, part in self._assigned.items()}
 
@@ -132,8 +126,7 @@ class Client:
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
         """Return up to `max_records` (at least 1) as they come, or nothing in time.
 
-        Raises `OutOfRange` if the log does not hold the offset to go on from, `Truncated` if it was
-        cut, and `Broken` if the client is of no use any more.
+        Raises `OutOfRange`, `Truncated`, or `Broken` if the client is of no use any more.
         """
         errors = self._kafka.errors
         try:
@@ -163,10 +156,7 @@ class Client:
         return [Run(part.partition, rows) for part, rows in found.items()]
 
     def pause(self, paused: bool, held: Collection[int] = ()) -> None:
-        """Stop or go on fetching all assigned partitions; polling keeps the connection alive.
-
-        Those that are `held` are not fetched either.
-        """
+        """Stop or go on fetching all partitions but those `held`; polls keep connections."""
         self._paused = paused
         change = self._consumer.pause if paused else self._consumer.resume
         change(*self._assigned.values())
@@ -184,10 +174,7 @@ class Client:
         return {number: end for number, end in ends.items() if end is not None}
 
     def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, after what `poll` has returned.
-
-        Behind what is no record too, such as the marks of transactions. May raise `Broken`.
-        """
+        """Return where each assigned partition goes on, behind marks of transactions too."""
         timeout = milliseconds(self._settings.request_timeout_seconds)
         known, found = self._consumer._subscription.assignment, {}
         try:

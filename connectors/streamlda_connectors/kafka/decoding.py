@@ -55,11 +55,10 @@ class Decoding:
         self._decode = _make_parser(format, options, registry)
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
-        """Move records into `batch` until it is full or nothing is pending.
+        """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.
 
-        `next_` holds the next offset of each partition, and moves with the records. Time O(bytes of
-        the records). Returns False if `on_reject` failed, or a schema cannot be had now: what was
-        gathered must go out before it is tried again.
+        Returns False if `on_reject` failed, or a schema cannot be had now: what was gathered
+        must go out before it is tried again.
         """
         while pending and not batch.full:
             run = pending[0]

@@ -211,8 +211,7 @@ async def _build_transport(manager: Any, node: Any, timeout_at: float | None = N
 def _reading_to_the_end(transport: Any) -> Any:
     """Return a transport that gives what came before the end of a connection, and then the end.
 
-    The package drops it, so that the answer that refuses a login is lost: brokers close after it.
-    It also reads 4 KiB at a time.
+    The package drops it, and with it the answer that refuses a login.
     """
     from kafka.errors import KafkaConnectionError
 
@@ -234,10 +233,7 @@ def _reading_to_the_end(transport: Any) -> Any:
 
 
 def _closed_login(first: list[tuple[str, Any]]) -> str:
-    """Return the cause if the first requests of a closed connection tell it.
-
-    Brokers before 1.0 close connections of a refused login, and all those that wanted one.
-    """
+    """Return the cause if the first requests of a closed connection tell it."""
     answered = [name for name, future in first if future.succeeded()]
     missing = next((name for name, future in first if not future.succeeded()), "")
     if missing.startswith(("SaslAuthenticate", "SaslBytes")):

@@ -119,7 +119,6 @@ class KafkaExchange:
         """Write answers, and the offsets after all that `poll` returned, in one transaction.
 
         Returns False, with nothing written, if the partitions belong to another member by now.
-        Raises `SourceError` if it is not known to be written: then it is, or will not be.
         """
         check_open(self._closed)
         errors, membership = self._kafka.errors, self._source.membership()

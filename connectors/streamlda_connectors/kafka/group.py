@@ -47,10 +47,7 @@ LEAVE_SECONDS = 2.0
 
 
 class Assignment(NamedTuple):
-    """The partitions that are ours, and the generation of the group that says so.
-
-    No generation: no group says it, or it does not know us by now.
-    """
+    """The partitions that are ours, and the generation of the group that says so, if one does."""
 
     partitions: frozenset[int] = frozenset()
     generation: int | None = None
@@ -62,7 +59,7 @@ GiveUp = Callable[[set[int]], None]
 
 
 class GroupMember:
-    """Joins the group of the settings, by Kafka's cooperative protocol, in a thread of its own.
+    """Joins the group of the settings, by the cooperative protocol, in a thread of its own.
 
     `give_up` is called from yet another thread. While brokers are away, what is ours stays ours.
     """

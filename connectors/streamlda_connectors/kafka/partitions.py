@@ -15,11 +15,7 @@ from streamlda_connectors.kafka.client import Bounds, Identity, Record, Run
 
 
 class Share:
-    """A choice of partitions that holds for partitions still to come.
-
-    ``"all"``, ``"i/n"`` (those whose number leaves the rest i when divided by n, so that n
-    processes with i = 0 ... n - 1 have each partition once), or a sequence of numbers.
-    """
+    """Choice of partitions that holds for those still to come: ``"all"``, ``"i/n"``, or numbers."""
 
     def __init__(self, partitions: str | Sequence[int]) -> None:
         self.listed: set[int] | None = None
@@ -66,12 +62,7 @@ class Standing(NamedTuple):
 def read_position(
     position: Position, identity: Identity, share: Share, ours: set[int], *, fixed: bool = False
 ) -> Standing:
-    """Return where each partition of a position stands.
-
-    A partition that has come since starts at 0; one of a `fixed` order, which says its rounds, has
-    no more than it began with. Raises `SourceRefusedError` if it is no position, or one of another
-    topic, cluster or choice of partitions.
-    """
+    """Return where each partition of a position stands; new ones, unless `fixed`, at 0."""
     keys = {*identity._fields, "partitions", *Standing._fields, *["rounds"] * fixed}
     if set(position) != keys:
         raise not_a_position("keys")
@@ -100,11 +91,7 @@ def numbers_of(position: Mapping[str, Any], key: str, least: int | None = 0) -> 
 
 
 def after_gap(offset: int, bounds: Bounds) -> tuple[int, int]:
-    """Return where to go on if `offset` is not in the log, and how many records are lost.
-
-    Behind the log, that is its first record. Beyond it, the log was truncated; it goes on at the
-    end, so that nothing is counted twice, and how much was lost cannot be known (0).
-    """
+    """Return where to go on if `offset` is not in the log, and records known to be lost."""
     at = min(max(offset, bounds.first), bounds.end)
     return at, max(0, at - offset)
 
@@ -118,12 +105,8 @@ BLOCK = 64
 class Rounds:
     """Rounds of a block of offsets of each partition, in the order of their numbers.
 
-    Which offset comes n-th follows from `begins`, the first offset of each, from `block` and n: not
-    from when records come, how long they are, or what they say. An offset without a record (removed
-    by compaction, aborted, a mark of a transaction) has its place in it as a blank.
-
-    Memory: what is held of partitions whose turn is not yet; those are not fetched meanwhile, so at
-    most one fetch of each.
+    Which offset comes n-th follows from `begins`, from `block` and n alone: an offset without a
+    record has its place as a blank. Partitions whose turn is not yet hold one fetch at most.
     """
 
     def __init__(self, begins: Mapping[int, int], block: int = BLOCK) -> None:

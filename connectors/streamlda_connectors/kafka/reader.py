@@ -84,10 +84,9 @@ class TopicReader:
         self._left_out: set[int] = set()
 
     def _fetch(self, wait: float, room: int, *, recover: bool) -> bool:
-        """Add up to `room` records to `_pending`, waiting for `wait` seconds; return if any came.
+        """Add up to `room` records to `_pending` within `wait` seconds; return if any came.
 
-        With a `room` of 0, only look after the connection. On a fault, put the client right, or
-        raise if that fails; without `recover`, only return.
+        On a fault, put the client right, or raise if that fails; without `recover`, only return.
         """
         try:
             if self._truncated:
@@ -139,10 +138,7 @@ class TopicReader:
         return set() if self._rounds is None else self._rounds.held
 
     def waits_for(self) -> int | None:
-        """Return the partition without a record for which records of others wait.
-
-        None if there is none, or the order is not fixed.
-        """
+        """Return the partition without a record for which records of others wait, if any."""
         if self._rounds is None or self._pending or not self._held:
             return None
         return self._rounds.turn
@@ -161,10 +157,7 @@ class TopicReader:
         self._listened = 0.0
 
     def silent(self) -> float | None:
-        """Return for how many seconds of polling a partition has been without an answer.
-
-        0 if each is answered, within `request_timeout_seconds`; None before the first answers.
-        """
+        """Return seconds of polling without an answer of a partition; None before the first."""
         longest = max(map(self._silent.__getitem__, self._next), default=0.0)
         if self._is_away(longest):
             return longest
@@ -176,10 +169,7 @@ class TopicReader:
         return silent > self._settings.request_timeout_seconds
 
     def reason(self) -> str:
-        """Return why brokers that are `silent` do not answer, as ``cause:errno`` or with a class.
-
-        ``no-answer`` if their connections have not ended.
-        """
+        """Return why brokers that are `silent` do not answer: ``cause:errno`` or a class."""
         return NO_ANSWER if self._client is None else self._client.reason()
 
     def last_answer(self) -> float | None:
@@ -351,12 +341,7 @@ class TopicReader:
         return {f"{topic}/{number}": at - self._gaps[number] for number, at in self._next.items()}
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned, in this process or an earlier one.
-
-        Partitions that are new since then start at their first record, or are left out. Raises
-        `SourceError`, and changes nothing, if it is no such position, or one of another topic or
-        choice of partitions, or the brokers do not hold it and `allow_gaps` is not set.
-        """
+        """Go on from a position that `position` returned; an error changes nothing."""
         check_open(self._closed)
         client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self._next)
@@ -380,17 +365,11 @@ class TopicReader:
         self._pending.clear()
 
     def known_partitions(self) -> set[int]:
-        """Return the partitions of the topic that are known, of our share where that is fixed.
-
-        None are while the client is replaced.
-        """
+        """Return the partitions that are known, of our share; none while a client is replaced."""
         return set() if self._client is None else self._share.of(self._client.partitions())
 
     def take(self, positions: Mapping[int, Position | None]) -> None:
-        """Read more partitions: each from what `position_of` returned, or its first record on.
-
-        Raises `SourceError`, and changes nothing, as `seek`.
-        """
+        """Read more partitions: each from what `position_of` returned, or its first record on."""
         check_open(self._closed)
         client = self._client or self._rebuild()
         fresh = {number for number, position in positions.items() if position is None}
@@ -413,10 +392,7 @@ class TopicReader:
             self._client.assign(self._next)
 
     def lag(self) -> dict[int, int | None]:
-        """Return how many offsets each partition is behind its last known end, for display.
-
-        None where nothing was fetched yet, the broker is away, or the client is being replaced.
-        """
+        """Return offsets that each partition is behind its last known end; None if unknown."""
         unknown: dict[int, int | None] = dict.fromkeys(self._next)
         if self._client is None:
             return unknown
@@ -428,11 +404,7 @@ class TopicReader:
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Ask the brokers whether all was returned that can be read now.
-
-        Records of a transaction that is open cannot; nor, in a fixed order, can those after the
-        end of the partition whose turn it is.
-        """
+        """Ask the brokers whether all was returned that can be read now, in the fixed order too."""
         if self._client is None:
             return False
         try:
@@ -448,11 +420,7 @@ class TopicReader:
         return dict(self._next) if self._client is None else self._read(self._client)
 
     def _read(self, client: Client) -> dict[int, int]:
-        """Return the next offset of each partition; may raise `Broken`.
-
-        Marks of transactions, and records of those that were aborted, are passed where nothing
-        waits before them: no record will come of them.
-        """
+        """Return the next offset of each partition, behind marks that no record waits before."""
         waiting = self._held | {run.partition for run in self._pending}
         read = client.positions()
         return {
@@ -464,13 +432,7 @@ class TopicReader:
         return {"records": self._lost.total()}
 
     def logs(self, ahead: int = 0) -> dict[str, Log]:
-        """Return the partitions that are read, by their location in records.
-
-        Offsets are those after as many records `ahead`, which one partition or a fixed order has.
-
-        Each has a name that no other has, of a topic that was made later under the same name or in
-        another cluster: ``kafka:CLUSTER/TOPIC_ID/PARTITION``.
-        """
+        """Return the partitions by location, as logs of unique names, after records `ahead`."""
         cluster, topic, topic_id = self._identity
         next_ = {number: at + ahead for number, at in self._next.items()}
         if self._rounds is not None:

@@ -93,9 +93,7 @@ class Registry:
 class RegistryDecoder:
     """Documents of values in the wire format: a 0, the id of a schema in 4 bytes, the record.
 
-    Schemas never change, so each is fetched once; while all that come are known, the registry may
-    be away. Raises `SourceAwayError` for a record whose schema cannot be had now: it is the next
-    one again then.
+    Raises `SourceAwayError` for a record whose schema cannot be had now: it is the next one again.
     """
 
     def __init__(self, registry: Registry, options: ReadOptions) -> None:
@@ -255,8 +253,7 @@ def _avro(schema: str, options: ReadOptions) -> Reader:
 def _check_bounded(schema: Any, named: dict[str, int], around: Collection[str]) -> int:
     """Return the fewest bytes of a value; reject a schema whose values need no bytes to be huge.
 
-    fastavro reads a schema within itself by recursion, and ends the process a few thousand levels
-    down: a record of a few kilobytes would do. Items of no bytes could be 2**62 in a record of ten.
+    fastavro reads a schema within itself by recursion, which ends the process a few thousand deep.
     """
     if isinstance(schema, list):
         return 1 + min((_check_bounded(each, named, around) for each in schema), default=0)

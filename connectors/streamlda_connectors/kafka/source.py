@@ -162,9 +162,7 @@ request_timeout_seconds
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        With `max_records` of 0 it brings nothing, waits that long, and looks after the connection,
-        as polls do while paused. Time O(bytes of the records). Waits longer only while a damaged
-        client is replaced, up to `request_timeout_seconds` at a time.
+        With `max_records` of 0 it brings nothing, and looks after the connection.
         """
         batch = self.gather(max_records, timeout_seconds)
         batch.notes += self._read_time.take_notes()
@@ -237,11 +235,7 @@ request_timeout_seconds
         return self._member.reason() if apart and self._member else super().reason()
 
     def commit(self, position: Position, note: str = "") -> None:
-        """Show the offsets of `position` under `group`, for lag monitors; a failure is logged.
-
-        No offset is ever read back: call it after the position is durable elsewhere. The `note`, of
-        a few hundred characters at most, lies beside each.
-        """
+        """Show the offsets of a durable `position` under `group`, and a note; none is read back."""
         check(self._group, "group to show", group=None)
         shown = self._member or self._client
         if shown is not None:

@@ -42,10 +42,7 @@ REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDE
 
 
 class TokenProvider:
-    """Tokens for one client of the package; those of an endpoint are kept until they get old.
-
-    The package asks at each login, and logs in again before the brokers end a session.
-    """
+    """Tokens for one client of the package; those of an endpoint are kept until they get old."""
 
     def __init__(self, security: Security, clock: Callable[[], float] = monotonic) -> None:
         self._security, self._clock = security, clock

@@ -65,11 +65,8 @@ class Message(NamedTuple):
 class TopicWriter:
     """Writes to one topic by a ``KafkaProducer`` with ``acks=all`` that can be made again.
 
-    The producer tries again by itself, and limits nothing that waits. A delivery never times out,
-    so a broker that comes back gets each message once: what was sent again after a time-out of ours
-    could be there twice. A missing topic is made with one partition. `request_timeout_seconds` is
-    the longest time to wait for the brokers: when connecting, and for each value. `security`:
-    `Security`, or a mapping of its attributes.
+    A delivery never times out, so a broker that comes back gets each message once. A missing topic
+    is made with one partition. `request_timeout_seconds` is the longest wait for the brokers.
     """
 
     #: Settings of a topic that is made.
@@ -102,10 +99,7 @@ class TopicWriter:
         self._drop_producer()
 
     def _open_producer(self) -> Any:
-        """Return the producer; connect, and make the topic if it is missing, where there is none.
-
-        Raises `SourceError` if the brokers cannot be reached or refuse, or the writer is closed.
-        """
+        """Return the producer; without one, connect, and make the topic if it is missing."""
         check_open(self._closed)
         if self._producer is not None:
             return self._producer
@@ -137,10 +131,7 @@ class TopicWriter:
         return producer
 
     def _describe(self, shared: dict[str, Any]) -> dict[str, str]:
-        """Make the topic if it is missing, and return those of its settings that matter here.
-
-        Without the right to see them, none are returned.
-        """
+        """Make the topic if it is missing, and return its settings, as far as they are shown."""
         from kafka.admin import ConfigResource, ConfigResourceType
 
         errors, name = self._kafka.errors, self._settings.topic
@@ -166,10 +157,7 @@ class TopicWriter:
         """Raise `SourceError` if a topic of such settings will not do."""
 
     def _send(self, message: Message) -> Any:
-        """Send a message, without waiting; return the future of the package.
-
-        May raise an error of the package: if the message is too large, the producer goes on.
-        """
+        """Send a message, without waiting; return the future of the package."""
         return self._open_producer().send(
             self._settings.topic,
             message.value,
@@ -181,9 +169,7 @@ class TopicWriter:
     def _is_written(self, future: Any, timeout_seconds: float) -> bool:
         """Return whether all in-sync replicas have a message, waiting for it that long.
 
-        Raises an error of the package if they refused it or one that was sent with it: after one
-        refusal the package fails all that waits, and all that is sent later, with the same error.
-        The producer is of no use then, and what waits has to be sent again by another one.
+        Raises the error of a refusal, with which the package then fails all that waits.
         """
         if not future.is_done and timeout_seconds > 0:
             # The future shows a time-out too.
@@ -213,9 +199,8 @@ def close_producer(kafka: Any, producer: Any) -> None:
 class SnapshotTopic(TopicWriter):
     """Publish values under keys, durable one by one; connected from the beginning.
 
-    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing; the
-    options are those of `TopicWriter`. Compaction runs behind, at the brokers' leisure: a reader
-    takes the last value of a key. Not safe for several threads.
+    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing. Options
+    are those of `TopicWriter`. Not safe for several threads.
     """
 
     made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
@@ -223,13 +208,7 @@ class SnapshotTopic(TopicWriter):
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Write `value` under `key`; on return all in-sync replicas have it.
 
-        After a crash or an error, publish again what was to be published: the same bytes under the
-        same key mean the same twice. Time and memory O(bytes), the value twice.
-
-        Up to the ``max.message.bytes`` of the topic, and 100 MiB; key and headers are in UTF-8.
-        Raises `SourceError` if the topic is closed, the value is larger than the brokers take, or
-        they refuse or do not answer within `request_timeout_seconds`; it is not known then whether
-        they have the value.
+        After a crash or an error publish it again: the same bytes under a key mean the same twice.
         """
         encoded = tuple((name, text.encode()) for name, text in headers.items())
         message, seconds = (
@@ -259,11 +238,7 @@ class SnapshotTopic(TopicWriter):
         raise fault("snapshot refused", **about, problem=problem)
 
     def newest(self, key: str) -> bytes | None:
-        """Return the last value of a key, or None if there is none.
-
-        Reads from the end back, until the key comes: time O(bytes after its last value), memory
-        that of a few values. Raises `SourceError` if the topic cannot be read.
-        """
+        """Return the last value of a key, or None if there is none; reads from the end back."""
         wanted, reach = key.encode(), FIRST_REACH
         try:
             with closing(Client(self._settings)) as client:
@@ -359,8 +334,7 @@ class DeadLetters(TopicWriter):
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`, without waiting unless too much is pending.
 
-        Raises `SinkAwayError`, and does not put the record, if the brokers refuse, or too much
-        is still pending after `request_timeout_seconds`; `SourceError` if the letters are closed.
+        Raises `SinkAwayError`, and does not put the record, if the brokers refuse or are late.
         """
         # Letters about letters would never end.
         own = record.topic != self._settings.topic
@@ -377,10 +351,7 @@ class DeadLetters(TopicWriter):
         self._pending_bytes += n_bytes
 
     def flush(self, timeout_seconds: float) -> None:
-        """Wait until all in-sync replicas have every letter that was put.
-
-        After a `SinkAwayError` (refused, or not in time) the next call goes on with the letters.
-        """
+        """Wait until all in-sync replicas have every letter; call it again after an error."""
         self._settle(0, monotonic() + timeout_seconds)
 
     def _settle(self, wanted_bytes: int, deadline: float) -> None:
