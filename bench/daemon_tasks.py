@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.measure import Meter
 
 TOPIC = "documents"
-#: Documents that are made; the topic has them over and over.
+#: Documents that are made at once; a topic without planted topics has them over and over.
 DISTINCT = 20_000
 TOKENS = 100
 #: How often the daemon is asked how it fares, in seconds; it answers 30 times a second at most.
@@ -55,17 +55,23 @@ def values(n_words: int, seed: int) -> list[bytes]:
     return as_json(rows)
 
 
-def topical_values(n_words: int, n_topics: int, seed: int) -> list[bytes]:
-    """Return such records with planted topics, each of which ranks the words in its own way."""
+def topical_values(n_words: int, n_topics: int, n_documents: int, seed: int) -> list[bytes]:
+    """Return such records with planted topics, each of which ranks the words in its own way.
+
+    No two are alike: a model that has learned a document predicts it better than others.
+    """
     rng = np.random.default_rng(seed)
     running = np.cumsum(1 / np.arange(1.0, n_words + 1))
-    shape = DISTINCT, TOKENS
-    ranks = np.minimum(np.searchsorted(running, rng.random(shape) * running[-1]), n_words - 1)
-    proportions = np.cumsum(rng.dirichlet(np.full(n_topics, 0.1), DISTINCT), axis=1)
-    above = rng.random(shape)[:, :, None] > proportions[:, None, :]
-    topics = np.minimum(above.sum(axis=2), n_topics - 1)
     ranking = np.stack([rng.permutation(n_words) for _ in range(n_topics)])
-    return as_json(np.array(words(n_words), dtype=object)[ranking[topics, ranks]])
+    known, made = np.array(words(n_words), dtype=object), []
+    for start in range(0, n_documents, DISTINCT):
+        shape = min(DISTINCT, n_documents - start), TOKENS
+        ranks = np.searchsorted(running, rng.random(shape) * running[-1])
+        proportions = np.cumsum(rng.dirichlet(np.full(n_topics, 0.1), shape[0]), axis=1)
+        above = rng.random(shape)[:, :, None] > proportions[:, None, :]
+        topics = np.minimum(above.sum(axis=2), n_topics - 1)
+        made += as_json(known[ranking[topics, np.minimum(ranks, n_words - 1)]])
+    return made
 
 
 def as_json(rows: Any) -> list[bytes]:

@@ -158,10 +158,8 @@ def parts_of_learning(made: list[bytes], parameters: Json) -> dict[str, float]:
 
 def kafka_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let bare loops, clients, sources and daemons read the same topic, in turns."""
-    n_records, made = (
-        parameters["records"],
-        topical_values(parameters["n_words"], parameters["n_components"], seed),
-    )
+    n_records = parameters["records"]
+    made = topical_values(parameters["n_words"], parameters["n_components"], n_records, seed)
     found: dict[str, list[float]] = {}
 
     def note(what: str, seconds: dict[str, float]) -> None:
@@ -187,7 +185,7 @@ def kafka_throughput(meter: Meter, parameters: Json, inputs: Json, seed: int) ->
 def kafka_group(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Let one daemon, and several that share the partitions, read the same topic, in turns."""
     n_records = parameters["records"]
-    made = topical_values(parameters["n_words"], parameters["n_components"], seed)
+    made = topical_values(parameters["n_words"], parameters["n_components"], n_records, seed)
     found: dict[str, list[float]] = {}
     with filled_topic(made, n_records, SHARED_PARTITIONS, COMPRESSION) as bootstrap:
         meter.started()

@@ -54,7 +54,8 @@ def worst_blocks(scores: list[Array], least: int, errors: float) -> int:
 
 def low_score(scores: Array) -> float:
     """Return the score below which one in `RARE` documents lies."""
-    return float(np.quantile(scores, 1 / RARE))
+    rank = len(scores) // RARE
+    return float(np.partition(scores, rank)[rank])
 
 
 def born(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -76,6 +77,8 @@ class Scores:
     before: Level = field(default_factory=Level)
     usual: Level = field(default_factory=Level)
     last: list[Array] = field(default_factory=list)
+    #: Level of each of the last blocks.
+    levels: list[Level] = field(default_factory=list)
 
     def add(self, scores: Array) -> int:
         """Take a block; return the number of last blocks that are worse than those before, or 0.
@@ -83,17 +86,14 @@ class Scores:
         Tried are 1, 2, 4, ... blocks.
         """
         self.last.append(scores)
-        for old in self.last[: -self.most]:
-            self.before = self.before.plus(Level.of(old))
-        self.last = self.last[-self.most :]
-        levels, m = [Level.of(each) for each in self.last], 1
-        while m <= len(levels):
-            before = self.before
-            for level in levels[:-m]:
-                before = before.plus(level)
-            last = Level()
-            for level in levels[-m:]:
-                last = last.plus(level)
+        self.levels.append(Level.of(scores))
+        for old in self.levels[: -self.most]:
+            self.before = self.before.plus(old)
+        self.last, self.levels = self.last[-self.most :], self.levels[-self.most :]
+        m = 1
+        while m <= len(self.levels):
+            before = reduce(Level.plus, self.levels[:-m], self.before)
+            last = reduce(Level.plus, self.levels[-m:])
             is_new = not self.usual.documents or last.is_below(self.usual)
             if is_new and last.is_below(before):
                 return m
@@ -110,7 +110,7 @@ class Scores:
 
     def begin_again(self, scores: Array, *, usual: bool = False) -> None:
         """Forget all but the level of some scores, which may be low as usual."""
-        self.before, self.last = Level.of(scores), []
+        self.before, self.last, self.levels = Level.of(scores), [], []
         self.usual = self.before if usual else Level()
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -122,6 +122,7 @@ class Scores:
         """Take back what `state` returned."""
         self.before, self.usual = Level(*values["before"]), Level(*values["usual"])
         self.last = [arrays[name].copy() for name in sorted(arrays) if name.startswith("scores.")]
+        self.levels = [Level.of(scores) for scores in self.last]
 
 
 def score_by_words(words: Array, documents: DocumentBatch) -> Array:
