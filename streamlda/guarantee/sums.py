@@ -28,7 +28,7 @@ public numbers. No measure shows that: it is what must be read in a statistic (t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,23 +113,26 @@ class Sums:
 
     def _put(self, block: Block, found: Contribution, factors: Array) -> None:
         """Add the doubles times the factors, in whole steps."""
+        from scipy.sparse import csc_array
+
         if found.pointers is not None:
             factors = np.repeat(factors, np.diff(found.pointers))
+        scale = (factors / self.mechanism.steps[block.name])[:, None]
+        whole: Counts = np.empty(found.values.shape, dtype=np.int64)
+        # The product is of doubles; the cast to whole numbers cuts off what follows the point.
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = found.values * (factors / self.mechanism.steps[block.name])[:, None]
+            np.multiply(found.values, scale, out=whole, dtype=np.float64, casting="unsafe")
         # 0 times what is not a number is none.
-        scaled[factors == 0] = 0.0
-        # To a whole number by cutting off what follows the point.
-        whole, total = scaled.astype(np.int64), self.aggregates[block.name]
+        whole[factors == 0] = 0
+        total = self.aggregates[block.name]
         if found.rows is None:
             total += whole.sum(axis=0).reshape(block.shape)
-        elif whole.shape[1] == 1:
-            np.add.at(total.reshape(-1), found.rows, whole[:, 0])
-        elif len(whole):
-            order = np.argsort(found.rows, kind="stable")
-            rows = found.rows[order]
-            starts = np.flatnonzero(np.diff(rows, prepend=-1))
-            total.reshape(-1, whole.shape[1])[rows[starts]] += np.add.reduceat(whole[order], starts)
+        else:
+            # A 1 in column e and row rows[e]: the product adds whole numbers to their rows.
+            n, rows = len(whole), total.reshape(-1, found.values.shape[1])
+            ones = np.ones(n, dtype=np.int64), found.rows, np.arange(n + 1)
+            placed: Any = csc_array(ones, shape=(len(rows), n))
+            rows += placed @ whole
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
@@ -160,11 +163,8 @@ def _check(block: Block, found: Contribution, slots: int) -> None:
         lengths = np.diff(pointers)
         fits = values.shape == (len(rows), width) and rows.ndim == 1 and len(pointers) == slots + 1
         fits = fits and pointers[0] == 0 and pointers[-1] == len(rows)
-        fits = (
-            fits
-            and bool(np.all(lengths >= 0))
-            and int(lengths.max(initial=0)) * width <= MOST_DOUBLES
-        )
+        fits = fits and bool(np.all(lengths >= 0))
+        fits = fits and int(lengths.max(initial=0)) * width <= MOST_DOUBLES
         fits = fits and bool(np.all((rows >= 0) & (rows < block.cells // width)))
         if fits:
             # A row is above the one before it, but where a document begins.
