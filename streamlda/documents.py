@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -454,46 +454,6 @@ def round_counts(X: Any) -> DocumentBatch:
         f"{rule}: rounding keeps {kept:.0%} of their sum; {remedy}", UserWarning, stacklevel=4
     )
     return DocumentBatch.from_matrix(counts)
-
-
-def read_texts(X: Any) -> list[str] | None:
-    """Return the documents of any sequence or table of one column that holds a text; else None.
-
-    One that is missing (None, NaN, NA) is an empty text: a record without a document.
-    """
-    columns: Any = getattr(X, "columns", ())
-    if len(columns) == 1:
-        # The columns of Arrow are values, those of others are names.
-        X = columns[0] if hasattr(columns[0], "to_pylist") else X[columns[0]]
-    listed = [name for name in ("to_pylist", "tolist", "to_list") if hasattr(X, name)]
-    if listed and getattr(X, "ndim", 1) == 1:
-        X = getattr(X, listed[0])()
-    elif isinstance(X, Iterator):
-        X = list(X)
-    texts = isinstance(X, list | tuple) and any(isinstance(text, str | bytes) for text in X)
-    return ["" if _is_missing(text) else text for text in X] if texts else None
-
-
-def _is_missing(text: Any) -> bool:
-    is_nan = isinstance(text, float) and text != text
-    return text is None or is_nan or type(text).__name__ == "NAType"
-
-
-def holds_texts(X: Any) -> bool:
-    """Return whether there is text anywhere: scikit-learn would quote it when it finds it."""
-    import scipy.sparse
-
-    if scipy.sparse.issparse(X):
-        return False
-    if isinstance(X, str | bytes | Mapping | Set | Iterator):
-        return True
-    try:
-        array = np.asarray(X)
-    except ValueError:
-        return True  # Rows of several lengths: no matrix.
-    if array.dtype.kind == "O":
-        return any(isinstance(value, str | bytes | list) for value in array.ravel())
-    return array.dtype.kind in "SU"
 
 
 def _real(array: Any) -> Any:

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamlda.checks import Faults, failure, require
-from streamlda.documents import DocumentBatch, holds_texts, read_counts, read_texts, round_counts
+from streamlda.documents import DocumentBatch, read_counts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
@@ -35,6 +35,7 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import names_of_columns, seed_by_columns
 from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.texts import holds_texts, read_texts
 from streamlda.utils.progress import shown
 
 T = TypeVar("T")
@@ -55,9 +56,13 @@ _FAULTS = Faults(
             "users out",
         },
         InvalidDocumentsError: {
-            "matrix": "X must be a matrix of word counts or, without epsilon, a list of texts; put "
-            "texts into a list, or count words by scikit-learn's CountVectorizer (with epsilon: "
-            "public words)",
+            "matrix": "X must be a matrix of word counts or, without epsilon, documents: a list, "
+            "series or table of one column of texts, or of lists or bags of words; choose the "
+            "column, or count words by scikit-learn's CountVectorizer (with epsilon: public words)",
+            "no texts": "X must have a document; check how it was read",
+            "no words": "texts need a fit of texts, and this one was fitted to a matrix of word "
+            "counts, which has no words; count them by the CountVectorizer of that matrix, or fit "
+            "texts",
         },
         InsufficientDataError: {
             "tokens": "documents must have at least 2 tokens to be scored; pass more or longer "
@@ -276,9 +281,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features), or texts
-            Word counts; or, without `epsilon`, texts: a list, series, array, iterator or table of
-            one column, of which a missing one is a row without words. Their words are learned from
-            the first 20,000 and kept as ``vocabulary_``. Or a Dask bag, array or delayed matrices,
+            Word counts; or, without `epsilon`, a list, series, array, iterator or table of one
+            column of texts, lists of words or bags of words (a dict of counts). A missing one is a
+            row without words. Words that are given are kept as they are, but stop words and
+            words in too many documents are left out. Words are learned from the first 20,000
+            documents and kept as ``vocabulary_``. Or a Dask bag, array or delayed matrices,
             learned from on the current client, or a data frame of Spark with one column of texts
             (`streamlda.scaleout.collections`).
         y : ignored
@@ -509,6 +516,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         texts = read_texts(X) if parameters["epsilon"] is None else None
         check_texts_given(analyzer, texts is not None, X)
         if texts is not None:
+            _check(texts, "no texts", documents=0)
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
         X = new._validated(X, reset=True, min_samples=1 + whole, fits=True)
@@ -526,7 +534,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _validated(self, X: Any, *, reset: bool, min_samples: int = 1, fits: bool = False) -> Any:
         # Of rows of a private fit those that cannot be documents are blanks.
         checks = not fits or self.epsilon is None
-        if hasattr(self, "vocabulary_") and (texts := read_texts(X)) is not None:
+        texts = None if fits and self.epsilon is not None else read_texts(X)
+        if texts is not None:
+            _check(texts, "no texts", documents=0)
+            _check(hasattr(self, "vocabulary_"), "no words", type=type(X).__name__)
             encoded = self.vocabulary_.encode(texts)
             if failed := len(encoded.unreadable):
                 message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"

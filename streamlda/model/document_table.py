@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamlda.checks import one_of, require
-from streamlda.documents import DocumentBatch, read_texts
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError
 from streamlda.model.faults import fault
 from streamlda.model.table import in_line
+from streamlda.texts import read_texts
 
 if TYPE_CHECKING:
     from streamlda.model.topics import Topics
@@ -82,7 +83,7 @@ def make_document_table(
     found["reason"] = reasons
     if text:
         assert texts is not None
-        found["text"] = texts
+        found["text"] = list(map(str, texts))
     return make(found, documents)
 
 

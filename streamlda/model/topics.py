@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
 from streamlda.container import to_json
-from streamlda.documents import DocumentBatch, read_texts
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
@@ -28,6 +28,7 @@ from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.texts import read_texts
 
 #: A model of one class, which functions of models return too.
 Model = TypeVar("Model", bound="Topics")
@@ -221,12 +222,14 @@ class Topics:
         """
         if not isinstance(documents, DocumentBatch):
             texts = read_texts(documents)
-            documents = self.encode(texts) if texts else DocumentBatch.from_matrix(documents)
+            is_counts = texts is None
+            documents = DocumentBatch.from_matrix(documents) if is_counts else self.encode(texts)
         return topic_proportions(documents, self.smoothed, self.alpha)
 
-    def encode(self, texts: Sequence[str]) -> DocumentBatch:
+    def encode(self, texts: Any) -> DocumentBatch:
         """Return texts as counts of the words of the model, (n_documents, V); O(characters).
 
+        Texts as `Vocabulary.encode` takes them.
         `VocabularyError` if the model has no vocabulary.
         """
         if self.vocabulary is None:

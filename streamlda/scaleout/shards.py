@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import sparray, spmatrix
 
 from streamlda.checks import failure
-from streamlda.documents import DocumentBatch, read_texts
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.learner import Learner, Users
 from streamlda.scaleout.faults import check, fault
@@ -25,6 +25,7 @@ from streamlda.stream.listing import Paths
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, Reject
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.texts import join_words, read_texts
 from streamlda.utils.process import keep_freed_memory
 from streamlda.utils.threads import limit_threads, one_blas_thread
 
@@ -276,7 +277,7 @@ def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     else:
         # A text is an iterable of texts, too.
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        parts = iter(texts or value if listed else [value])
+        parts = map(join_words, texts or value if listed else [value])
         at, kind = 0, None
         while block := list(islice(parts, BLOCK_ROWS)):
             kind = kind or (str if isinstance(block[0], str) else COUNTS)

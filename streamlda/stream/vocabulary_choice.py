@@ -20,10 +20,11 @@ from streamlda.guarantee.selection import WordSelection
 from streamlda.privacy.events import Event, event_of_selection
 from streamlda.stream.growing_words import GrowingWords
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits, WordFrequencies, check_texts
+from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.texts import check_texts
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
 VOCABULARY_CHARACTERS = 2**26

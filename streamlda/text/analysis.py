@@ -15,6 +15,7 @@ from streamlda.text.cleaning import STEPS, clean_text
 from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze, UnreadableTextError
 from streamlda.text.scripts import TURKISH, find_letter_words, fold_text
+from streamlda.texts import TokenizedText
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
 #: underscore. It has no marks, and its texts are not composed.
@@ -149,8 +150,17 @@ class TextAnalyzer:
     def build_tokenizer(self) -> Analyze:
         """Return the function from a clean text to its tokens in order, stop words among them.
 
-        It raises `UnreadableTextError` where a function of the user fails.
+        Words that are given are kept. It raises `UnreadableTextError` where a function of the user
+        fails.
         """
+        split = self._build_text_tokenizer()
+
+        def tokenize(text: str) -> list[str]:
+            return [*text.words] if isinstance(text, TokenizedText) else split(text)
+
+        return tokenize
+
+    def _build_text_tokenizer(self) -> Analyze:
         if self.function_name is not None:
             return self._by_function(functions.find(self.function_name))
         pattern, lowercase = self.token_pattern, self.lowercase

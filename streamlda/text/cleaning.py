@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from html import unescape
 
+from streamlda.texts import TokenizedText
+
 # Whole lines of uuencode, and of base64; a line of text this long has small letters, or a space.
 _UUENCODED = r"M[ -`]{60}$"
 _ENCODED = re.compile(rf"^(?:{_UUENCODED}|[A-Za-z0-9+/]{{60,}}={{0,2}}$)", re.MULTILINE)
@@ -155,7 +157,10 @@ def clean_text(text: str, steps: Collection[str], removed: Counter[str] | None =
     """Return a text without the pieces that these steps remove; `removed` counts them by step.
 
     A space replaces a piece; an HTML entity is replaced by its character.
+    Words that are given stay.
     """
+    if isinstance(text, TokenizedText):
+        return text
     for name in steps:
         text, pieces = _STEPS[name](text)
         if pieces and removed is not None:

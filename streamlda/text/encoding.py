@@ -17,6 +17,7 @@ from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import clean_text
 from streamlda.text.faults import check
 from streamlda.text.functions import UnreadableTextError
+from streamlda.texts import TokenizedText
 
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
 #: all words below UNSEEN.
@@ -76,7 +77,11 @@ class Encoder:
         if not self._analyzer.bytewise:
             return self.by_word(texts, unreadable)
         # By the method of str itself: the kernel relies on it, and a subclass may differ.
-        others = {n: text for n, text in enumerate(texts) if not str.isascii(text)}
+        others = {
+            n: text
+            for n, text in enumerate(texts)
+            if not str.isascii(text) or isinstance(text, TokenizedText)
+        }
         for n in others:
             texts[n] = ""
         found = self._ascii_words.ids(*join_letters(texts))

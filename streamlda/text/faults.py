@@ -42,8 +42,8 @@ _FAULTS = Faults(
         InvalidDocumentsError: {
             "offsets": "offsets must rise from 0 to the number of ids; take both from one call of "
             "token_ids",
-            "one text": "texts must be a sequence of documents, got one string; put it into a list",
-            "text": "each document must be a str; decode bytes and drop missing values first",
+            "texts": "texts must be a list, series, array or table of one column of documents; put "
+            "them into a list",
         },
         VocabularyError: {
             "analyzer of a model": "the analyzer that a model was made with must be given before "

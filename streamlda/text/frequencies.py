@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, require
-from streamlda.text.faults import check, fault
+from streamlda.text.faults import check
 from streamlda.text.functions import Analyze
+from streamlda.texts import check_texts
 from streamlda.utils.arrays import Arrays
 
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
@@ -203,18 +204,3 @@ class FrequencyLimits:
 
 def _count_documents(limit: float, n_documents: int) -> float:
     return limit if isinstance(limit, Integral) else limit * n_documents
-
-
-def check_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Return an iterator over `texts` that raises at the first item that is not a string."""
-    check(not isinstance(texts, str), "one text")
-    if isinstance(texts, list) and set(map(type, texts)) == {str}:
-        return iter(texts)
-    return _check_each(texts)
-
-
-def _check_each(texts: Iterable[str]) -> Iterator[str]:
-    for document, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise fault("text", document=document, type=type(text).__name__)
-        yield text

@@ -20,13 +20,9 @@ from streamlda.checks import at_least, between, one_of
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.faults import check, fault
-from streamlda.text.frequencies import (
-    MAX_TABLE_WORDS,
-    FrequencyLimits,
-    WordFrequencies,
-    check_texts,
-)
+from streamlda.text.frequencies import MAX_TABLE_WORDS, FrequencyLimits, WordFrequencies
 from streamlda.text.scripts import find_unsegmented
+from streamlda.texts import read_texts
 
 if TYPE_CHECKING:
     from streamlda.text.encoding import EncodedTexts, Encoder
@@ -293,7 +289,7 @@ class Vocabulary:
         return vocabulary
 
     def token_ids(
-        self, texts: Sequence[str], unreadable: list[int] | None = None
+        self, texts: Any, unreadable: list[int] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the column of each token, in order, text after text; O(characters).
 
@@ -303,18 +299,20 @@ class Vocabulary:
         several times as long. `unreadable` gets the numbers of texts that the user's analyzer fails
         on, which have no tokens. `InvalidDocumentsError` if an item is no text.
         """
-        return self._encoder.token_ids(list(check_texts(texts)), unreadable)
+        return self._encoder.token_ids(_read(texts), unreadable)
 
-    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+    def encode(self, texts: Any) -> EncodedTexts:
         """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.
 
-        Words outside a fixed vocabulary are counted, never an error. Time and memory O(characters).
+        Documents are texts, lists or bags of words, in any sequence or table of one column: words
+        that are given are looked up as they are. Words outside a fixed vocabulary are counted,
+        never an error. Time and memory O(characters).
         """
         from streamlda.text.encoding import EncodedTexts, count_tokens
 
         unreadable: list[int] = []
         removed: Counter[str] = Counter()
-        ids, offsets = self._encoder.token_ids(list(check_texts(texts)), unreadable, removed)
+        ids, offsets = self._encoder.token_ids(_read(texts), unreadable, removed)
         unseen = len(ids) - int(np.count_nonzero(ids >= 0))
         batch = count_tokens(ids, offsets, self.n_features)
         return EncodedTexts(batch, len(ids), unseen, tuple(unreadable), removed)
@@ -333,6 +331,14 @@ class Vocabulary:
 
     def _selection(self) -> dict[str, Any] | None:
         return None if self.selection is None else dict(_copy_plain(self.selection))
+
+
+def _read(texts: Any) -> list[str]:
+    """Return documents as texts; `InvalidDocumentsError` where they are none."""
+    found = read_texts(texts)
+    if found is None:
+        raise fault("texts", type=type(texts).__name__)
+    return found
 
 
 def _copy_plain(selection: Mapping[str, Any]) -> Mapping[str, Any]:

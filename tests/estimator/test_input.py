@@ -1,6 +1,7 @@
 """What `StreamLDA` takes, and what it refuses without a change or a word of a document."""
 
 import pickle
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,12 @@ from scipy import special
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from streamlda import StreamLDA, load
-from streamlda.documents import read_texts
 from streamlda.engine.engine import Engine
 from streamlda.errors import InvalidDocumentsError
 from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.texts import TokenizedText, read_texts
 from tests import oracle_text
 
 
@@ -151,6 +152,20 @@ def test_an_interrupted_partial_fit_shows_topics_of_what_was_learned(X, monkeypa
     assert lda.documents_seen_ == 600
 
 
+SEA = ["the wave-salt ship", "ship salt wave wave", "salt sea ship"] * 6
+CITY = ["street house car", "the car-street street", "house car the house"] * 6
+
+
+def make_frame(texts):
+    return pd.DataFrame({"text": texts})
+
+
+def make_objects(texts):
+    made = np.empty(len(texts), dtype=object)
+    made[:] = texts
+    return made
+
+
 SECRET = "the patient was seen at noon"
 TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 
@@ -163,7 +178,6 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
         tuple(TEXTS),
         np.array(TEXTS),
         np.array(TEXTS, dtype=object),
-        [text.split() for text in TEXTS],
         [[1, SECRET], [2, SECRET]],
         {"a": TEXTS},
         {SECRET: [1, 2]},
@@ -181,7 +195,7 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
     if read_texts(texts) is None:
         calls += [StreamLDA(2).fit, StreamLDA(2).partial_fit]
     for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
-        with pytest.raises(ValueError, match=r"matrix of word counts or.*CountVectorizer") as told:
+        with pytest.raises(ValueError, match=r"matrix of word counts.*CountVectorizer") as told:
             call(texts)
         assert told.value.__context__ is None
         assert not any(word in str(told.value) for word in ("patient", "noon"))
@@ -190,19 +204,63 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        ([*TEXTS, 1.5], "document=10 type='float'"),
-        ([text.encode() for text in TEXTS], "document=0 type='bytes'"),
-        (np.array([text.encode() for text in TEXTS]), "document=0 type='bytes'"),
+        ([*TEXTS, 1.5], "document=10 type='float'; decode"),
+        ([text.encode() for text in TEXTS], "document=0 type='bytes'; decode"),
+        (np.array([text.encode() for text in TEXTS]), "document=0 type='bytes'; decode"),
+        ([["salt", "sea"], ["salt", 7]], "document=1 type='list'; leave out the words that are no"),
+        ([{"id": 1, "text": SECRET}], "document=0 type='dict'; take texts out of records"),
+        ([{"sea": 2}, {"sea": 10**7}], "document=1 type='dict'; .* at most 1,000,000"),
+        (
+            [[(0, 1), (2, 1)]],
+            r"document=0 type='list'; pass gensim's .*corpus2csc",
+        ),
     ],
 )
-def test_one_that_is_no_text_is_named(texts, says):
-    for call in (StreamLDA(2).fit, StreamLDA(2).partial_fit):
-        with pytest.raises(InvalidDocumentsError, match=f"must be a str, got {says}; decode"):
+def test_one_that_is_no_document_is_named(texts, says):
+    model = StreamLDA(2, random_state=0).fit(SEA + CITY).to_model()
+    for call in (StreamLDA(2).fit, StreamLDA(2).partial_fit, model.transform, model.encode):
+        with pytest.raises(InvalidDocumentsError, match=f"must be a str, .*got {says}") as told:
             call(texts)
+        assert "patient" not in str(told.value)
 
 
-SEA = ["the wave-salt ship", "ship salt wave wave", "salt sea ship"] * 6
-CITY = ["street house car", "the car-street street", "house car the house"] * 6
+def test_no_documents_are_said():
+    for call in (StreamLDA(2).fit, StreamLDA(2, random_state=0).fit(SEA + CITY).transform):
+        with pytest.raises(InvalidDocumentsError, match="X must have a document, got documents=0"):
+            call([])
+
+
+@pytest.mark.parametrize(
+    "made", [list, tuple, iter, pd.Series, make_frame, pl.Series, pa.array, make_objects, Counter]
+)
+def test_lists_and_bags_of_words_are_documents(made, tmp_path):
+    tokens = [text.split() for text in ["New_York x86 of", *SEA, *CITY]]
+    # Counter stands for bags; the order of words has no part in a fit.
+    documents = list(map(Counter, tokens)) if made is Counter else made(tokens)
+    lda = StreamLDA(2, random_state=0).fit(documents)
+    words = ["New_York", "car-street", "wave-salt", "x86"]
+    assert set(words) < set(lda.vocabulary_.words)
+    assert "of" not in lda.vocabulary_.words
+    counts = lda.vocabulary_.encode(tokens).batch.to_csr()
+    assert (lda.components_ == StreamLDA(2, random_state=0).fit(counts).components_).all()
+    asked = [["ship", "ship", "unknown"], None, {"car": 2}, [], "ship car"]
+    theta = lda.transform(asked)
+    lda.save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert (model.transform(pd.Series(asked)) == theta).all()
+    assert (model.transform(model.encode(asked)) == theta).all()
+    assert theta[0].argmax() != theta[2].argmax()
+    table = model.document_table(asked, text=True, form="dict")
+    assert table["reason"] == [None, "blank", None, "blank", None]
+    assert table["text"][0] == "ship ship unknown"
+    assert lda.score([["ship", "salt"], {"wave": 3}]) < 0
+    seen = lda.documents_seen_
+    assert lda.partial_fit(tokens).documents_seen_ == 2 * seen
+
+
+def test_words_that_are_given_survive_a_pickle():
+    text = pickle.loads(pickle.dumps(TokenizedText(["New York", "sea"])))
+    assert (text, text.words) == ("New York sea", ("New York", "sea"))
 
 
 def by_hyphens(text):
@@ -214,10 +272,6 @@ def by_hyphens(text):
 
 def iterate(texts):
     return (text for text in texts)
-
-
-def make_frame(texts):
-    return pd.DataFrame({"text": texts})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
     {"guarantee"},
     {"checks", "errors", "kernels", "utils"},
-    {"container", "documents", "privacy"},
+    {"container", "documents", "privacy", "texts"},
     {"spectral", "text"},
     {"model"},
     {"learner", "refinement"},

@@ -65,9 +65,9 @@ def test_token_ids_keep_order_and_offsets():
 
 def test_texts_must_be_strings_and_are_never_quoted():
     for texts, said in (
-        ("secret", "one string"),
+        ("secret", "one string|got type='str'; put them into a list"),
         (["a", b"secret"], "document=1 type='bytes'"),
-        ([None], "NoneType"),
+        (["a", 1], "document=1 type='int'"),
     ):
         given, hashed = Vocabulary.given(["cat"]), Vocabulary.hashed(3)
         for use in (given.encode, hashed.token_ids, Vocabulary.learn):
