@@ -120,17 +120,6 @@ def with_reason(error: StreamLDAError, reason: str) -> StreamLDAError:
     return error
 
 
-def check_has_fields(
-    format: str, user_field: str | None, time_field: str | None, id_field: str | None
-) -> None:
-    """Raise `InvalidSettingError` if more than text is to be read from a format without fields."""
-    for kind, name in (("user", user_field), ("time", time_field), ("id", id_field)):
-        rule = f"{kind}s can only be read from a format with fields"
-        remedy = f"name another format, or leave {kind}_field out"
-        values: dict[str, Any] = {"format": format, f"{kind}_field": name}
-        require(format not in ("text", "file") or name is None, rule, remedy=remedy, **values)
-
-
 def check_open(closed: bool) -> None:
     """Raise `SourceError` if a source is closed."""
     check(not closed, "closed", closed=closed)

@@ -29,6 +29,9 @@ GUESSED = (
 #: encoding may be worse and still fit as well; and the most disorder of text.
 SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.05, 0.8, 0.1
 
+#: Zero bytes of a short text that are no evidence of UTF-16.
+FEW_ZEROS = 4
+
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -79,13 +82,11 @@ def check_encoding(encoding: str) -> str:
     return found.name.removesuffix("-sig")
 
 
-def check_extends_ascii(encoding: str) -> str:
-    """Return the name of an encoding in which the line ends of a stream can be found."""
-    found = check_encoding(encoding)
+def check_extends_ascii(encoding: str | None) -> None:
+    """Raise `InvalidSettingError` for an encoding in which line ends cannot be found."""
     ascii = bytes(range(128))
-    extends = found == AUTO or ascii.decode(found, "replace").encode() == ascii
-    check(extends, "ascii", encoding=found)
-    return found
+    extends = encoding in (None, AUTO) or ascii.decode(encoding, "replace").encode() == ascii
+    check(extends, "ascii", encoding=encoding)
 
 
 def name_kind(head: bytes) -> tuple[str, str] | None:
@@ -124,9 +125,10 @@ def find_encoding(head: bytes, given: str) -> Encoding:
 
 
 def _guess(head: bytes) -> tuple[str, str]:
-    for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+    low, high = head[::2].count(0), head[1::2].count(0)
+    for name, zeros, others in (("utf-16-le", high, low), ("utf-16-be", low, high)):
         # Half of the bytes of Western text in UTF-16 are zero, and next to none of other text.
-        if zeros.count(0) > len(head) // 8:
+        if zeros > max(FEW_ZEROS, len(head) // 8, 8 * others):
             return name, f"is read as {name}, since every second byte is zero"
     try:
         codecs.getincrementaldecoder(UTF_8)().decode(head)

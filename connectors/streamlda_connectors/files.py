@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from math import ceil
+from typing import Any, cast
 
-from streamlda.checks import at_least, failure
+from streamlda.checks import failure
 from streamlda.errors import SourceError
-from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import EMPTY, WHOLE, Damage, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check,
-    check_has_fields,
     check_open,
     check_same,
     count_at,
@@ -25,13 +24,12 @@ from streamlda_connectors.checks import (
     unreadable,
 )
 from streamlda_connectors.compressed import check_installed
-from streamlda_connectors.encodings import AUTO, check_encoding, name_kind
+from streamlda_connectors.encodings import name_kind
+from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.readers import check_header, cut_into_parts, open_reader
 from streamlda_connectors.records import (
-    MAX_DOCUMENT_BYTES,
     BatchBuilder,
     MissingColumn,
-    ReadOptions,
     Rejected,
     StoredRecords,
     shorten_names,
@@ -64,30 +62,17 @@ class FileSource:
         .ndjson (JSON Lines), .json (an array, or objects, one a line or over several), .csv, .tsv,
         .parquet. Anything else is text: in folders one document a file (``"file"``; its name is
         the id), named or by a glob one document a line (``"text"``).
-    text_field : str, default "text"
-        Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
-        the whole name is a key.
-    user_field, time_field, id_field : str, optional
-        Key or column of the user, of the event time (values as in
-        `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too), and of
-        the record's own id; users and ids are text or an int. Where the value is missing, empty or
-        something else, it is None and the document is kept.
-    time_format : str, optional
-        Form of event times, in terms of strptime, or ``"unix"`` or ``"excel"``. Without it common
-        forms are read; what ``01/06/2025`` means is decided by all values of the files together.
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
-    encoding : str, optional
-        Encoding of text, by Python's name; None: the bytes must be UTF-8. By default ``"auto"``:
-        UTF-8, what a byte order mark says, or a guess by the first 4 MiB if only one encoding fits.
-        `RecordBatch.notes` has guesses. Lines may end in carriage returns, unless it is None.
     delimiter : str, optional
         Delimiter of CSV: an ASCII character or ``"tab"``. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
-    max_document_bytes : int, default 16 MiB
-        A longer record (a line, or a Parquet value) is skipped as it streams by.
     part : (int, int), optional
         Part of the one file, from `parts`; records are numbered in it.
+    **reading
+        `time_format`, and as in `streamlda_connectors.options.ReadOptions`. What ``01/06/2025``
+        means is decided by all values of the files together, an encoding by the first 4 MiB. Lines
+        may end in carriage returns, unless the encoding is None.
 
     Raises
     ------
@@ -105,32 +90,20 @@ class FileSource:
         paths: Paths,
         *,
         format: str = "auto",
-        text_field: str = "text",
-        user_field: str | None = None,
-        time_field: str | None = None,
-        time_format: str | None = None,
-        id_field: str | None = None,
         compression: str | None = "infer",
-        encoding: str | None = AUTO,
         delimiter: str | None = None,
-        max_document_bytes: int = MAX_DOCUMENT_BYTES,
         part: tuple[int, int] | None = None,
+        **reading: Any,
     ) -> None:
-        at_least(1, max_document_bytes=max_document_bytes)
         delimiter = "\t" if delimiter == "tab" else delimiter
         single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
         check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
-        encoding = None if encoding is None else check_encoding(encoding)
-        self._read_time = TimeReader(time_format, self._read_times)
-        self._options = ReadOptions(
-            *(text_field, max_document_bytes, user_field, time_field, id_field),
-            *(delimiter, encoding, self._read_time),
-        )
+        self._options = ReadOptions.of(delimiter=delimiter, read_ahead=self._read_times, **reading)
         #: Sentences for the next batch.
         self._notes: list[str] = []
         self._files = find_files(paths, format, compression)
         for file in self._files:
-            check_has_fields(file.format, user_field, time_field, id_field)
+            self._options.check_format(file.format)
         if part is not None:
             (whole,) = self._files
             self._files = [replace(whole, part=part)]
@@ -190,11 +163,10 @@ class FileSource:
         except BaseException:
             self._leave_file(before["file"], before["record"], before["offset"])
             raise
-        batch.notes, self._notes = self._notes + self._read_time.take_notes(), []
+        batch.notes, self._notes = self._notes + self._options.read_time.take_notes(), []
         ended = self._index == len(self._files)
-        users, times = self._options.user_field, self._options.time_field
         self._records += len(batch.texts)
-        return batch.build(exhausted=ended, users=users is not None, times=times is not None)
+        return batch.build(exhausted=ended, **self._options.known)
 
     def _read_file(self, batch: BatchBuilder) -> bool:
         """Add documents of the current file; return whether it has ended."""
@@ -226,7 +198,7 @@ class FileSource:
     def _read_times(self) -> Iterator[object]:
         """Yield the values of the time field of all files, or of the file of a part."""
         values: list[object] = []
-        options = self._options._replace(read_time=values.append)
+        options = replace(self._options, read_time=cast(Any, values.append))
         for file in self._files:
             try:
                 reader = open_reader(replace(file, part=None), options, 0, 0)

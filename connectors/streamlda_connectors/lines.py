@@ -14,13 +14,12 @@ import orjson
 
 from streamlda.checks import one_of
 from streamlda.stream.listing import StoredFile
-from streamlda_connectors.checks import check_has_fields
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.encodings import recoded
+from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
     Document,
     Parser,
-    ReadOptions,
     Record,
     RecordQueue,
     Rejected,
@@ -284,7 +283,7 @@ def document_reader(
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
-    check_has_fields(format, options.user_field, options.time_field, options.id_field)
+    options.check_format(format)
     return recoded(parse_text if format == "text" else json_parser(options), options.encoding)
 
 

@@ -11,10 +11,10 @@ from streamlda.stream.event_time import in_range
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
 from streamlda_connectors.lines import parse_value
+from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
     NULL,
     MissingColumn,
-    ReadOptions,
     Record,
     RecordQueue,
     Rejected,

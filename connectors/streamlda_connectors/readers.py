@@ -25,12 +25,12 @@ from streamlda_connectors.lines import (
     json_parser,
     parse_text,
 )
+from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetReader, count_group_rows
 from streamlda_connectors.records import (
     Document,
     MissingColumn,
     Parser,
-    ReadOptions,
     Rejected,
     Skipped,
     StoredRecords,

@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from streamlda.checks import at_least
-from streamlda.stream.event_time import parse_event_time
 from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 
@@ -42,9 +41,6 @@ MOST_FIELDS, MOST_OF_NAME = 20, 40
 
 #: A poll stops after records of this many bytes in all, however many records it may hold.
 MAX_POLL_BYTES = 32 * 2**20
-
-#: Default limit of one record: far above any document, far below what memory holds.
-MAX_DOCUMENT_BYTES = 16 * 2**20
 
 
 class Rejected(Exception):
@@ -82,23 +78,6 @@ _BLANK = (None, None, None, None)
 
 #: Turns a record into a document, or None for a blank line; raises `Rejected`.
 Parser = Callable[[bytes], Document | None]
-
-
-class ReadOptions(NamedTuple):
-    """Keys or columns of text, user, time and id; and the longest record, in bytes.
-
-    `delimiter` is that of CSV; None to go by the header. `encoding` is that of text in files,
-    ``"auto"`` to find it; None leaves the bytes as they are. `read_time` reads an event time.
-    """
-
-    text_field: str
-    max_document_bytes: int = MAX_DOCUMENT_BYTES
-    user_field: str | None = None
-    time_field: str | None = None
-    id_field: str | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-    read_time: Callable[[object], float | None] = parse_event_time
 
 
 def read_name(value: object) -> str | None:

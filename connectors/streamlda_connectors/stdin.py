@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import select
 import stat
+from dataclasses import replace
 from time import monotonic
-from typing import IO
+from typing import IO, Any
 
-from streamlda.checks import at_least
-from streamlda.stream.event_time import TimeReader
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
 from streamlda_connectors.encodings import (
@@ -17,11 +16,11 @@ from streamlda_connectors.encodings import (
     UTF_8,
     Encoding,
     Recoder,
-    check_encoding,
     find_mark,
 )
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import BatchBuilder
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024
@@ -40,10 +39,8 @@ class StdinSource:
         never closed.
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
-    encoding : str, default "auto"
-        Encoding of text; ``"auto"`` is UTF-8, or what a byte order mark says.
-    text_field, user_field, time_field, time_format, id_field, max_document_bytes
-        As in `streamlda_connectors.files.FileSource`.
+    **reading
+        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
 
     Raises
     ------
@@ -63,19 +60,11 @@ class StdinSource:
         stream: IO[bytes] | None = None,
         *,
         format: str = "text",
-        text_field: str = "text",
-        user_field: str | None = None,
-        time_field: str | None = None,
-        time_format: str | None = None,
-        id_field: str | None = None,
-        encoding: str = AUTO,
-        max_document_bytes: int = MAX_DOCUMENT_BYTES,
+        **reading: Any,
     ) -> None:
-        fields = user_field, time_field, id_field
-        self._read_time = TimeReader(time_format)
-        options = ReadOptions(text_field, max_document_bytes, *fields, read_time=self._read_time)
-        parse = line_parser(("text", "jsonl"), format, options)
-        at_least(1, max_document_bytes=max_document_bytes)
+        self._options = options = ReadOptions.of(**reading)
+        # The stream as a whole is decoded, and not each record.
+        parse = line_parser(("text", "jsonl"), format, replace(options, encoding=None))
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
             status = os.fstat(self._descriptor)
@@ -85,10 +74,9 @@ class StdinSource:
         # The stream object keeps the descriptor open.
         self._stream = stream
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._read, self._encoding = 0, check_encoding(encoding)
+        self._read, self._encoding = 0, options.encoding or UTF_8
         self._recoder: Recoder | None = None
-        self._records = RecordStream("stdin", LineSplitter(max_document_bytes), parse)
-        self._known = {"users": user_field is not None, "times": time_field is not None}
+        self._records = RecordStream("stdin", LineSplitter(options.max_document_bytes), parse)
         #: Records to skip in a stream that is replayed.
         self._target = 0
         self._ended = self._closed = False
@@ -116,8 +104,8 @@ class StdinSource:
         ended = self._ended and records.empty
         counts = {"records": records.record, "records_of_position": self._target}
         check(not ended or records.record >= self._target, "replay", **counts)
-        batch.notes += self._read_time.take_notes()
-        return batch.build(exhausted=ended, **self._known)
+        batch.notes += self._options.read_time.take_notes()
+        return batch.build(exhausted=ended, **self._options.known)
 
     def _wait(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""

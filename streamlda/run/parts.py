@@ -115,9 +115,6 @@ def open_stream(
         fixed_order=fixed_order or (settings.private and not kafka.partitions.isdecimal()),
         group=kafka.group,
         give_up=give_up,
-        user_field=source.user_field,
-        time_field=source.time_field,
-        time_format=source.time_format,
         **_topic_options(settings, on_rejected),
     )
 
@@ -130,10 +127,7 @@ def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dic
         "security": security(kafka),
         "start": kafka.start,
         "format": "jsonl" if source.format == "auto" else source.format,
-        "text_field": source.text_field,
-        "id_field": source.id_field,
-        "encoding": source.encoding,
-        "max_document_bytes": source.max_record,
+        **_record_options(source),
         "allow_gaps": source.allow_gaps,
         "on_reject": on_rejected,
         "registry": registry(settings.registry) if source.format == "registry" else None,

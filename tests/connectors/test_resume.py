@@ -47,7 +47,8 @@ def write(path, texts):
         texts = [text.replace("\n", " ").rstrip("\r") for text in texts]
         # A mark at the very start would be one of the file.
         data = "\n".join(texts).lstrip("\ufeff").encode()
-        texts = [text for text in data.decode().split("\n") if text and not text.isspace()]
+        lines = data.decode().split("\n" if b"\n" in data else "\r")
+        texts = [text for text in lines if text and not text.isspace()]
     elif format == "jsonl":
         data = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
     else:

@@ -20,7 +20,8 @@ from streamlda.errors import (
 from streamlda_connectors.kafka import Registry
 from streamlda_connectors.kafka import registry as module
 from streamlda_connectors.kafka.registry import RegistryDecoder
-from streamlda_connectors.records import REASONS, ReadOptions, Rejected
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import REASONS, Rejected
 from tests.kafka import schemas
 from tests.kafka.schema_registry import schema_registry
 

@@ -12,7 +12,8 @@ from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.kafka.partitions import Rounds
-from streamlda_connectors.records import BatchBuilder, ReadOptions
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import BatchBuilder
 
 #: A log: the offset that it begins with, and which offsets from there on hold a record.
 LOGS = st.lists(

@@ -15,7 +15,8 @@ from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
-from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import REASONS, BatchBuilder
 from tests.service.web import JSON_VALUES
 
 #: What has broken readers of JSON before.
@@ -61,7 +62,7 @@ def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, 
     while next_[0] < len(values):
         builder = BatchBuilder(size, 1.0)
         assert decoding.take(builder, pending, next_)
-        batch = builder.build(exhausted=False, users=decoding.known["users"])
+        batch = builder.build(exhausted=False, users=options.known["users"])
         batch.check(size)
         told += [(reject.record - 1, reject.reason) for reject in batch.rejects]
         n_records += batch.n_records

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic, sleep
+from typing import Any
 
-from streamlda.checks import at_least
 from streamlda.errors import StreamLDAError
-from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
-from streamlda_connectors.encodings import AUTO, check_extends_ascii
+from streamlda_connectors.encodings import check_extends_ascii
 from streamlda_connectors.follow.listing import check_paths
 from streamlda_connectors.follow.watch import TrackedFile, Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import BatchBuilder
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -45,13 +45,11 @@ class FollowSource:
         compressed files are left out, and so are links to directories.
     format : {"jsonl", "text"}, default "jsonl"
         JSON Lines, or one document a line.
-    text_field, user_field, time_field, id_field : str
-        Fields of JSON, as in `streamlda_connectors.files.FileSource`.
-    max_document_bytes : int, default 16 MiB
-        A longer line is skipped as it streams by.
     allow_gaps : bool, default False
         Accept that a file was removed, compressed or cut before it was read to its end. The gap is
         logged, and counted in the position.
+    **reading
+        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
 
     Raises
     ------
@@ -81,25 +79,12 @@ class FollowSource:
         paths: Paths,
         *,
         format: str = "jsonl",
-        text_field: str = "text",
-        user_field: str | None = None,
-        time_field: str | None = None,
-        time_format: str | None = None,
-        id_field: str | None = None,
-        encoding: str = AUTO,
-        max_document_bytes: int = MAX_DOCUMENT_BYTES,
         allow_gaps: bool = False,
+        **reading: Any,
     ) -> None:
-        at_least(1, max_document_bytes=max_document_bytes)
-        self._read_time = TimeReader(time_format)
-        options = ReadOptions(
-            *(text_field, max_document_bytes, user_field, time_field, id_field),
-            encoding=check_extends_ascii(encoding),
-            read_time=self._read_time,
-        )
+        self._options = options = ReadOptions.of(**reading)
+        check_extends_ascii(options.encoding)
         self._parse = line_parser(("jsonl", "text"), format, options)
-        self._known = {"users": user_field is not None, "times": time_field is not None}
-        self._max_bytes = max_document_bytes
         self._paths = check_paths(paths, format)
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
@@ -138,8 +123,8 @@ class FollowSource:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
                 self._records += len(batch.texts)
-                batch.notes += self._read_time.take_notes()
-                return batch.build(exhausted=False, **self._known)
+                batch.notes += self._options.read_time.take_notes()
+                return batch.build(exhausted=False, **self._options.known)
             if problem is not None:
                 raise _name_cause(problem) from problem
             if not self._work or self._paused:
@@ -201,7 +186,7 @@ class FollowSource:
         stream = self._stream
         if stream is None or file is not self._file or file.read_to != self._read_to:
             # An unfinished line is read again: of many files only one is kept in memory.
-            splitter = LineSplitter(self._max_bytes)
+            splitter = LineSplitter(self._options.max_document_bytes)
             stream = RecordStream(file.name, splitter, self._parse, file.record, file.offset)
             self._file, self._stream = file, stream
             file.read_to = file.offset

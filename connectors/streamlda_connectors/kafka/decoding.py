@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
-from streamlda.checks import at_least, one_of
+from streamlda.checks import one_of
 from streamlda.errors import StreamLDAError
 from streamlda.stream.event_time import RECORD_TIME, in_range
-from streamlda_connectors.checks import check, check_has_fields
+from streamlda_connectors.checks import check
 from streamlda_connectors.encodings import recoded
 from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
 from streamlda_connectors.lines import json_parser, parse_value
+from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
     MAX_POLL_BYTES,
     BatchBuilder,
     Document,
     Parser,
-    ReadOptions,
     Rejected,
 )
 
@@ -40,15 +41,9 @@ class Decoding:
         on_reject: OnReject | None,
         registry: Registry | None = None,
     ) -> None:
-        at_least(1, max_document_bytes=options.max_document_bytes)
         self._by_record = options.time_field == RECORD_TIME
         if self._by_record:
-            options = options._replace(time_field=None)
-        #: What batches say of their documents.
-        self.known = {
-            "users": options.user_field is not None,
-            "times": options.time_field is not None or self._by_record,
-        }
+            options = replace(options, time_field=None)
         self._topic = topic
         self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
@@ -169,5 +164,5 @@ def _make_parser(format: str, options: ReadOptions, registry: Registry | None) -
     check((format == "registry") == (registry is not None), "registry", format=format)
     if registry is not None:
         return RegistryDecoder(registry, options)
-    check_has_fields(format, options.user_field, options.time_field, options.id_field)
+    options.check_format(format)
     return recoded(parse_value if format == "text" else json_parser(options), options.encoding)

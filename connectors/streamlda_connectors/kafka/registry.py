@@ -30,7 +30,8 @@ from streamlda.stream.credentials import read_secret
 from streamlda_connectors.checks import check, fault, with_reason
 from streamlda_connectors.kafka.security import check_names
 from streamlda_connectors.lines import Field, document_reader, json_parser, read_field
-from streamlda_connectors.records import Document, ReadOptions, Rejected
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import Document, Rejected
 
 #: Schemas that are kept ready, those used last.
 MOST_SCHEMAS = 64

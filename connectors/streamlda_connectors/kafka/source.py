@@ -8,10 +8,8 @@ from time import monotonic
 from typing import Any
 
 from streamlda.checks import one_of
-from streamlda.stream.event_time import TimeReader
 from streamlda.stream.source import Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open
-from streamlda_connectors.encodings import AUTO, check_encoding
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
@@ -19,10 +17,17 @@ from streamlda_connectors.kafka.partitions import Share, Standing
 from streamlda_connectors.kafka.reader import TopicReader
 from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import Security, check_names
-from streamlda_connectors.records import MAX_DOCUMENT_BYTES, BatchBuilder, ReadOptions
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import BatchBuilder
 
 #: Of partitions that the members of a consumer group share.
 GROUP = "group"
+
+#: Options of `ReadOptions.of`; others are those of the client.
+READING = (
+    *("text_field", "user_field", "time_field", "time_format", "id_field", "encoding"),
+    "max_document_bytes",
+)
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
@@ -55,9 +60,6 @@ class KafkaSource(TopicReader):
     format : {"jsonl", "text", "registry"}, default "jsonl"
         ``"jsonl"`` has the text in `text_field`; ``"text"`` is nothing but the text, in UTF-8;
         ``"registry"`` is Avro or JSON, as the schema says whose id each value names.
-    text_field, user_field, time_field, time_format, id_field, encoding, max_document_bytes
-        As in `streamlda_connectors.files.FileSource`; a `time_field` of ``"@record"`` is the time
-        that the broker keeps with each record.
     registry : mapping of the attributes of `Registry`, optional
         Where the schemas of the format ``"registry"`` are. While it is away and a schema is needed,
         polls raise `SourceAwayError`, and the record is not passed.
@@ -75,14 +77,15 @@ class KafkaSource(TopicReader):
         Consumer group in which `commit` shows offsets.
     security : mapping of the attributes of `Security`, optional
         TLS and SASL.
-    fetch_max_bytes, max_partition_fetch_bytes, refresh_seconds, \
-request_timeout_seconds
-        As in `streamlda_connectors.kafka.client.ClientSettings`.
     give_up : callable, optional
         Partitions are then read once they are taken (`take`), and `assigned` says which are ours:
         those of `partitions`, or, where that is ``"group"``, those that the members of `group`
         have agreed on. It is called, from another thread, with partitions that others are to have,
         which wait until it returns.
+    **options
+        `time_format`, and as in `streamlda_connectors.options.ReadOptions`, where a `time_field` of
+        ``"@record"`` is the time that the broker keeps with each record; and as in
+        `streamlda_connectors.kafka.client.ClientSettings`.
 
     Raises
     ------
@@ -101,13 +104,6 @@ request_timeout_seconds
         partitions: str | Sequence[int] = "all",
         start: str = "earliest",
         format: str = "jsonl",
-        text_field: str = "text",
-        user_field: str | None = None,
-        time_field: str | None = None,
-        time_format: str | None = None,
-        id_field: str | None = None,
-        encoding: str = AUTO,
-        max_document_bytes: int = MAX_DOCUMENT_BYTES,
         registry: Registry | Mapping[str, Any] | None = None,
         allow_gaps: bool = False,
         fixed_order: bool = False,
@@ -115,28 +111,19 @@ request_timeout_seconds
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
         give_up: GiveUp | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
         check(not (fixed_order and allow_gaps), "fixed order", **clash)
-        self._read_time = TimeReader(time_format)
-        options = ReadOptions(
-            *(text_field, max_document_bytes, user_field, time_field, id_field),
-            encoding=check_encoding(encoding),
-            read_time=self._read_time,
-        )
-        check_names(ClientSettings, settings)
+        given = {name: options.pop(name) for name in READING if name in options}
+        self._options = ReadOptions.of(**given)
+        check_names(ClientSettings, options)
         connection = ClientSettings(
-            bootstrap_servers, topic, group, security=Security.of(security), **settings
+            bootstrap_servers, topic, group, security=Security.of(security), **options
         )
-        self._decoding = Decoding(
-            topic,
-            format,
-            options,
-            on_reject,
-            None if registry is None else Registry.of(registry),
-        )
+        schemas = None if registry is None else Registry.of(registry)
+        self._decoding = Decoding(topic, format, self._options, on_reject, schemas)
         joins = partitions == GROUP
         complete = not joins or (give_up is not None and group)
         check(complete, "member", partitions=partitions, group=group)
@@ -165,8 +152,8 @@ request_timeout_seconds
         With `max_records` of 0 it brings nothing, and looks after the connection.
         """
         batch = self.gather(max_records, timeout_seconds)
-        batch.notes += self._read_time.take_notes()
-        return batch.build(exhausted=False, **self._decoding.known)
+        batch.notes += self._options.read_time.take_notes()
+        return batch.build(exhausted=False, **self._options.known)
 
     def gather(self, max_records: int, timeout_seconds: float) -> BatchBuilder:
         """Return what `poll` makes a batch of."""

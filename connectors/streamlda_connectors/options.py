@@ -1,0 +1,83 @@
+"""Options of every source: fields of its records, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from streamlda.checks import at_least, require
+from streamlda.stream.event_time import TimeReader
+from streamlda_connectors.encodings import AUTO, check_encoding
+
+#: Default limit of one record: far above any document, far below what memory holds.
+MAX_DOCUMENT_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Fields of records, the longest record, and how text and times are read.
+
+    Attributes
+    ----------
+    text_field : str, default "text"
+        Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
+        the whole name is a key.
+    max_document_bytes : int, default 16 MiB
+        A longer record (a line, or a Parquet value) is skipped as it streams by.
+    user_field, time_field, id_field : str, optional
+        Key or column of the user, of the event time (values as in
+        `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too), and of
+        the record's own id; users and ids are text or an int. Where the value is missing, empty or
+        something else, it is None and the document is kept.
+    delimiter : str, optional
+        Delimiter of CSV; None to go by the header.
+    encoding : str, optional
+        Encoding of text, by Python's name; None: the bytes must be UTF-8. By default ``"auto"``:
+        UTF-8, what a byte order mark says, or of files a guess that `RecordBatch.notes` has.
+    read_time : callable
+        Reader of event times. Sources make it of a `time_format`: a form of strptime, ``"unix"``
+        or ``"excel"``; without it common forms are read.
+    """
+
+    text_field: str = "text"
+    max_document_bytes: int = MAX_DOCUMENT_BYTES
+    user_field: str | None = None
+    time_field: str | None = None
+    id_field: str | None = None
+    delimiter: str | None = None
+    encoding: str | None = AUTO
+    read_time: TimeReader = field(default_factory=TimeReader)
+
+    def __post_init__(self) -> None:
+        at_least(1, max_document_bytes=self.max_document_bytes)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        time_format: str | None = None,
+        encoding: str | None = AUTO,
+        read_ahead: Callable[[], Iterable[object]] | None = None,
+        **fields: Any,
+    ) -> Self:
+        """Return the options of a source, checked; `read_ahead` is that of a `TimeReader`."""
+        found = None if encoding is None else check_encoding(encoding)
+        return cls(encoding=found, read_time=TimeReader(time_format, read_ahead), **fields)
+
+    @property
+    def known(self) -> dict[str, bool]:
+        """Arguments of `BatchBuilder.build` that say what is known of documents."""
+        return {"users": self.user_field is not None, "times": self.time_field is not None}
+
+    def check_format(self, format: str) -> None:
+        """Raise `InvalidSettingError` if more than text is to be read from text without fields."""
+        for kind in ("user", "time", "id"):
+            name = f"{kind}_field"
+            require(
+                format not in ("text", "file") or getattr(self, name) is None,
+                f"{kind}s can only be read from a format with fields",
+                format=format,
+                **{name: getattr(self, name)},
+                remedy=f"name another format, or leave {name} out",
+            )
