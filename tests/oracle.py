@@ -83,19 +83,6 @@ def word_sums(documents, d, weights):
     return total
 
 
-def word_products(documents, d, weights):
-    """Return, for each pair of words, the weight of a document once for each pair of tokens.
-
-    Tokens of a pair are drawn with replacement: the diagonal holds squares of counts.
-    """
-    total = np.zeros((d, d))
-    for tokens, weight in zip(documents, weights, strict=True):
-        counts = Counter(tokens)
-        for first, second in itertools.product(counts, repeat=2):
-            total[first, second] += weight * (counts[first] * counts[second])
-    return total
-
-
 def random_sign(seed, word, column):
     """Return +1 or -1: SplitMix64 in Python integers, with a counter from word and column."""
     z = (seed + (65536 * word + column + 1) * 0x9E3779B97F4A7C15) & MASK

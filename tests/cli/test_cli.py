@@ -11,16 +11,13 @@ from zipfile import ZipFile
 import click
 import numpy as np
 import pytest
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from streamlda.cli import commands
 from streamlda.cli.demo import ARTICLES, NEWS, PACKAGE
 from streamlda.cli.options import SettingsCommand
-from streamlda.cli.shared import Progress
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 
@@ -88,20 +85,6 @@ def test_evaluate_measures_a_model_on_other_documents(folder):
     assert f"perplexity           {found['perplexity']:,.4f}" in run(*arguments).stdout
 
 
-def test_evaluate_takes_ngrams_and_a_single_word(folder, tmp_path):
-    words = tmp_path / "words"
-    words.write_text(f"{load(folder / 'truth').top_words(1)[0][0][0]}\n", "ascii")
-    texts = tmp_path / "n.txt"
-    texts.write_text("apple bread cheese apple bread\n" * 9, "ascii")
-    run("fit", folder / "held_out.txt", "--vocabulary", words, "-k", 1, "-o", tmp_path / "one")
-    run("fit", texts, "vocabulary.ngrams=2", "-k", 1, "-o", tmp_path / "two", *ALL_WORDS)
-    one = run("evaluate", tmp_path / "one", folder / "held_out.txt", "--json").stdout
-    assert json.loads(one)["npmi"] is None
-    two = run("evaluate", tmp_path / "two", texts, "--json").stdout
-    assert json.loads(two)["documents"] == 9
-    assert "bread cheese" in load(tmp_path / "two").vocabulary.words
-
-
 def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
     lines = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
     path = tmp_path / "in.txt"
@@ -167,18 +150,6 @@ def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
     assert "documentation takes its place" in shown
     path = shown.split("streamlda topics ")[1].split()[0]
     assert load(path).n_components == 5
-
-
-def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
-    with Progress() as progress:
-        progress.show_round("reading", RecordCounts(9, 5), 0, 0)
-    # Nothing stays in a log file.
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
-        with Progress(slots=slots) as progress:
-            progress.show_round("reading", RecordCounts(9, 5), 0, 0)
-        assert wanted in capsys.readouterr().err
 
 
 def all_commands():
@@ -255,19 +226,3 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
     assert ': <span dir="auto">mine</span></h3>' in (tmp_path / "page.html").read_text("utf-8")
     unknown = refused(*common, "--seed-topic", "mine: nowhere")
     assert "a seeded topic must have a word of the vocabulary, got topic='mine'" in unknown
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["re"], ["reduce", "report"]),
-        (["fit", "--privacy"], []),
-        (["fit", "reviews"], ["file"]),
-        (["fit", "--ledger", "reviews"], ["file"]),
-        (["topics", "reviews"], ["file"]),
-    ],
-)
-def test_a_shell_completes_commands_and_files(words, found):
-    complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
-    offered = complete.get_completions(words[:-1], words[-1])
-    assert ["file" if item.type == "file" else item.value for item in offered] == found

@@ -35,30 +35,6 @@ def test_fit_summarizes_what_it_did(folder):
     assert load(folder / "model").documents_seen == 6000
 
 
-def test_the_summary_counts_words_that_were_left_out(tmp_path):
-    (tmp_path / "a").write_text("apple bread cheese\n" * 30 + "dates eggs figs\n" * 9, "ascii")
-    given = ("fit", tmp_path / "a", "-o", tmp_path / "m", "-k")
-    said = run(*given, 1, "vocabulary.max_document_frequency=20").stderr
-    assert "1 topic over 3 words (learned from 39 documents, 3 words in too many documents" in said
-    assert "left out" not in run(*given, 2, "vocabulary.max_document_frequency=30").stderr
-
-
-def test_the_summary_counts_documents_of_older_days_than_are_kept(tmp_path):
-    (tmp_path / "a.jsonl").write_text(
-        "".join(
-            json.dumps({"text": "apple bread cheese dates", "day": 86_400 * i}) + "\n"
-            for i in range(1030)
-        )
-    )
-    given = ("fit", tmp_path / "a.jsonl", "-k", 1, "source.time_field=day")
-    given += ("--time-format", "unix", "-o", tmp_path / "m")
-    said = run(*given).stderr
-    assert "30 documents far from the 1,000 bins of event time that are kept" in said
-    timeline = load(tmp_path / "m").timeline
-    assert (timeline.late, timeline.starts[0]) == (30, 30 * 86_400)
-    assert "far from" not in run(*given, "snapshots.time_bins=month").stderr
-
-
 def test_rejects_have_the_right_line_numbers(tmp_path):
     good = json.dumps({"text": "apple bread cheese"})
     lines = [good, "{", good, '{"text": 1}', "", '{"text": "apple"}', '{"title": ""}', good]
@@ -130,26 +106,6 @@ def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, conten
     assert wanted in message
     assert "secret" not in message
     assert not (tmp_path / "m").exists()
-
-
-def test_what_comes_before_a_break_is_learned(tmp_path):
-    lines = (b'{"text": "apple bread cheese"}\n' for _ in range(50_000))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines))[:-200])
-    common = ("-k", 1, "-o", tmp_path / "m", *ALL_WORDS)
-    # How much was cut off is not known: all of the file may be.
-    said = run("fit", tmp_path / "a.jsonl.gz", *common, code=65).stderr
-    assert "1 record skipped: broken-compression 1" in said
-    assert load(tmp_path / "m").documents_seen > 1000
-
-
-def test_topics_that_the_data_cannot_tell_apart_are_warned_of(tmp_path):
-    text = "".join(f"{words}\n" * 300 for words in ("apple bread fig", "cheese dates kiwi"))
-    (tmp_path / "a.txt").write_text(text, "ascii")
-    given = ("fit", tmp_path / "a.txt", "-k", 5, "-o", tmp_path / "m", "--quiet", *ALL_WORDS)
-    said = run(*given).stderr
-    assert "streamlda: warning: 3 of 5 topics do not stand above sampling noise" in said
-    assert "documents/s" not in said
-    assert "?" in run("topics", tmp_path / "m").stdout
 
 
 def test_settings_come_from_flags_variables_and_a_file(folder, tmp_path, monkeypatch):

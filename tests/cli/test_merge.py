@@ -120,24 +120,6 @@ def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons,
     assert run("projection", daemons[0], "-o", tmp_path / "again", "--quiet").stderr == ""
 
 
-def test_an_older_generation_and_weak_data_are_warned_of(daemons, tmp_path):
-    engine = Engine(SETTINGS, shared_projection=load_projection(tmp_path / "map").beginning)
-    save(daemons[0], engine, 0)
-    path = daemons[0] / "state-000002"
-    path.write_bytes(path.read_bytes()[:-1])
-    for command in ("projection", "merge"):
-        said = run(command, daemons[0], "-o", tmp_path / "out", "--quiet").stderr
-        older = "streamlda: warning: the newest checkpoint is damaged, an older one was used"
-        assert older in said
-        assert "generation 2" in said
-    weak = Engine(SETTINGS)
-    weak.add(PlantedLDA(1, D, seed=2).documents(400))
-    save(tmp_path / "weak", weak, 0)
-    said = run("merge", tmp_path / "weak", "-o", tmp_path / "model", "--quiet").stderr
-    assert said.count("streamlda: warning: ") == 1
-    assert "streamlda: warning: the documents show no topics beyond" in said
-
-
 def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
     one, two, _ = daemons
     empty, none, gone = (tmp_path / name for name in ("empty", "none", "gone"))

@@ -89,26 +89,6 @@ def test_a_signal_before_any_document_saves_nothing(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_a_second_signal_ends_at_once(tmp_path):
-    """The first asks for a good end, which is put off here; the second does not ask."""
-    program = (
-        "import os, signal, time\n"
-        "from streamlda.cli.shared import StopSignals\n"
-        "with StopSignals() as signals:\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    assert signals.received == signal.SIGINT\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    time.sleep(60)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        timeout=30,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert done.returncode == -signal.SIGINT
-
-
 def test_a_full_disk_keeps_the_older_model(tmp_path):
     output = tmp_path / "model"
     output.write_bytes(b"older")
@@ -165,15 +145,6 @@ def privately(planted, source, to, *more):
         *("--epsilon", "8", "--delta", "1e-6", "--ledger", to / "L", "--snapshot-every", "500"),
         *more,
     ]
-
-
-def test_a_private_run_over_a_pipe_ends_with_its_last_snapshot(planted, lines, tmp_path):
-    arguments = privately(planted, "-", tmp_path, "snapshots.most=2")
-    done = run(*arguments, given=b"".join(lines[:1600]))
-    assert "snapshot 2, of the record slots 500 to 999" in done.stderr
-    snapshots = read_report(tmp_path / "L")["snapshots"]
-    assert {each["documents"][0][0] for each in snapshots} == {"stdin"}
-    assert "stream='stdin'" in run(*arguments, code=78).stderr
 
 
 @pytest.mark.parametrize(("read", "released", "made"), [(1300, 8, True), (490, 3, False)])

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import SourceError
 from streamlda_connectors.files import FileSource
 
 DELIMITERS = [",", "\t", ";", "|"]
@@ -70,11 +69,3 @@ def test_a_resumed_file_keeps_its_delimiter(tmp_path):
 def test_the_first_delimiter_that_has_the_text_is_taken(tmp_path, name, lines, text):
     (tmp_path / name).write_text(lines, "ascii")
     assert polled(tmp_path / name) == ([text], [])
-
-
-def test_without_the_column_those_of_the_likely_delimiter_are_named(tmp_path):
-    (tmp_path / "a.csv").write_text("id;body;words\n1;2;secret\n", "ascii")
-    with pytest.raises(SourceError, match=r"columns=\['id', 'body', 'words'\]"):
-        FileSource(tmp_path)
-    with pytest.raises(SourceError, match=r"columns=\['id;body;words'\]"):
-        FileSource(tmp_path, delimiter=",", text_field="body")

@@ -11,7 +11,6 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.kafka import KafkaSource
-from streamlda_connectors.readers import cut_into_parts
 from streamlda_connectors.stdin import StdinSource
 
 ROWS = [
@@ -97,14 +96,6 @@ def test_a_guess_is_said_and_used_if_nothing_else_fits(text, stored, used, said,
     assert read(FileSource(path, encoding=stored))[0] == [(None, text), (None, "plain")]
 
 
-def test_what_an_encoding_lacks_is_rejected_record_by_record(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"caf\xe9\nbad \x81 byte\ngood\n")
-    found, _, rejects = read(FileSource(path, encoding="cp1252"))
-    assert [text for _, text in found] == ["café", None, "good"]
-    assert rejects == ["not-utf8"]
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_recoded_files_resume_where_they_stood(size, tmp_path):
     for name, encoding, end in (("a", "utf-16", "\r"), ("b", "cp1252", "\n")):
@@ -118,14 +109,6 @@ def test_recoded_files_resume_where_they_stood(size, tmp_path):
         source = FileSource(tmp_path / "a.csv", **options)
         source.seek(position)
     assert seen + batch.texts == [text for _, text in ROWS]
-
-
-def test_only_utf8_is_cut_into_parts(tmp_path):
-    for name, encoding, parts in (("a", "utf-8", 4), ("b", "utf-16", 1)):
-        path = tmp_path / f"{name}.txt"
-        path.write_bytes(("a line of words\n" * 100).encode(encoding))
-        (file,) = FileSource(path)._files
-        assert len(cut_into_parts(file, -(-file.size // 4), "auto")) == parts
 
 
 KINDS = {
@@ -156,13 +139,6 @@ def test_standard_input_is_recoded(stored, given, tmp_path):
     with (tmp_path / "a").open("rb") as file:
         found = read(StdinSource(file, encoding=given))[0]
     assert [text for _, text in found] == [GERMAN, "plain"]
-
-
-def test_files_that_grow_are_decoded_line_by_line(tmp_path):
-    (tmp_path / "a.log").write_bytes(f"{GERMAN}\nplain\n".encode("cp1252"))
-    source = FollowSource(tmp_path / "a.log", format="text", encoding="latin-1")
-    assert source.poll(10).texts == [GERMAN, "plain"]
-    source.close()
 
 
 @pytest.mark.parametrize(

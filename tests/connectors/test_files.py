@@ -1,14 +1,10 @@
 """FileSource: finding files, refusing what cannot work, counting what is bad, staying small."""
 
 import bz2
-import errno
 import gzip
 import io
-import os
 import sys
 import tracemalloc
-import zipfile
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +18,8 @@ from streamlda.errors import (
     MissingExtraError,
     SourceError,
 )
-from streamlda.stream.listing import StoredFile
 from streamlda.stream.source import Reject
-from streamlda_connectors import compressed, records
+from streamlda_connectors import records
 from streamlda_connectors.files import FileSource
 from tests.connectors.test_resume import COMPRESS
 
@@ -66,32 +61,6 @@ def test_urls_of_other_file_systems_are_read():
     assert drain(FileSource("memory://streamlda-csv")) == (["one"], [(1, "missing-column")])
 
 
-# fsspec leaves the file behind the cache open.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_chain_of_protocols_is_read_or_an_error_at_the_start(tmp_path):
-    (tmp_path / "a.txt").write_text("one\n")
-    # In some versions of fsspec files of "blockcache" cannot be closed.
-    with suppress(SourceError):
-        found = drain(FileSource(f"blockcache::file://{tmp_path}/a.txt"))
-        assert found == (["one"], [])
-
-
-def test_a_damaged_file_within_an_archive_ends_where_it_breaks_off(tmp_path):
-    path, lines = tmp_path / "a.zip", [f"line {number}" for number in range(50_000)]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.txt", "\n".join(lines))
-        archive.writestr("b.txt", "last")
-    data = bytearray(path.read_bytes())
-    half = len(data) // 2
-    data[half : half + 2] = bytes(byte ^ 255 for byte in data[half : half + 2])
-    path.write_bytes(data)
-    texts, rejects = drain(FileSource([f"zip://{name}.txt::file://{path}" for name in "ab"]))
-    assert [reason for _, reason in rejects] == ["broken-compression"]
-    assert texts[-1] == "last"
-    assert 100 < len(texts) < 50_000
-    assert texts[:100] == lines[:100]
-
-
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_file_without_the_column_is_an_error_that_names_columns(ending, tmp_path):
     if ending == "parquet":
@@ -103,13 +72,6 @@ def test_file_without_the_column_is_an_error_that_names_columns(ending, tmp_path
         FileSource(tmp_path)
     assert "secret" not in str(caught.value)
     assert len(FileSource(tmp_path, text_field="body").poll(5).documents) == 1
-
-
-def test_first_row_of_a_file_without_header_does_not_show(tmp_path):
-    (tmp_path / "a.csv").write_text("1,private " + "words " * 20 + ",x" * 30)
-    with pytest.raises(SourceError, match=r"'1', '<128 characters>', 'x'.*'\.\.\.'") as caught:
-        FileSource(tmp_path)
-    assert "private" not in str(caught.value)
 
 
 @pytest.mark.parametrize("column", [[1, 2], [["a"], ["b"]], [{"x": 1}, {"x": 2}]])
@@ -168,13 +130,6 @@ def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):
     # The fourth has the field, and no document.
     missing = [(record, "missing-field") for record in (3, 5)]
     assert drain(FileSource(tmp_path, text_field="a.b")) == (["nested", "plain"], missing)
-
-
-def test_bytes_that_are_not_utf8_are_rejects(tmp_path):
-    (tmp_path / "a.txt").write_bytes("größe\n".encode("latin-1"))
-    (tmp_path / "a.jsonl").write_bytes('{"text": "größe"}\n\n'.encode("latin-1"))
-    (tmp_path / "a.csv").write_bytes("text\ngröße\n".encode("latin-1"))
-    assert drain(FileSource(tmp_path, encoding="utf-8"))[1] == [(1, "not-utf8")] * 3
 
 
 @pytest.mark.parametrize(
@@ -297,36 +252,6 @@ def test_resume_in_a_file_that_lost_what_was_read_or_another_list_is_an_error(
     (tmp_path / "b.txt").write_text("three")
     with pytest.raises(SourceError, match="made with another list of files"):
         FileSource(tmp_path / "*").seek(source.position())
-
-
-def test_error_in_mid_file_loses_no_document(tmp_path, monkeypatch):
-    class WornDisk(io.FileIO):
-        worn = True
-
-        def read(self, size=-1):
-            if not self.worn:
-                return super().read(size)
-            if self.tell() >= 16:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return super().read(min(size, 16 - self.tell()))
-
-    monkeypatch.setattr(compressed, "BLOCK_BYTES", 8)
-    monkeypatch.setattr(StoredFile, "open", lambda file: WornDisk(file.path))
-    (tmp_path / "a.txt").write_text("one\ntwo\nthree\nfour\nfive\n")
-    (tmp_path / "b.txt").write_text("six\n")
-    source = FileSource(tmp_path / "*")
-    assert source.poll(10).documents == ["one", "two", "three"]
-    for _ in range(2):
-        with pytest.raises(SourceError, match=r"a\.txt'.*Input/output error"):
-            source.poll(10)
-    assert (source.position()["record"], source.position()["offset"]) == (3, 14)
-    WornDisk.worn = False
-    (tmp_path / "b.txt").rename(tmp_path / "away")
-    assert source.poll(10).documents == ["four", "five"]
-    with pytest.raises(SourceError, match=r"must be readable, got name=.*b\.txt"):
-        source.poll(10)
-    (tmp_path / "away").rename(tmp_path / "b.txt")
-    assert drain(source) == (["six"], [])
 
 
 def test_every_reason_is_in_the_readme():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from time import monotonic
 
@@ -11,7 +10,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors.follow import FollowSource, watch
-from tests.connectors.logs import Log, texts, without_rights
+from tests.connectors.logs import Log, texts
 
 
 def test_a_line_counts_once_its_end_is_written(log, follow):
@@ -103,40 +102,6 @@ def test_pipe_is_refused(tmp_path):
     source.close()
 
 
-def test_permission_lost_and_regained(follow):
-    # The folders that pytest makes can be entered by their owner only.
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        secret, other = folder / "a", Log(folder / "b")
-        other.write("one")
-        source = follow(folder)
-
-        def refused(path):
-            with pytest.raises(SourceError, match=f"name='{path}'.*[Pp]ermission"):
-                source.poll(9, 5.0)
-
-        with without_rights():
-            texts(source, ["one"])
-        secret.write_text("two\n")
-        secret.chmod(0)
-        other.write("three")
-        with without_rights():
-            assert source.poll(9, 5.0).documents == ["three"]
-            refused(secret)
-            refused(secret)
-        secret.chmod(0o644)
-        with without_rights():
-            texts(source, ["two"])
-        folder.chmod(0)
-        with without_rights():
-            refused(folder)
-        folder.chmod(0o755)
-        other.write("four")
-        with without_rights():
-            texts(source, ["four"])
-
-
 def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
     monkeypatch.setattr(watch, "MAX_OPEN", 8)
     n_files = 60
@@ -155,19 +120,6 @@ def test_more_files_than_may_be_open(tmp_path, follow, monkeypatch):
     texts(source, ["more"])
     # The oldest file goes first.
     texts(follow(tmp_path, half[1]), ["more", *seen[half[0] :]])
-
-
-def test_pause_brings_nothing_and_loses_nothing(log, follow):
-    log.write("one")
-    source = follow(log.path)
-    source.pause()
-    texts(source, [])
-    log.rotate().unlink()
-    log.write("two")
-    texts(source, [])
-    assert source.lag() == {0: 8}
-    source.resume()
-    texts(source, ["one", "two"])
 
 
 def test_paths_may_be_added_but_not_left_out(log, follow):

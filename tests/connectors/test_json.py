@@ -105,12 +105,3 @@ def test_objects_over_lines_are_cut_between_them(items, cuts):
     data = b"".join(json.dumps(item, indent=1).encode() + b"\n" for item in items)
     found = pieces(JsonSplitter(10**6, array=False), data, cuts)
     assert [json.loads(item) for item in found] == items
-
-
-def test_a_long_item_costs_only_itself(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([{"text": text} for text in ("a", "b" * 99, "c")]), "ascii")
-    with closing(FileSource(path, max_document_bytes=50)) as source:
-        batch = source.poll(9)
-    assert batch.texts == ["a", None, "c"]
-    assert batch.rejects == [Reject(str(path), 2, "too-long")]

@@ -131,14 +131,6 @@ def test_replacing_a_record_moves_no_other(read, form, data):
     assert counts.records == counts_after.records == len(before)
 
 
-def test_rows_of_documents_alone_do_move():
-    files = [[record("jsonl", f"{word} {word} {word}") for word in WORDS]]
-    replaced = [[b"{", *files[0][1:]]]
-    assert rows_of_files("jsonl", files, [9], counts_slots=False)[0][1] == [1]
-    assert rows_of_files("jsonl", replaced, [9], counts_slots=False)[0][1] == [2]
-    assert rows_of_files("jsonl", replaced, [9])[0][1] == [1]
-
-
 @pytest.mark.parametrize("form", ["text", "jsonl", "csv"])
 def test_a_quote_that_is_not_closed_moves_records_of_csv_and_of_no_other_form(form):
     records = [record(form, f"{word} {word} {word}") for word in WORDS]

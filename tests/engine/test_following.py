@@ -9,7 +9,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine import following
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.turns import ERRORS, Level, Scores
+from streamlda.engine.turns import ERRORS, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
 
@@ -147,23 +147,3 @@ def test_challengers_learn_no_more_documents_than_the_stream(monkeypatch):
         learner.add(subjects[turn % 2].documents(STEP))
     assert learned
     assert sum(learned) <= WARMUP + 30 * STEP
-
-
-def test_levels_are_those_of_all_scores():
-    scores = np.random.default_rng(0).normal(-5, 2, 1000)
-    found = Level.of(scores[:300]).plus(Level.of(scores[300:]))
-    assert found.mean == pytest.approx(scores.mean())
-    assert found.squared_error == pytest.approx(scores.var() / 1000)
-
-
-@pytest.mark.parametrize("turn", [300, 250])
-def test_documents_since_a_turn_are_those_that_score_lower(turn):
-    """Whether or not the turn is where a block begins."""
-    scores = np.where(np.arange(400) < turn, -1.0, -3.0) + np.random.default_rng(0).normal(
-        0, 0.2, 400
-    )
-    found, fallen = Scores(20), 0
-    for start in range(0, 400, 100):
-        fallen = found.add(scores[start : start + 100]) or fallen
-    assert abs(found.documents_since(1) - (400 - turn)) <= 1
-    assert fallen == 1

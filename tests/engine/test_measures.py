@@ -207,16 +207,6 @@ def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
     assert straight.release().interval.prevalence is None
 
 
-@pytest.mark.parametrize("solver", ["whitened-tensor", "simultaneous"])
-def test_topics_without_a_refinement_are_measured_by_inference(solver):
-    documents, _ = moving()
-    settings = {"warmup_documents": WARMUP, "solver": solver, "refine": False}
-    engine = EngineSettings(n_components=K, n_features=V, **settings)
-    model = fed(Engine(engine), documents, 0, 6000).snapshot()
-    assert factor(model.prevalence, shares_of(model, documents), 0.02) < 1.3
-    assert len(model.diagnostics["topic_npmi"]) == model.n_components
-
-
 def test_documents_in_memory_are_one_interval_and_a_stream_goes_on_from_it():
     documents, _ = moving()
     engine, model = Engine.fit(SETTINGS, documents.rows(0, 4000))

@@ -143,18 +143,6 @@ def test_one_member_is_itself_and_one_without_documents_changes_nothing():
     assert_same_state(alone, empty_with)
 
 
-def test_another_engine_is_not_changed_by_merging():
-    one, other = (member(part) for part in parts_of(text_documents(), [70, 45]))
-    before = resumed(other)
-    one.merge(other)
-    empty = member()
-    empty.merge(other)
-    for learner in (one, empty):
-        fed(learner, text_documents(), 115, 200)
-        learner.snapshot()
-    assert_same_state(other, before)
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("members", [1, 3, 24])
 def test_merged_topics_are_as_good_as_those_of_one_engine(members):
@@ -222,18 +210,6 @@ def test_a_beginning_is_what_the_engine_would_publish():
         False,
     ]
     assert fed(KINDS["follows"].engine(), documents, 0, 3000).settled
-
-
-def test_a_member_says_what_its_topics_began_as():
-    """Those of a warm-up come in another order than the spectral ones that diagnostics are of."""
-    learner = fed(KINDS["refining"].engine(), text_documents(), 0, 290)
-    wanted = learner.snapshot().diagnostics
-    assert wanted["refinement"]["start_topics"] != [*range(12)]
-    begun = Engine(SETTINGS, shared_start=learner.new_beginning())
-    found = fed(begun, text_documents(), 300, 400).snapshot().diagnostics
-    assert found["refinement"]["start_topics"] == wanted["refinement"]["start_topics"]
-    assert found["start"] == wanted["start"]
-    assert found["refinement"]["documents"] == 100
 
 
 def test_what_cannot_be_merged_is_refused_and_nothing_added():

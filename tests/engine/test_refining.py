@@ -7,7 +7,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.choice import parted
 from tests.engine.kinds import (
@@ -105,12 +104,6 @@ def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     np.testing.assert_allclose(model.background, background / background.sum(), rtol=1e-10)
 
 
-def test_a_start_without_documents_set_aside_is_kept(documents):
-    learner = fed(engine(warmup_documents=4), documents, 0, 300)
-    assert not learner.refining
-    assert learner.snapshot().documents_seen == 300
-
-
 def test_state_is_bounded_whatever_the_stream(documents):
     """Topics, the newest documents, a block and a minibatch, and topics that retired."""
     learner, sizes = engine(), []
@@ -138,19 +131,6 @@ def test_state_is_bounded_whatever_the_stream(documents):
     assert sizes == [learner.settings.refining_bytes] * 3
 
 
-def test_long_documents_end_the_warm_up(documents, monkeypatch):
-    for module in ("engine.warmup", "engine.recent_documents"):
-        monkeypatch.setattr(f"streamlda.{module}.WARMUP_MAX_ENTRIES", 5000)
-    learner = fed(engine(), documents, 0, 250, size=50)
-    assert learner.warmup is None
-    assert "refinement" in learner.snapshot().diagnostics
-    assert len(learner.state()[0]["following.recent.counts"]) <= 5000
-    other = resumed(learner)
-    for each in (learner, other):
-        fed(each, documents, 250, 600)
-    assert_same_state(learner, other)
-
-
 @pytest.mark.parametrize(
     ("sizes", "most_entries"),
     [([1], 3000), ([1000], 10**6), ([2500], 90), ([3, 700, 1, 1999], 3000), ([1], 10**6)],
@@ -169,25 +149,6 @@ def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_ent
         assert sum(len(part) for part in latest.parts) <= 400 + 1000
     latest.clear()
     assert latest.parts == []
-
-
-def test_parts_are_bounded_in_counts_whatever_the_documents(monkeypatch):
-    """Of long documents in one batch, the latest are kept, and one part more at most."""
-    monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 3200)
-    long = DocumentBatch.from_matrix(np.ones((500, 40)))
-    latest = RecentDocuments(400)
-    for start, stop in ((0, 500), (0, 3), (3, 498)):
-        latest.add(long.rows(start, stop))
-        assert max(len(part.counts) for part in latest.parts) <= 200
-        assert sum(len(part.counts) for part in latest.parts) <= 3200 + 200
-        found = latest.latest()
-        assert (len(found.counts), len(found)) == (3200, 80)
-        # It does not hold on to a larger array.
-        assert found.counts.base.size == 3200
-    # A single document is kept whole.
-    monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", 30)
-    latest.add(long.rows(0, 2))
-    assert len(latest.latest()) == len(latest.parts) == 1
 
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):
@@ -209,42 +170,6 @@ def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, mo
     assert after.documents_seen == 7000
     assert 0 < np.abs(after.components - same.components).sum(axis=1).max() < 0.5
     assert error(planted, after) < error(planted, spectral)
-
-
-def test_few_documents_keep_their_spectral_topics_and_may_still_be_refined_later(documents):
-    learner, model = Engine.fit(SETTINGS, documents.rows(0, 150))
-    straight = fed(engine(), documents, 0, 150)
-    for found in (model, learner.snapshot(), straight.release()):
-        assert "refinement" not in found.diagnostics
-        np.testing.assert_array_equal(model.components, found.components)
-    for each in (learner, straight):
-        assert "refinement" in fed(each, documents, 150, 250).snapshot().diagnostics
-        fed(each, documents, 250, 1000)
-    assert_same_state(learner, straight)
-
-
-def test_documents_in_memory_that_follow_the_model_are_all_summed(monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
-    monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 3000)
-    documents = planted_corpus().documents(5000)
-    settings = EngineSettings(n_components=4, n_features=150, warmup_documents=500)
-    learner, model = Engine.fit(settings, documents)
-    spectral = fed(Engine.of_rounds(settings), documents)
-    np.testing.assert_array_equal(model.components, spectral.release().components)
-    for name, array in spectral._phase.state()[0].items():
-        np.testing.assert_array_equal(learner._phase.state()[0][name], array)
-    # By number, they are refined all the same.
-    assert Engine.fit(settings, documents, 2)[1].diagnostics["refinement"]["passes"] == 2
-
-
-def test_sums_that_are_gone_are_not_read(documents):
-    learner = fed(engine(), documents, 0, 250)
-    assert learner.better_projection().shape == (V, K + 10)
-    fed(learner, documents, 250, 1000)
-    with pytest.raises(InvalidSettingError, match=r"take a snapshot.*topics\.refine = false"):
-        learner.better_projection()
-    with pytest.raises(InvalidSettingError, match=r"one start.*got start=None,None"):
-        learner.merge(fed(engine(), documents, 0, 500))
 
 
 @pytest.fixture

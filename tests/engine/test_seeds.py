@@ -1,7 +1,5 @@
 """Seeded topics: they are the first, about their words, in every engine, cut and resumption."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -10,10 +8,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
-from streamlda.refinement.collapsed import CollapsedVariational
-from streamlda.refinement.settings import StepwiseEMSettings
-from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.spectral.seeds import START_SHARE, WORD_SHARE, SeedTopic, seeded
+from streamlda.spectral.seeds import WORD_SHARE, SeedTopic
 from streamlda.storage.snapshots import follow_topics
 from tests.engine.kinds import (
     KINDS,
@@ -97,58 +92,6 @@ def test_words_that_no_topic_joins_are_held_by_their_prior(truth):
     assert model.components[0][list(seed.columns)].min() >= 0.99 * least
 
 
-def test_collapsed_sweeps_hold_seed_words(truth):
-    columns = [own_words(truth, k, 1)[0] for k in (1, 4, 8)]
-    documents, alpha = text_documents().rows(0, 1000), np.full(12, 0.1)
-    seeded, plain = (
-        CollapsedVariational(documents, truth, alpha, seeds=seeds)
-        for seeds in ([tuple(columns)], [])
-    )
-    for each in (seeded, plain):
-        each.sweep(20)
-        # The prior is none of the documents' tokens.
-        assert each.totals.sum() == pytest.approx(documents.counts.sum(), rel=1e-5)
-    least = WORD_SHARE / (1 + 3 * WORD_SHARE)
-    assert seeded.components[0][columns].min() >= 0.99 * least
-    assert seeded.totals[columns, 0].sum() > 2 * plain.totals[columns, 0].sum()
-
-
-def test_steps_work_with_the_prior_that_components_have(truth):
-    seeds = ((3, 5), (5, 70, 11))
-    settings = StepwiseEMSettings(
-        start_flatness=0.0, annealing=0.0, annealing_steps=0, smoothing=1e-9, seeds=seeds
-    )
-    alpha, background = np.full(12, 0.1), np.full(300, 1 / 300)
-    own = StepwiseEM(truth, alpha, background, settings)
-    mass = 1 + WORD_SHARE * np.array([2, 3] + [0] * 10)
-    expected = truth / mass[:, None]
-    for k, columns in enumerate(seeds):
-        expected[k, list(columns)] += WORD_SHARE / mass[k]
-    np.testing.assert_allclose(own.components, expected, rtol=1e-6, atol=1e-9)
-    # Without a prior, topics that are these.
-    plain = StepwiseEMSettings(start_flatness=0.0, annealing=0.0, annealing_steps=0, smoothing=1e-9)
-    other = StepwiseEM(own.components, alpha, background, plain)
-    few = text_documents().rows(0, 50)
-    np.testing.assert_allclose(own.statistic(few), other.statistic(few), rtol=1e-3, atol=1e-4)
-
-
-def test_other_topics_stay_as_they_were(seeds):
-    settings = EngineSettings(**TEXT, refine=False)
-    found = fed(Engine(settings), text_documents())._phase.topics()
-    other = seeded(found, seeds)
-    rows = hellinger(other.normalized()[3:], found.normalized()).argmin(axis=1)
-    assert np.all(np.diff(rows) > 0)
-    np.testing.assert_array_equal(other.topics[3:], found.normalized()[rows])
-    np.testing.assert_array_equal(other.eigenvalues[3:], found.eigenvalues[rows])
-    # The seeded ones are those that are missing, with a part of them on their words.
-    places = np.setdiff1d(np.arange(12), rows)
-    for topic, seed in zip(other.topics, seeds, strict=False):
-        words = np.isin(np.arange(300), seed.columns) / len(seed.columns)
-        starts = (1 - START_SHARE) * found.normalized()[places] + START_SHARE * words
-        assert np.abs(starts - topic).sum(axis=1).min() < 1e-12
-    assert seeded(found, ()) is found
-
-
 def test_a_seeded_topic_goes_on_as_that_of_its_name_however_far(truth, seeds):
     settings = EngineSettings(**TEXT, refine=False, seed_topics=seeds)
     before = fed(Engine(settings), text_documents()).snapshot()
@@ -176,9 +119,3 @@ def test_seeds_have_a_start_of_their_own_and_room(seeds):
         EngineSettings(**TEXT, solver="online-power", refine=False, seed_topics=seeds)
     with pytest.raises(InvalidSettingError, match="as many topics as seeded ones"):
         EngineSettings(n_components=2, n_features=300, seed_topics=seeds)
-
-
-def test_settings_of_seeds_are_plain_values(seeds):
-    learner = fed(Engine(EngineSettings(**TEXT, seed_topics=seeds)), text_documents(), 0, 100)
-    json.dumps(learner.state()[1])
-    assert resumed(learner).settings == learner.settings

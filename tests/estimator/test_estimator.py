@@ -7,11 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.utils.estimator_checks as checks
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.utils import check_random_state
 
 import streamlda
 import streamlda.errors
@@ -152,13 +149,6 @@ def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threa
         assert np.array_equal(lda.transform(rows), whole.transform(rows))
 
 
-def test_the_order_of_rows_moves_topics_by_rounding_alone(X):
-    order = np.random.default_rng(1).permutation(1500)
-    options = {"refinement_passes": 0, "random_state": 0}
-    ours, theirs = (StreamLDA(4, **options).fit(rows) for rows in (X[:1500], X[order]))
-    np.testing.assert_allclose(theirs.components_, ours.components_, rtol=0, atol=1e-9)
-
-
 def test_names_of_words_come_from_data_frames_or_the_caller(X):
     names = [f"word{i}" for i in range(X.shape[1])]
     frame = pd.DataFrame(X[:300].toarray(), columns=names)
@@ -273,27 +263,3 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     with pytest.warns(UserWarning, match="whole numbers of tokens") as caught:
         StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
     assert caught[0].filename == __file__
-
-
-def test_searches_and_pipelines_clone_set_and_show_it(X):
-    assert isinstance(StreamLDA(), BaseEstimator)
-    assert isinstance(StreamLDA(), TransformerMixin)
-    grid = {"n_components": [1, 4]}
-    search = GridSearchCV(StreamLDA(random_state=0), grid, cv=2).fit(X[:400])
-    assert search.best_params_ == {"n_components": 4}
-    pipe = make_pipeline(StreamLDA(2, random_state=0)).set_params(streamlda__n_components=4)
-    frame = pipe.set_output(transform="pandas").fit_transform(X[:400])
-    assert frame.columns.tolist() == pipe.get_feature_names_out().tolist()
-    np.testing.assert_array_equal(frame, search.best_estimator_.transform(X[:400]))
-
-
-def test_no_random_state_is_the_global_one_of_numpy_as_scikit_learn_has_it():
-    seed = check_random_state(0).randint(2**31)
-    assert StreamLDA(random_state=check_random_state(0))._seed() == seed
-    global_one = check_random_state(None)
-    before = global_one.get_state()
-    try:
-        global_one.seed(0)
-        assert StreamLDA()._seed() == seed
-    finally:
-        global_one.set_state(before)

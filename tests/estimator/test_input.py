@@ -45,17 +45,6 @@ def test_score_is_the_likelihood_of_held_out_halves(fitted, X):
     assert fitted.perplexity(rows) == pytest.approx(np.exp(-nats / left.sum()), rel=1e-5)
 
 
-def test_scores_are_of_whole_tokens(fitted, X):
-    held_out = X[:300]
-    wanted = fitted.score(held_out)
-    assert fitted.perplexity(stored_twice(held_out)) == fitted.perplexity(held_out)
-    with pytest.warns(UserWarning, match="rounding keeps 96% of their sum") as caught:
-        assert fitted.score(held_out + 0.1 * (held_out > 0)) == wanted
-    assert caught[0].filename == __file__
-    tfidf = TfidfTransformer().fit_transform(held_out)
-    for measure in (fitted.score, fitted.perplexity):
-        with pytest.raises(ValueError, match=r"whole numbers.*kept_by_rounding=.*not TF-IDF"):
-            measure(tfidf)
 
 
 def stored_twice(X):
@@ -305,24 +294,8 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     assert not hasattr(lda.fit(counts), "vocabulary_")
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
-def test_a_missing_text_is_a_row_without_words(missing, tmp_path):
-    texts = [*SEA, missing, *CITY]
-    lda = StreamLDA(2, random_state=0).fit(texts)
-    assert (lda.components_ == StreamLDA(2, random_state=0).fit(SEA + CITY).components_).all()
-    lda.save(tmp_path / "m")
-    for proportions in (lda.transform(pd.Series(texts)), load(tmp_path / "m").transform(texts)):
-        np.testing.assert_allclose(proportions[len(SEA)], lda.alpha_ / lda.alpha_0_)
-        assert len(proportions) == len(texts)
 
 
-def test_a_text_that_the_analyzer_fails_on_costs_only_itself():
-    for begin in ("fit", "partial_fit"):
-        with pytest.warns(UserWarning, match=r"failed on 1 of 37 texts"):
-            lda = getattr(StreamLDA(2, random_state=0), begin)(
-                [*SEA, "bad salt", *CITY], analyzer=by_hyphens
-            )
-        assert (lda.components_ == StreamLDA(2, random_state=0).fit(SEA + CITY).components_).all()
 
 
 @pytest.mark.parametrize(

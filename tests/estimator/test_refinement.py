@@ -1,17 +1,13 @@
 """StreamLDA with a refinement: better topics, one result, and what follows them."""
 
-import pickle
-
 import numpy as np
 import pytest
 
-import streamlda
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import document_completion, matched_l1_error
-from streamlda.refinement.choice import learned_before
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import pass_settings, passes_for, unflattened
+from streamlda.refinement.schedule import pass_settings, unflattened
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement as twin
 
@@ -107,55 +103,3 @@ def test_a_small_fit_equals_the_definition():
     expected = smooth / smooth.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(found.components_, expected, rtol=1e-4)
     assert not np.allclose(start.components_, expected, rtol=0.05)
-
-
-def test_passes_are_chosen_by_themselves_or_left_out(X, spectral, monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
-    assert same(StreamLDA(K, random_state=0, refinement_passes=0).partial_fit(X), spectral)
-    model = spectral.to_model()
-    assert refined(model, DocumentBatch.from_matrix(X)) is model
-    assert "refinement" not in model.diagnostics
-    assert not [name for name in model.settings if name.startswith("refinement")]
-    found, passes = StreamLDA(K, random_state=0).fit(X), passes_for(learned_before(N))
-    assert passes >= 6
-    assert found.diagnostics_["refinement"]["passes"] == passes
-    assert found.diagnostics_["refinement_choice"]["kept"] == "refinement"
-    # A stream refines what it has kept in the same way.
-    assert same(found, StreamLDA(K, random_state=0).partial_fit(X[:333]).partial_fit(X[333:]))
-
-
-def test_diagnostics_and_settings_say_what_was_done(X, spectral, passed, tmp_path):
-    passed.save(tmp_path / "model")
-    assert streamlda.load(tmp_path / "model").diagnostics == passed.diagnostics_
-    said = passed.diagnostics_["refinement"]
-    order = said.pop("start_topics")
-    numbers = {"documents": N, "passes": 6, "sweeps": 0}
-    assert said == numbers | {"steps": 200, "batch_documents": 30}
-    settings = passed.to_model().settings
-    assert (settings["refinement_passes"], settings["refinement_sweeps"]) == (6, 0)
-    assert settings["seed"] == 0
-    # Topics come in a new order; what the spectral fit said of its own stays with the start.
-    assert sorted(order) == list(range(K))
-    assert order != list(range(K))
-    assert np.all(np.diff(passed.prevalence_) <= 0)
-    distances = np.abs(passed.components_[:, None] - spectral.components_).sum(axis=2)
-    assert distances.argmin(axis=1).tolist() == order
-    for name in ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings"):
-        assert passed.diagnostics_["start"][name] == spectral.diagnostics_[name]
-    assert passed.diagnostics_["pair_eigenvalues"] == spectral.diagnostics_["pair_eigenvalues"]
-    np.testing.assert_array_equal(passed.background_, spectral.background_)
-    assert passed.documents_seen_ == N
-
-
-def test_pickle_keeps_the_refined_topics_and_goes_on_from_them(planted, X):
-    corpus, _, held_out = planted
-    lda = StreamLDA(K, random_state=0).fit(X)
-    before = lda.components_.copy()
-    copy = pickle.loads(pickle.dumps(lda))
-    assert same(copy, lda)
-    assert same(*(learner.partial_fit(held_out) for learner in (lda, copy)))
-    assert lda.documents_seen_ == lda.diagnostics_["refinement"]["documents"] == N + 800
-    after = lda.components_
-    # Every topic is still the one it was, and a little better on the whole.
-    assert error(corpus, after) < error(corpus, before)
-    assert np.abs(after[:, None] - before).sum(axis=2).argmin(axis=1).tolist() == list(range(K))

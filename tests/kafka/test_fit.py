@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer
 
 from streamlda.model.topic_model import load
 from streamlda.run.fit import fit
@@ -59,26 +58,3 @@ def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(
     file.write_bytes(b"\n".join(records))
     whole = model_of(tmp_path, "b", source__files=[str(file)])
     np.testing.assert_array_equal(both.model.components, whole.model.components)
-
-
-@pytest.mark.long
-def test_a_topic_of_transactions_and_an_empty_partition_end(topics, topic, from_topic):
-    topics.make(topic, 2)
-    producer = KafkaProducer(bootstrap_servers=topics.bootstrap, transactional_id=topic)
-    producer.init_transactions()
-    records = planted(400)
-    for part, end in (
-        (records, producer.commit_transaction),
-        (records[:9], producer.abort_transaction),
-    ):
-        producer.begin_transaction()
-        for record in part:
-            producer.send(topic, record, partition=0)
-        producer.flush()  # An abort drops what was not sent.
-        end()
-    assert from_topic("a").counts.documents == 400
-    producer.begin_transaction()
-    producer.send(topic, records[0], partition=1).get(30)
-    assert from_topic("b").counts.documents == 400
-    producer.abort_transaction()
-    producer.close()

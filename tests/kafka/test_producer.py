@@ -3,12 +3,11 @@
 import hashlib
 import json
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda_connectors.kafka import DeadLetters, Record, SnapshotTopic
 from streamlda_connectors.kafka.writing import FIRST_REACH
 from tests.kafka.topics import read, wait_until
@@ -102,19 +101,6 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic, opened):
     assert offsets(topics.read(topic)) == [1]
 
 
-def test_letters_about_letters_and_closed_ones_are_refused(topics, topic, letters_to):
-    letters = letters_to(topics, topic)
-    with pytest.raises(InvalidSettingError, match="a topic of their own"):
-        put(letters, record(1, topic=topic))
-    letters.close()
-    letters.close()
-    for records in ((record(1),), ()):
-        with pytest.raises(SourceError, match="closed=True"):
-            put(letters, *records)
-    with pytest.raises(InvalidSettingError, match="max_pending_bytes=0"):
-        letters_to(topics, topic, max_pending_bytes=0)
-
-
 def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letters_to):
     caplog.set_level(logging.DEBUG)
     letters = letters_to(topics, f"{topic}-dead")
@@ -161,14 +147,6 @@ def test_a_topic_that_is_not_compacted_is_refused(topics, topic, opened):
             opened(kind, topics, topic)
     topics.change(topic, **{"cleanup.policy": "compact,delete"})
     opened(SnapshotTopic, topics, topic)
-
-
-def test_a_topic_may_be_made_by_several_at_once(topics, topic, opened):
-    with ThreadPoolExecutor(4) as pool:
-        made = [pool.submit(opened, SnapshotTopic, topics, topic) for _ in range(4)]
-    for number, each in enumerate(made):
-        each.result().publish(str(number), b"x", {})
-    assert [row.key for row in topics.read(topic)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(

@@ -1,19 +1,13 @@
 """Records of a schema registry: what each becomes, and what the registry may do meanwhile."""
 
-import ipaddress
 import json
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from streamlda.errors import (
     InvalidSettingError,
-    MissingExtraError,
     SourceAccessError,
     SourceAwayError,
 )
@@ -70,17 +64,6 @@ def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     missing = "missing-field"
     assert read(decoder(registry), values) == [one, empty, None, one, empty, missing]
     assert read(decoder(registry, ReadOptions("by")), values[:1]) == ["not-text"]
-
-
-def test_versions_of_a_schema_come_together(registry):
-    more = {**schemas.AVRO, "fields": [{"name": "n", "type": "int"}, *schemas.AVRO["fields"]]}
-    old = schemas.avro(registry, {"text": "a"}, {"text": "b"})
-    new = schemas.avro(registry, {"text": "c", "n": 1}, {"text": "d", "n": 2}, schema=more)
-    found = read(decoder(registry), [old[0], new[0], old[1], new[1]])
-    assert [text for text, *_ in found] == ["a", "c", "b", "d"]
-    # Each was fetched once.
-    fetched = [path for path in registry.asked if path.startswith("/schemas/ids")]
-    assert len(fetched) == 2
 
 
 def avro_with(schema):
@@ -163,26 +146,6 @@ def test_an_unknown_id_is_asked_for_once_a_minute(registry, monkeypatch):
     assert read(decode, [value]) == [("one", None, None, None)]
 
 
-def test_memory_is_bounded_however_many_schemas_come(registry, monkeypatch):
-    monkeypatch.setattr(module, "MOST_SCHEMAS", 3)
-    monkeypatch.setattr(module, "MOST_UNKNOWN", 3)
-    names = [{**schemas.AVRO, "name": f"P{i}"} for i in range(5)]
-    values = [schemas.avro(registry, {"text": f"t{i}"}, schema=s)[0] for i, s in enumerate(names)]
-    decode = decoder(registry)
-    registry.asked.clear()
-    order = [0, 1, 2, 0, 3, 0, 4, 0, 1]
-    assert [found[0] for found in read(decode, [values[i] for i in order])] == [
-        f"t{i}" for i in order
-    ]
-    # The one that is in use stays; 1 was gone.
-    fetched = [path.rpartition("/")[2] for path in registry.asked]
-    assert fetched == ["1", "2", "3", "4", "5", "2"]
-    strange = [b"\x00\x00\x00\x01" + bytes([i]) for i in range(5)]
-    assert set(read(decode, strange)) == {"unknown-schema"}
-    assert decode._reader.cache_info().currsize == 3
-    assert len(decode._unknown) <= 3
-
-
 def test_what_is_known_is_read_while_the_registry_is_away(registry):
     values = schemas.avro(registry, {"text": "a"}, {"text": "b"})
     other = schemas.json_schema(registry, {"text": "c"})
@@ -251,40 +214,6 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
     assert "Basic" not in caplog.text
 
 
-def certificate(folder):
-    """Return a file with a certificate of this machine that nobody signed, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    file = folder / "registry.pem"
-    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, *plain))
-    return file
-
-
-def test_a_certificate_that_is_not_trusted_is_a_setting_and_not_away(registry, tmp_path):
-    file = certificate(tmp_path)
-    registry.stop()
-    registry.start(tls=file)
-    with pytest.raises(SourceAccessError, match="have a trusted certificate"):
-        decoder(registry)
-    assert read(decoder(registry, ca_file=str(file)), [b"{"]) == ["unframed"]
-    (tmp_path / "none.pem").write_text("nothing")
-    for name in ("gone.pem", "none.pem"):
-        with pytest.raises(InvalidSettingError, match="certificates to trust"):
-            decoder(registry, ca_file=str(tmp_path / name))
-
-
 @pytest.mark.parametrize(
     ("settings", "rule"),
     [
@@ -301,12 +230,6 @@ def test_settings_that_are_wrong(settings, rule):
     with pytest.raises(InvalidSettingError, match=rule) as caught:
         Registry.of(settings)
     assert "hidden" not in str(caught.value)
-
-
-def test_a_package_that_is_missing_is_named(registry, monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"package=fastavro; .*extra registry"):
-        decoder(registry)
 
 
 def test_a_source_passes_no_record_whose_schema_it_cannot_have(

@@ -168,16 +168,6 @@ def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, so
 
 
 @pytest.mark.long
-def test_partitions_longer_than_a_poll_are_read_to_their_end(topics, topic, source_of):
-    """What was fetched of those that wait comes back; the package forgets it by itself."""
-    lengths = [1500] * 3
-    topics.fill(topic, *numbered(lengths))
-    source = source_of(topics, topic, fixed_order=True)
-    wanted = in_turns(dict.fromkeys(range(3), 0), dict(enumerate(lengths)), 64)
-    assert places_of(source, len(wanted), 300) == wanted
-
-
-@pytest.mark.long
 def test_a_position_goes_on_in_the_midst_of_a_block_without_new_partitions(
     topics, topic, source_of
 ):

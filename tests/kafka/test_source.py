@@ -1,8 +1,5 @@
 """The connector passes the shared checks and reads what is in a topic, on a real broker."""
 
-import json
-import subprocess
-import sys
 import uuid
 
 import pytest
@@ -134,25 +131,6 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
         assert source.position()["offsets"] == {"0": 8}
 
 
-@pytest.mark.long
-def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, letters_to):
-    """It is larger than a fetch brings, too."""
-    size = 64 * 2**20
-    topics.make(topic, **{"max.message.bytes": str(size + 1000)})
-    topics.send(topic, [b"before", b"x" * size, b"after"])
-    letters = letters_to(topics, f"{topic}-dead")
-    for limit, sizes, wrong in (
-        (16 * 2**20, [6, 5], [Reject(f"{topic}/0", 2, "too-long")]),
-        (size, [6, size, 5], []),
-    ):
-        source = source_of(topics, topic, max_document_bytes=limit, on_reject=letters.put)
-        texts, rejects, _ = read(source, 3)
-        assert ([len(text) for text in texts], rejects) == (sizes, wrong)
-    letters.flush(10)
-    (row,) = topics.read(f"{topic}-dead")
-    assert json.loads(row.value)["bytes"] == size
-
-
 def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
     topics.fill(topic, [b"one", b"two", b"three"])
     source = source_of(topics, topic, group=topic)
@@ -174,45 +152,6 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
     assert again.notes() == ["a note"]
     assert source_of(topics, topic).notes() == []
     assert read(again, 3)[0] == ["one", "two", "three"]
-
-
-def test_a_missing_topic_is_an_error_and_stays_missing(topics, topic, source_of):
-    for _ in range(2):
-        with pytest.raises(SourceError, match="a topic must exist"):
-            source_of(topics, topic)
-    assert topic not in topics.admin.list_topics()
-
-
-REFUSED = """
-import gc, psutil
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, SnapshotTopic
-nobody = {"topic": "t", "bootstrap_servers": "127.0.0.1:1", "request_timeout_seconds": 0.3}
-process, seen = psutil.Process(), []
-for _ in range(3):
-    for use in (
-        lambda: KafkaSource(**nobody),
-        lambda: DeadLetters(**nobody),
-        lambda: SnapshotTopic(**nobody),
-    ):
-        try:
-            use()
-        except OSError as error:
-            assert "must be reachable" in str(error)
-        else:
-            raise AssertionError
-    gc.collect()
-    seen.append((process.num_fds(), process.num_threads()))
-print(seen[0] == seen[-1], seen)
-"""
-
-
-@pytest.mark.long
-def test_unreachable_brokers_are_an_error_in_time_and_leave_nothing():
-    # In a process of its own: pytest's record of the log would keep what was dropped.
-    done = subprocess.run(
-        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.startswith("True"), done.stdout + done.stderr[-500:]
 
 
 @pytest.mark.long

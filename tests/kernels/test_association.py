@@ -261,37 +261,6 @@ def test_random_signs_depend_on_seed_word_and_column_alone():
     assert not np.array_equal(signs(4, 500, 16), large)
 
 
-def look_random(matrix):
-    """Whether signs are balanced and uncorrelated, at a false-alarm rate below 1e-5.
-
-    A sum of n independent signs is beyond 6.5 sqrt(n) with probability at most
-    2 exp(-6.5^2 / 2) = 1.4e-9 (Hoeffding); fewer than 7200 sums are looked at.
-    """
-    d, m = matrix.shape
-    columns, words = matrix.T @ matrix, matrix[:100] @ matrix[:100].T
-    sums = [
-        [matrix.sum() / math.sqrt(d * m)],
-        matrix.sum(axis=0) / math.sqrt(d),
-        columns[np.triu_indices(m, 1)] / math.sqrt(d),
-        [np.sum(matrix[:-lag] * matrix[lag:]) / math.sqrt((d - lag) * m) for lag in range(1, 50)],
-        words[np.triu_indices(100, 1)] / math.sqrt(m),
-    ]
-    return max(float(np.max(np.abs(s))) for s in sums) < 6.5
-
-
-@pytest.mark.statistical
-def test_random_signs_are_balanced_and_uncorrelated():
-    d, m = 2000, 64
-    first, second = (np.sign(signs(seed, d, m)) for seed in (11, 12))
-    assert look_random(first)
-    assert look_random(first * second)
-    # A counter without its mixer, and a slight lean, are seen.
-    word, column = np.indices((d, m))
-    assert not look_random(1.0 - 2.0 * ((65536 * word + column) % 2))
-    lean = np.random.default_rng(13).random((d, m)) < 0.52
-    assert not look_random(np.where(lean, 1.0, -1.0))
-
-
 CODES = ("OUTSIDE", "FALLING", "NOT_FINITE", "NEGATIVE", "ZERO", "LONG", "FRACTIONAL")
 
 entries = st.tuples(

@@ -1,11 +1,10 @@
 """Refinement kernels against their slow twins; and what they draw from."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 
 from streamlda.kernels.refinement import (
     add_responsibilities,
@@ -15,10 +14,7 @@ from streamlda.kernels.refinement import (
     expect_topics,
     resample_topics,
     score_documents,
-    scramble,
-    stream_key,
     tally_topics,
-    unit,
 )
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.refinement.stepwise_em import entries_by_word
@@ -205,37 +201,6 @@ def test_topics_of_words_and_a_step_equal_numpy(words):
         np.testing.assert_allclose(mass, masses, rtol=1e-14)
 
 
-def test_scramble_is_one_to_one_on_a_sample_and_keys_differ_by_seed_document_and_sweep():
-    sample = [*range(2000), *(2**32 - 1 - i for i in range(2000))]
-    images = [int(scramble(x)) for x in sample]
-    assert len(set(images)) == len(sample)
-    assert 0 <= min(images) < max(images) < 2**32
-    values = (0, 1, 2, 2**31, 2**32, 2**40)
-    keys = {int(stream_key(*args)) for args in itertools.product(values, values, (0, 1, 2, 77))}
-    # 144 keys of 32 bits: two meet by chance with probability 2e-6. Seeds are folded to 32 bits,
-    # so 2^32 and 1 are the same seed.
-    assert len(keys) == 5 * 6 * 4
-
-
-@pytest.mark.statistical
-def test_random_numbers_are_uniform_and_a_skewed_one_is_rejected():
-    """256 cells, chi-squared; false-alarm rate 1e-4."""
-    bar = chi2.isf(1e-4, 255)
-
-    def statistic(numbers):
-        cells = np.bincount((np.array(numbers) * 256).astype(int), minlength=256)
-        mean = len(numbers) / 256
-        return float(((cells - mean) ** 2 / mean).sum())
-
-    along = [float(unit(int(stream_key(5, 8, 1)), i)) for i in range(20_000)]
-    across = [float(unit(int(stream_key(5, d, 1)), 0)) for d in range(20_000)]
-    assert min(along) >= 0
-    assert max(along) < 1
-    assert statistic(along) < bar
-    assert statistic(across) < bar
-    assert statistic([u**1.1 for u in along]) > bar
-
-
 @pytest.mark.statistical
 def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
     """Frequencies of all 27 assignments of one document; chi-squared, false-alarm rate 1e-4.
@@ -261,18 +226,3 @@ def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
     bar = chi2.isf(1e-4, 26)
     assert statistic(alpha) < bar
     assert statistic(1.3 * alpha) > bar
-
-
-@pytest.mark.statistical
-def test_drawn_topics_follow_the_responsibilities():
-    """Exact binomial bounds on one topic's tokens; false-alarm rate 1e-6 at either end."""
-    n = 20_000
-    batch = batch_of([[0] * 4] * (n // 4), 2)
-    words, alpha, _ = topics_of(2, 2)
-    responsibilities, topics = drawn(batch, words, alpha)
-    p, ones = float(responsibilities[0, 1]), int((topics == 1).sum())
-    low, high = binom.ppf([1e-6, 1 - 1e-6], n, p)
-    assert low <= ones <= high
-    low, high = binom.ppf([1e-6, 1 - 1e-6], n, p + 0.05)
-    assert not low <= ones <= high
-    assert math.isclose(responsibilities[0].sum(), 1, rel_tol=1e-6)

@@ -74,11 +74,6 @@ def test_texts_are_folded_to_their_words(texts):
     assert found == oracle_text.fold_texts(texts)
 
 
-@given(data=st.binary(max_size=23))
-def test_the_oracle_hashes_as_sklearn(data):
-    assert oracle_text.murmur3(data) == murmurhash3_32(data, 0, positive=True)
-
-
 def test_hashes_of_words_of_all_lengths_equal_sklearn():
     mask = 2**31 - 1
     expected = [abs(murmurhash3_32(word.encode())) & mask for word in LENGTHS]
@@ -122,30 +117,6 @@ def test_words_are_told_apart_by_every_letter():
         ids, offsets = np.zeros(len(joined) // 3, dtype=np.int32), np.zeros(2, dtype=np.int64)
         find_words(joined, starts, classes, letters, slots, -1, ids, offsets)
         assert set(ids[: offsets[1]].tolist()) == {-1}
-
-
-def runs_of(homes, n_slots):
-    """Return how many runs of filled slots there are when each word goes on from its home."""
-    filled = np.zeros(n_slots, dtype=bool)
-    for home in homes:
-        while filled[home]:
-            home = (home + 1) % n_slots
-        filled[home] = True
-    return np.count_nonzero(filled & ~np.roll(filled, 1))
-
-
-@pytest.mark.statistical
-def test_words_are_spread_over_the_table_as_by_chance():
-    # Few runs are long runs, and slow. By chance there are 3235, with a deviation of 35: two such
-    # numbers are 8 % apart in fewer than 1 of 10^6 cases. Leaving out each eighth home is seen.
-    rng = np.random.default_rng(4)
-    words = {"".join(rng.choice(list(LETTERS), n)) for n in rng.integers(4, 20, 8000)}
-    slots = table({word: n for n, word in enumerate(words)}, spare=2)[1]
-    filled = slots[:, 1] > 0
-    runs = np.count_nonzero(filled & ~np.roll(filled, 1))
-    by_chance = runs_of(rng.integers(len(slots), size=len(words)), len(slots))
-    in_part = runs_of(rng.integers(len(slots) * 7 // 8, size=len(words)), len(slots))
-    assert abs(runs - by_chance) < 0.08 * by_chance < abs(in_part - by_chance)
 
 
 @pytest.mark.fuzz

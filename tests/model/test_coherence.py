@@ -9,7 +9,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
-from streamlda.kernels.cooccurrence import count_documents, count_windows
+from streamlda.kernels.cooccurrence import count_windows
 from streamlda.model.coherence import NpmiCounter
 from streamlda.model.evaluation import top_words
 from streamlda.simulate import PlantedLDA
@@ -62,21 +62,6 @@ def test_count_windows_equals_oracle(kind, window):
         assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
 
 
-@pytest.mark.parametrize("kind", DOCUMENTS)
-def test_count_documents_is_a_window_that_holds_the_longest(kind):
-    tokens, offsets = packed(DOCUMENTS[kind])
-    occurrences, pairs, _ = oracle_text.count_windows(DOCUMENTS[kind], TOPICS, 2**62)
-    slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
-    counted, halves = np.zeros(5, dtype=np.int64), np.zeros((6, 3), dtype=np.int64)
-    slot_of_place = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
-    count_documents(tokens, offsets, slot_of_word, slot_of_place, counted, halves)
-    assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
-    whole = halves.reshape(2, 3, 3)
-    whole = whole + whole.transpose(0, 2, 1)
-    for k, i, j in itertools.product(range(2), range(3), range(3)):
-        assert whole[k, i, j] == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
-
-
 def gensim_npmi(documents, top, window):
     with warnings.catch_warnings():
         # Its own modules may warn while they are imported.
@@ -124,22 +109,6 @@ def test_npmi_equals_gensim():
     for counter in (ordered, counted):
         assert counter.result().windows == len(documents)
         np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_npmi_equals_gensim_in_random_settings(seed):
-    rng = np.random.default_rng(seed)
-    n_words, n_topics, n_top = (int(rng.integers(*r)) for r in ((6, 60), (1, 5), (2, 6)))
-    documents = [rng.integers(n_words, size=n).tolist() for n in rng.integers(0, 90, 25)]
-    # gensim wants a window for which there is a document with one word at least.
-    documents += [[], list(range(n_words))]
-    top = np.array([rng.permutation(n_words)[:n_top] for _ in range(n_topics)])
-    window = int(rng.integers(1, 110))
-    topics, mean = gensim_npmi(documents, top, window)
-    counter = NpmiCounter(top, window=window)
-    counter.add(*packed(documents))
-    np.testing.assert_allclose(counter.result().per_topic, topics, rtol=0, atol=1e-12)
-    assert counter.result().mean == pytest.approx(mean, abs=1e-12)
 
 
 def test_npmi_matches_values_worked_out_by_hand():

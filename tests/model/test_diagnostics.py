@@ -1,11 +1,8 @@
 """What a model says about its topics: their number, which repeat, which say nothing."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from streamlda.cli.topics import table as table_of
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
@@ -26,10 +23,6 @@ from tests.service.planted import model, shifted, topics
 
 #: Seeds of a kind of corpus. In 200 fits none suggested another number than was planted.
 SEEDS = 3
-
-
-def noted(notes):
-    return model(topics(3, 300), diagnostics=notes)
 
 
 def fitted(planted, n_components, documents, seed):
@@ -168,68 +161,6 @@ def test_junk_is_flagged_and_good_topics_are_not():
     assert hellinger(made.components[:1], made.background[None])[0, 0] < CLOSEST
     assert junk_topics(made) == [()] * 3
     assert junk_topics(model(topics(1, 300), alpha=[1.0])) == [()]
-
-
-def test_what_the_fit_knows_of_its_noise_is_told():
-    notes = {"topic_supported": [True, False, True], "mixed_with_background": [0.1, 0.2, 0.7]}
-    assert junk_topics(noted(notes)) == [(), ("noise",), ("hidden",)]
-    assert junk_topics(noted({"topic_supported": [False]})) == [()] * 3
-    # That of a start is not that of the topics that were refined from it.
-    assert junk_topics(noted({**notes, "refinement": {}})) == [(), (), ("hidden",)]
-    # One direction is the word frequencies: nothing tells these topics apart.
-    for directions in (0, 1):
-        one = {"directions_supported": directions, "documents_behind_directions": 9}
-        assert junk_topics(noted({**one, "refinement": {}})) == [("noise",)] * 3
-        assert junk_topics(noted({**one, "documents_behind_directions": None})) == [()] * 3
-    assert junk_topics(noted({**one, "directions_supported": 2})) == [()] * 3
-
-
-def test_a_copy_is_that_of_a_larger_topic_that_is_no_noise():
-    table = topics(4, 300)
-    near = shifted(table[[1, 2]], 0.1)
-    made = model(np.vstack([table, near]), alpha=[1, 1, 1, 1, 2, 0.5])
-    assert junk_topics(made) == [(), ("copy",), (), (), (), ("copy",)]
-    noise = {"topic_supported": [True] * 4 + [False, True]}
-    made = replace(made, diagnostics=noise)
-    assert junk_topics(made) == [(), (), (), (), ("noise",), ("copy",)]
-    # In a table, one topic too many has another mark than a bad one.
-    lines = table_of(made, 3)
-    marks = {int(line.split()[0]): line for line in lines[1 : 1 + len(made.components)]}
-    assert [k for k, line in marks.items() if " ? " in line] == [4]
-    assert [k for k, line in marks.items() if " = " in line] == [5]
-    assert "    = repeats a more prevalent topic: 5" in lines
-
-
-def test_words_that_are_apart_mark_small_topics_beside_others():
-    shares = np.array([0.3, 0.3, 0.3, 0.1])
-
-    def marked(*npmi):
-        made = replace(model(topics(4, 300)), prevalence=shares)
-        return junk_topics(replace(made, diagnostics={"topic_npmi": list(npmi)}))
-
-    assert marked(0.2, 0.3, 0.2, 0.04) == [(), (), (), ("apart",)]
-    assert marked(0.2, 0.3, 0.2, 0.06) == [()] * 4
-    # A topic of most documents has words that are everywhere.
-    assert marked(0.2, 0.04, 0.2, 0.2) == [()] * 4
-    # Where no words go together, pairs of words do not tell.
-    assert marked(0.02, 0.03, 0.02, -0.1) == [()] * 4
-    assert marked(0.2, 0.3, 0.2, None) == marked(None, None, None, None) == [()] * 4
-
-
-def test_spare_topics_are_the_smallest_beyond_a_clear_number():
-    known = {
-        "pair_eigenvalues": [9.0, 8.0] + [0.5] * 6,
-        "pair_noise": [1.0] * 8,
-        "documents_behind_directions": 9,
-    }
-    made = replace(model(topics(4, 300), diagnostics=known), prevalence=None)
-    assert junk_topics(made) == [()] * 4
-    made = replace(made, prevalence=np.array([0.1, 0.3, 0.15, 0.45]))
-    assert junk_topics(made) == [("spare",), (), ("spare",), ()]
-    noise = {**known, "topic_supported": [True, True, True, False]}
-    assert junk_topics(replace(made, diagnostics=noise)) == [("spare",), (), (), ("noise",)]
-    smooth = {**known, "pair_eigenvalues": [9.0, 8.0, 3.0, 2.0, 1.5, 1.2, 0.8, 0.6]}
-    assert junk_topics(replace(made, diagnostics=smooth)) == [()] * 4
 
 
 @pytest.mark.statistical

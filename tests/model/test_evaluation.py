@@ -12,7 +12,6 @@ from streamlda.model.evaluation import (
     DocumentCompletion,
     document_completion,
     matched_l1_error,
-    top_words,
     topic_diversity,
 )
 from streamlda.simulate import PlantedLDA
@@ -67,20 +66,6 @@ def test_completion_equals_a_computation_by_hand():
     assert result.perplexity == pytest.approx(math.exp(-nats / held_out.sum()), rel=1e-9)
 
 
-def test_stream_equals_batch_of_completion():
-    batch, *topics = planted_corpus(100)
-    whole = document_completion(batch, *topics, seed=3)
-    parts = DocumentCompletion(*topics, seed=3)
-    for start, stop in ((0, 1), (1, 1), (1, 60), (60, 100)):
-        parts.add(batch.rows(start, stop))
-    streamed = parts.result()
-    assert streamed.held_out_tokens == whole.held_out_tokens
-    assert streamed.documents == whole.documents
-    assert streamed.log_likelihood_nats == pytest.approx(whole.log_likelihood_nats, rel=1e-13)
-    other = document_completion(batch, *topics, seed=4)
-    assert other.held_out_tokens != whole.held_out_tokens
-
-
 def test_completion_at_the_edges():
     flat, background = np.full((2, 3), 1 / 3), np.full(3, 1 / 3)
     rows = np.zeros((2001, 3), dtype=int)
@@ -117,18 +102,6 @@ def test_completion_refuses():
         completion.add(DocumentBatch.from_matrix(np.ones((2, 4))))
     with pytest.raises(InvalidDocumentsError, match="whole numbers"):
         completion.add(DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False))
-
-
-def test_top_words_come_in_order_with_ties_by_id():
-    components = np.random.default_rng(0).integers(0, 4, (20, 12)).astype(float)
-    expected = [sorted(range(12), key=lambda w, row=row: (-row[w], w)) for row in components]
-    for n in (1, 4, 12):
-        assert top_words(components, n).tolist() == [row[:n] for row in expected]
-    for wrong in (0, 13):
-        with pytest.raises(InvalidSettingError, match=f"n={wrong} n_features=12"):
-            top_words(components, wrong)
-    with pytest.raises(InvalidSettingError, match="n_features=3"):
-        top_words(np.full((2, 3), np.nan), 2)
 
 
 def test_topic_diversity_counts_distinct_words():

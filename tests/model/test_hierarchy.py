@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
 from streamlda.errors import InvalidSettingError
-from streamlda.model.hierarchy import leaves, topic_tree
+from streamlda.model.hierarchy import topic_tree
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
@@ -31,15 +31,6 @@ def test_the_tree_is_that_of_ward_on_roots_with_each_topic_as_often_as_it_weighs
     assert tree[-1, 3] == len(weights)
     assert sorted(tree[:, :2].ravel()) == list(range(2 * len(weights) - 2))
     assert np.all(np.diff(tree[:, 2]) >= -1e-12)
-
-
-def test_topics_without_tokens_and_equal_topics_have_a_tree():
-    rows = topics(3, 20)[[0, 0, 1, 2]]
-    tree = topic_tree(rows, np.array([0.5, 0.5, 0.0, 0.0]))
-    assert np.isfinite(tree).all()
-    assert tree.shape == (3, 4)
-    assert topic_tree(rows[:1], np.ones(1)).shape == (0, 4)
-    assert leaves(tree[:0], np.zeros((1, 1))) == [0]
 
 
 def test_topics_that_are_joined_add_up():

@@ -86,18 +86,6 @@ def test_proportions_are_as_near_the_optimum_as_the_tolerance_says(share):
         assert distance.max() < 10 * tolerance
 
 
-def test_updates_never_lower_the_objective_and_are_few_where_topics_are_alike():
-    """Without momentum, most of these documents take 300 updates, and some 900."""
-    batch, components, alpha = documents_of(0.95)
-    counts, before = batch.to_csr().toarray(), -np.inf
-    for n in (*range(1, 40), 160):
-        theta = topic_proportions(batch, components, alpha, max_iterations=n)
-        value = np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
-        assert np.all(value > before - 1e-9)
-        before = value
-    assert np.array_equal(theta, topic_proportions(batch, components, alpha))
-
-
 def test_proportions_are_the_optimum_of_the_stated_objective():
     components, alpha = make_topics(4, 25)
     batch = random_batch(25)
@@ -132,26 +120,6 @@ def test_rows_do_not_depend_on_neighbours_order_or_threads():
     assert np.array_equal(turned[::-1], whole)
     with limit_threads(1):
         assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
-
-
-def test_word_without_any_topic_is_ignored():
-    components, alpha = make_topics(4, 10)
-    components[:, 7] = 0.0
-    components[1, 3] = 0.0
-    rows = np.zeros((3, 10), dtype=int)
-    rows[0, [1, 3]] = 2, 5
-    rows[1, [1, 3, 7]] = 2, 5, 30
-    rows[2, 7] = 9
-    theta = topic_proportions(
-        DocumentBatch.from_matrix(rows), components, alpha, max_iterations=5000, tolerance=1e-13
-    )
-    np.testing.assert_allclose(theta[1], theta[0], atol=1e-9)
-    np.testing.assert_allclose(theta[2], alpha / alpha.sum(), atol=1e-12)
-    # Topics of vanishing probability stay finite.
-    components = np.full((3, 4), 1e-300)
-    components[:, 0] = 1.0
-    batch = DocumentBatch.from_matrix(np.full((1, 4), 1000))
-    assert np.all(np.isfinite(topic_proportions(batch, components, np.full(3, 1e-3))))
 
 
 def test_smoothed_mixes_with_the_background():

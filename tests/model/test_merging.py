@@ -21,7 +21,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
-from tests.service.planted import model, shifted, topics, words
+from tests.service.planted import model, topics, words
 
 WORDS = words(40)
 
@@ -120,16 +120,6 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     assert [row.split()[0] for row in table[-2:]] == ["3", "3"]
 
 
-def test_topics_of_one_name_are_one_and_of_two_names_are_not():
-    rows = topics(3, 40)
-    first = model(rows, settings=names_of_topics("space", "law"))
-    same = model(rows[[1, 0, 2]], settings=names_of_topics("space", "law"))
-    pairs = {(pair.first, pair.second) for pair in matched_topics(first, same)}
-    assert pairs == {(0, 0), (1, 1), (2, 2)}
-    other = model(rows, settings=names_of_topics("cars"))
-    assert {pair[:2] for pair in matched_topics(first, other)} == {(1, 1), (2, 2)}
-
-
 @given(seed=st.integers(0, 10**6), shift=st.integers(1, 39), documents=st.integers(1, 1000))
 def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shift, documents):
     mine, theirs = tables(seed), tables(seed)[[2, 0]] * 2
@@ -186,29 +176,6 @@ def test_the_topics_of_two_halves_are_nearer_to_the_truth_together():
     assert errors[2] < 0.9 * np.mean(errors[:2])
 
 
-@given(
-    sizes=st.lists(st.integers(1, 10**6), min_size=2, max_size=2),
-    sums=st.lists(st.floats(0.05, 50), min_size=2, max_size=2),
-    seed=st.integers(0, 1000),
-)
-def test_the_prior_is_that_of_a_mixture_of_documents(sizes, sums, seed):
-    table, draw = tables(1), np.random.default_rng(seed)
-    priors = [total * draw.dirichlet(np.ones(3)) + 1e-3 for total in sums]
-    parts = [
-        counted(table + i, documents=n, alpha=alpha)
-        for i, (n, alpha) in enumerate(zip(sizes, priors, strict=True))
-    ]
-    alpha = parts[0].merge(parts[1]).alpha
-    assert len(alpha) == 3
-
-    def moments(a):
-        total = a.sum()
-        return np.append(a / total, a @ (a + 1) / (total * (total + 1)))
-
-    wanted = np.average([moments(a) for a in priors], axis=0, weights=sizes)
-    np.testing.assert_allclose(moments(alpha), wanted, rtol=1e-6)
-
-
 def test_the_order_of_merging_does_not_matter_and_each_model_says_where_its_topics_went():
     a, b, c = (counted(tables(1) + i, documents=i + 1) for i in range(3))
     c = counted(np.vstack([tables(1)[::-1], tables(9, 1)]), documents=3)
@@ -218,25 +185,6 @@ def test_the_order_of_merging_does_not_matter_and_each_model_says_where_its_topi
     found = [each["topics"] for each in whole.diagnostics["merged_models"]]
     assert found == [[0, 1, 2], [0, 1, 2], [2, 1, 0, 3]]
     assert [each["documents"] for each in whole.diagnostics["merged_models"]] == [1, 2, 3]
-
-
-def test_names_stand_first_with_the_seeds_of_all():
-    mine, theirs = tables(1), np.vstack([tables(7, 1), tables(1)[:1]])
-    seeds = {"seed_topics": [{"name": "law", "columns": [3]}]}
-    words_of_other = WORDS[::-1]
-    first = counted(mine, settings=seeds | {"solver": "x", "seed": 1} | OF_ONE)
-    second = counted(
-        theirs[:, ::-1], words_of_other,
-        settings={"seed_topics": [{"name": "cars", "columns": [0, 5]}], "solver": "x", "seed": 2}
-        | OF_ONE,
-    )  # fmt: skip
-    together = first.merge(second)
-    assert together.names == ["law", "cars", None, None]
-    assert together.seeds == ((3,), (39, 34))
-    assert together.settings["solver"] == "x"
-    assert not {"seed", *OF_ONE} & set(together.settings)
-    places = [each["topics"] for each in together.diagnostics["merged_models"]]
-    assert places == [[0, 2, 3], [1, 0]]
 
 
 def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
@@ -265,17 +213,6 @@ def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
     )
     together.save(tmp_path / "m")
     assert load(tmp_path / "m").digest == together.digest
-
-
-def test_hashed_columns_and_matrices_are_merged_by_column():
-    names = ("cat", "", "dog|bird", *[""] * 29)
-    words = Vocabulary("hashed", None, 5, names=names)
-    one = model(topics(3, 32), vocabulary=words, documents_seen=3)
-    other = Vocabulary.hashed(5)
-    two = model(shifted(one.components, 0.01), vocabulary=other, documents_seen=5)
-    assert one.merge(two).vocabulary.names == two.merge(one).vocabulary.names == names
-    bare = [replace(each, vocabulary=None) for each in (one, two)]
-    assert bare[0].merge(bare[1]).n_components == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Prevalence, alpha and coherence as measured in samples; the samples themselves."""
 
-import pickle
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,10 +13,8 @@ from streamlda.model.coherence import NpmiCounter, topic_npmi
 from streamlda.model.diagnostics import exclusivity, nearest_topics
 from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.gibbs import fit_alpha
 from streamlda.refinement.measures import (
     FIRST_DOCUMENTS,
-    FREE_ALPHA_SWEEPS,
     Samples,
     fitted_alpha,
     inferred,
@@ -99,55 +96,6 @@ def test_samples_of_two_streams_are_joined_either_way_alike():
     assert content(samples[0]) == content(samples[1])
     assert samples[0].end == sum(part.lengths.sum() for part in parts)
     assert len(samples[0]) <= 100
-
-
-def test_a_pickled_sample_goes_on_without_its_room():
-    corpus = LikeText(4, 60, seed=1)
-    parts = [corpus.documents(n) for n in (300, 500)]
-    sample = Sample(100, 2**20)
-    sample.add(parts[0])
-    # Its room alone is 12 MiB.
-    pickled = pickle.dumps(sample)
-    assert len(pickled) < 2**18
-    again = pickle.loads(pickled)
-    for one in (sample, again):
-        one.add(parts[1])
-    assert content(again) == content(sample)
-
-
-def test_what_is_drawn_stays_when_the_sample_goes_on():
-    corpus = LikeText(4, 60, seed=1)
-    sample = Sample(100, 4000)
-    sample.add(corpus.documents(60))
-    drawn = sample.drawn()
-    before = [array.copy() for array in drawn.documents.arrays.values()]
-    sample.add(corpus.documents(500))
-    for one, was in zip(drawn.documents.arrays.values(), before, strict=True):
-        np.testing.assert_array_equal(one, was)
-
-
-def test_a_document_larger_than_the_limit_is_kept_alone():
-    sample = Sample(10, 40)
-    rows = np.zeros((3, 90))
-    rows[:, :4], rows[0] = 1, 7
-    for part in (rows, rows[1:]):
-        sample.add(DocumentBatch.from_matrix(part))
-        assert sample.drawn().documents.lengths.tolist() == [630.0]
-
-
-def test_fewer_documents_are_drawn_in_proportion_to_their_places():
-    rng = np.random.default_rng(0)
-    batch = DocumentBatch.from_matrix(np.ones((400, 3)))
-    hits = rng.integers(1, 30, 400).astype(float)
-    drawn = Drawn(batch, hits, np.arange(400.0))
-    assert drawn.fewer(400) is drawn
-    found = drawn.fewer(100)
-    assert found.hits.sum() == 100
-    assert len(found.documents) <= 100
-    # Each is within one of its share.
-    share = np.zeros(400)
-    share[found.starts.astype(int)] = found.hits
-    assert np.abs(share - hits * 100 / hits.sum()).max() < 1
 
 
 @pytest.fixture(scope="module")
@@ -281,57 +229,6 @@ def test_alpha_follows_the_documents(alpha_0):
     assert alpha.sum() == pytest.approx(alpha_0, rel=0.25)
     assert said == {}
     np.testing.assert_array_equal(fitted_alpha(replace(free, alpha=alpha), drawn)[0], alpha)
-
-
-@pytest.mark.parametrize(
-    ("alpha_0", "times", "stops"), [(0.3, 1.2, True), (0.3, 0.5, False), (3.0, 1.2, False)]
-)
-def test_draws_end_once_alpha_0_has_fallen_below_a_number(monkeypatch, alpha_0, times, stops):
-    """The first draw is below it already, which says nothing: where alpha_0 rises, it passes."""
-    alpha = np.full(5, alpha_0 / 5)
-    corpus = LikeText(5, 200, seed=5, alpha=alpha, spread=0.0, concentration=0.05)
-    documents = corpus.documents(1000)
-    drawn = Drawn(documents, documents.lengths, np.zeros(1000))
-    model = replace(model_of(corpus), settings={"alpha_0": None})
-    alphas = []
-    for sweeps in range(1, FREE_ALPHA_SWEEPS + 1):
-        monkeypatch.setattr("streamlda.refinement.measures.FREE_ALPHA_SWEEPS", sweeps)
-        alphas.append(fitted_alpha(model, drawn)[0])
-    sums = [alpha.sum() for alpha in alphas]
-    number = times * sums[0]
-    ends = [i + 1 for i, (a, b) in enumerate(pairwise(sums)) if b < min(a, number)]
-    assert bool(ends) == stops == (sums[-1] < number)
-    assert len(set(sums)) == len(sums)
-    wanted = alphas[ends[0] if ends else -1]
-    np.testing.assert_array_equal(fitted_alpha(model, drawn, number)[0], wanted)
-
-
-def test_an_alpha_0_beyond_its_range_is_said(monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.measures.ALPHA_0_RANGE", (0.01, 0.5))
-    corpus = LikeText(5, 200, seed=5, alpha=np.full(5, 1.0))
-    documents = corpus.documents(300)
-    model = replace(model_of(corpus), settings={"alpha_0": None}, diagnostics={"warnings": ["a"]})
-    alpha, said = fitted_alpha(model, Drawn(documents, documents.lengths, np.zeros(300)))
-    assert alpha.sum() == pytest.approx(0.5)
-    first, second = said["warnings"]
-    assert first == "a"
-    assert "alpha_0=0.5" in second
-
-
-def test_the_fixed_point_keeps_the_sum_that_it_is_given():
-    at_least, longer = np.array([[9, 4, 1], [5, 1, 0]]), np.array([10, 8, 3])
-    free = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200)
-    found = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200, alpha_0=free.sum())
-    np.testing.assert_allclose(found, free, rtol=1e-6)
-    found = fit_alpha(at_least, longer, np.array([0.5, 0.5]), 200, alpha_0=2.0)
-    assert found.sum() == pytest.approx(2.0)
-
-    def likelihood(share):
-        alpha, j = 2.0 * np.array([share, 1 - share]), np.arange(3)
-        return (at_least * np.log(alpha[:, None] + j)).sum()
-
-    best = max(np.linspace(0.01, 0.99, 981), key=likelihood)
-    assert found[0] / 2 == pytest.approx(best, abs=0.002)
 
 
 def test_npmi_of_topics_is_that_of_the_counter(text):

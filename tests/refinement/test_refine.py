@@ -1,7 +1,5 @@
 """How many passes and sweeps suit a corpus, and which steps they are made of."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import (
-    pass_settings,
     passes_for,
     smoothing_for,
     unflattened,
@@ -84,14 +81,6 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
         assert not np.array_equal(found.components, other.components[order])
 
 
-def test_thorough_passes_have_longer_steps(planted):
-    documents, model = planted
-    found = refined(model, documents, passes=2, thorough=True)
-    machine = stepwise(model, documents, 2, inner_iterations=6, annealing_steps=12)
-    order = found.diagnostics["refinement"]["start_topics"]
-    np.testing.assert_array_equal(found.components, machine.components[order])
-
-
 @pytest.mark.parametrize(("tokens", "share"), [(5, 0.1), (240, 0.1), (480, 0.05), (10**5, 0.01)])
 def test_smoothing_is_a_tenth_of_a_token_within_limits(tokens, share):
     """Weights are no tokens: where they are small, smoothing must leave something of topics."""
@@ -108,23 +97,3 @@ def test_annealing_ends_after_200_steps_however_many_follow(planted):
     assert found.diagnostics["refinement"]["steps"] == machine.steps == 700
     order = found.diagnostics["refinement"]["start_topics"]
     np.testing.assert_array_equal(found.components, machine.components[order])
-
-
-@pytest.mark.parametrize(
-    ("documents", "passes", "steps"), [(9999, 2, 101), (10_000, 8, 200), (150_000, 1, 75)]
-)
-def test_corpora_of_different_size_are_annealed_for_half_of_their_steps(documents, passes, steps):
-    found = pass_settings(documents, passes)
-    assert found.annealing_steps == steps
-    assert (found.step_offset, found.step_exponent, found.annealing) == (1.0, 0.65, 0.8)
-
-
-@pytest.mark.parametrize(
-    ("passes", "topics", "moving"),
-    [(1, 99, (1.0, 0.65)), (1, 100, (10.0, 0.9)), (2, 100, (10.0, 0.8))],
-)
-def test_steps_of_many_topics_are_means_over_more_documents(passes, topics, moving):
-    few = pass_settings(200_000, passes)
-    found = pass_settings(200_000, passes, topics)
-    assert (found.step_offset, found.step_exponent) == moving
-    assert replace(found, step_offset=1.0, step_exponent=0.65) == few

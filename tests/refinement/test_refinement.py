@@ -14,7 +14,7 @@ from streamlda.refinement.collapsed import (
     START_ITERATIONS,
     CollapsedVariational,
 )
-from streamlda.refinement.gibbs import SMALLEST_ALPHA, UNSEEN, GibbsSampler, fit_alpha
+from streamlda.refinement.gibbs import UNSEEN, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -153,19 +153,6 @@ def test_a_documents_contribution_has_a_bound_that_is_attained(documents, model,
         assert np.linalg.norm(statistic) <= bound * (1 + 1e-5)
 
 
-def test_statistics_of_parts_add_up_and_make_the_same_step(documents, model, monkeypatch):
-    whole, parts = refinement(model), refinement(model)
-    whole.add(documents.rows(0, 200))
-    # Long documents are cut into blocks of memory.
-    monkeypatch.setattr("streamlda.refinement.stepwise_em.MOST_RESPONSIBILITIES", 40 * K)
-    for start in (0, 100):
-        cuts = [start, start + 13, start + 60, start + 100]
-        statistics = [parts.statistic(documents.rows(a, b)) for a, b in pairwise(cuts)]
-        parts.update(np.sum(statistics, axis=0), 100)
-    np.testing.assert_allclose(parts.components, whole.components, rtol=1e-9)
-    assert (parts.steps, parts.documents) == (2, 200)
-
-
 def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(documents, model):
     """`learn` touches the words of its documents alone; `add` takes the same steps."""
     learned, whole, added, alone = (refinement(model) for _ in range(4))
@@ -192,17 +179,6 @@ def test_a_step_with_few_words_equals_the_step_with_their_whole_statistic(docume
     np.testing.assert_array_equal(added.components, before)
 
 
-def test_flatness_falls_to_0_over_the_annealing_steps(documents, model):
-    refined = refinement(model, StepwiseEMSettings(batch_documents=50, annealing_steps=4))
-    seen = []
-    for start in range(0, 300, 50):
-        np.testing.assert_allclose(refined.components.sum(axis=1), 1, rtol=1e-12)
-        assert refined.components.min() > 0
-        seen.append(refined.flatness)
-        refined.add(documents.rows(start, start + 50))
-    assert seen == pytest.approx([0.7, 0.525, 0.35, 0.175, 0.0, 0.0])
-
-
 def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, model):
     averaged, last = (resampling(documents, model, smoothing=0.1) for _ in range(2))
     few, counts = documents.rows(0, 2000), np.zeros((4, K, V))
@@ -222,37 +198,6 @@ def test_resampled_topics_are_those_of_the_counts_or_of_their_mean(documents, mo
         np.testing.assert_allclose(sampled.components, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n_topics", "bytes_a_token"), [(256, 1), (257, 2)])
-def test_topics_of_tokens_take_as_many_bytes_as_they_must(n_topics, bytes_a_token):
-    few = batch_of([[k] * 9 for k in range(n_topics)], n_topics)
-    # A word of each topic, which is certain of it.
-    sampled = GibbsSampler(few, np.eye(n_topics), np.full(n_topics, 1e-3))
-    assert sampled.topics.itemsize == bytes_a_token
-    assert sampled.topics.tolist() == np.repeat(np.arange(n_topics), 9).tolist()
-    sampled.sweep(2)
-    counted = np.zeros((n_topics, n_topics))
-    np.add.at(counted, (np.repeat(np.arange(n_topics), 9), sampled.topics), 1)
-    assert sampled.totals.tolist() == counted.tolist()
-
-
-def test_small_corpora_are_never_drawn_all_at_once(corpus, documents, held_out, model):
-    """With every document left out there would be nothing left to draw from."""
-    few = documents.rows(0, 200)
-    sampled = GibbsSampler(few, corpus.components, corpus.alpha)
-    sampled.sweep(20)
-    assert matched_l1_error(corpus.components, sampled.components).mean < 0.6
-    assert math.isfinite(perplexity(held_out, model, sampled))
-
-
-def test_alpha_0_follows_the_documents_or_stays(documents, model):
-    free, held = (resampling(documents, model, fits_alpha_0=fits) for fits in (True, False))
-    for sampled in (free, held):
-        sampled.sweep(3)
-    assert held.alpha.sum() == pytest.approx(model.alpha_0, rel=1e-12)
-    assert abs(free.alpha.sum() - 0.6) < abs(model.alpha_0 - 0.6)
-    assert not np.allclose(held.alpha, model.alpha)
-
-
 def test_fit_alpha_climbs_to_the_likeliest_alpha():
     rng = np.random.default_rng(3)
     truth = np.array([0.1, 0.5, 1.5])
@@ -270,13 +215,6 @@ def test_fit_alpha_climbs_to_the_likeliest_alpha():
         for factor in (0.97, 1.03):
             other = alpha * np.where(np.arange(3) == k, factor, 1.0)
             assert twin.dirichlet_multinomial(counts, other) < likelihood
-
-
-def test_fit_alpha_keeps_lost_topics_above_0_and_alpha_without_tokens():
-    alpha = np.array([0.5, 0.5])
-    found = fit_alpha(np.array([[9, 4], [0, 0]]), np.array([9, 4]), alpha)
-    assert found[1] == SMALLEST_ALPHA
-    assert np.array_equal(fit_alpha(np.zeros((2, 0), int), np.zeros(0, int), alpha), alpha)
 
 
 GOOD = np.full((2, 3), 1 / 3)
@@ -344,18 +282,3 @@ def test_collapsed_sweeps_go_over_added_documents_too(documents, model):
     settings = (model.alpha, found.smoothing, found.relaxation)
     slow = twin.collapse_topics(both, *settings, masses, shares, totals)
     np.testing.assert_allclose(found.totals, slow[1], rtol=0, atol=1e-3)
-
-
-def test_relaxed_sweeps_settle_sooner(documents, model):
-    """Ten are nearer to where many end up than ten that are not relaxed."""
-
-    def swept(n, relaxation):
-        found = CollapsedVariational(
-            documents, model.components, model.alpha, relaxation=relaxation
-        )
-        found.sweep(n)
-        return found.components
-
-    settled = swept(150, 1.0)
-    plain, *relaxed = (np.abs(swept(10, by) - settled).sum() for by in (1.0, 1.5, 1.7))
-    assert max(relaxed) < plain

@@ -8,10 +8,10 @@ import pytest
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.refinement.choice import choose, gain_of, parted
+from streamlda.refinement.choice import choose, parted
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import THOROUGH_ROUNDS, USUAL_ROUNDS, Rounds, rounds_for
+from streamlda.refinement.schedule import USUAL_ROUNDS, Rounds
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.sweeping import swept
 from streamlda.simulate import PlantedLDA
@@ -89,36 +89,6 @@ def test_what_is_compared_with_the_start_has_had_its_sweeps(parts, monkeypatch):
     said = choose(start, topics, aside, learned).diagnostics["refinement_choice"]
     assert found.diagnostics["refinement_choice"] == said
     assert not np.allclose(made[0].unaware, made[0].components)
-
-
-def test_there_are_no_sweeps_with_a_prior_that_is_false():
-    _, learned, aside, model = planted(alpha_0=20.0)
-    assert model.alpha_0 == pytest.approx(1.0)
-    assert swept(model, learned, aside, USUAL_ROUNDS, seed=0) is None
-    free = replace(model, settings={**model.settings, "alpha_0": None})
-    found = swept(free, learned, aside, Rounds(10, 5, 1, 0.0), seed=0)
-    assert found is None or found.alpha.sum() > 2
-
-
-def test_a_gain_is_that_of_one_model_on_another(parts):
-    corpus, _, aside, model = parts
-    truth = replace(model, components=corpus.components, alpha=corpus.alpha)
-    gain = gain_of(model, truth, aside)
-    assert gain > 0
-    assert gain_of(truth, model, aside) == pytest.approx(-gain)
-    blank = DocumentBatch.from_matrix(np.zeros((2, V)))
-    assert gain_of(model, truth, blank) == 0
-
-
-def test_rounds_are_for_whole_counts_of_few_topics(parts):
-    learned = parts[1]
-    assert rounds_for(learned, K) == rounds_for(learned, 99) == USUAL_ROUNDS
-    assert rounds_for(learned, 100) is rounds_for(learned, 2**15, thorough=True) is None
-    assert rounds_for(learned, 100, thorough=True) == THOROUGH_ROUNDS
-    halves, many = (
-        DocumentBatch.from_matrix(learned.to_csr() * by, integral=False) for by in (0.5, 99)
-    )
-    assert rounds_for(halves, K) is rounds_for(many, K) is None
 
 
 def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts, monkeypatch):

@@ -1,6 +1,5 @@
 """Models and fits in a notebook: tables, the report as a value, progress."""
 
-import sys
 import webbrowser
 from html import unescape
 from html.parser import HTMLParser
@@ -13,7 +12,6 @@ from streamlda.estimator import StreamLDA
 from streamlda.report import render_report
 from streamlda.simulate import PlantedLDA
 from streamlda.utils import progress as module
-from streamlda.utils.progress import progress, shown
 from tests.report.test_report import HOSTILE, hostile_model
 from tests.service.planted import model, topics
 
@@ -99,17 +97,3 @@ def test_a_fit_shows_its_progress_when_it_is_asked_to(verbose, capsys, monkeypat
     streamed = StreamLDA(2, random_state=0, verbose=verbose).partial_fit(X)
     streamed.set_params(verbose=0).partial_fit(X)
     assert capsys.readouterr().err.count("documents: 300 in ") == verbose
-
-
-def test_progress_in_a_terminal_is_a_bar_that_goes(capsys, monkeypatch):
-    monkeypatch.setattr(module, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with shown(True), progress("steps", 4) as advance:
-        advance(3)
-        advance(1)
-    said = capsys.readouterr().err
-    assert "steps" in said
-    assert said.endswith("\r")
-    with progress("steps", 4) as advance:
-        advance(4)
-    assert capsys.readouterr().err == ""

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, VocabularyError
-from streamlda.model.over_time import Interval, Timeline
+from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report, write_report
-from streamlda.report.facts import gather, script_data
-from streamlda.report.over_time import MOST_MOMENTS
-from streamlda.report.wording import in_plain_words, is_private, join_words
+from streamlda.report.facts import gather
+from streamlda.report.wording import in_plain_words, is_private
 from streamlda.text.vocabulary import Vocabulary
 from tests import browser
 from tests.service.planted import model, private, shifted, topics, words
@@ -202,66 +201,6 @@ def test_what_repeats_and_what_is_junk_is_said():
     assert "No topic repeats another" in page_of(model(table)).text["doubts"]
 
 
-def test_words_that_run_from_the_right_are_isolated_so_that_all_stay_in_order():
-    hebrew = HOSTILE[3]
-    isolated = f"\u2068{hebrew}\u2069"
-    assert join_words([hebrew, "plain"]) == f"{isolated} plain"
-    named = Vocabulary.given([hebrew, *words(59)])
-    falling = np.linspace(2, 1, 60) / 90
-    steep = 0.5 ** np.arange(60)
-    before = model([falling[::-1], steep / steep.sum()], vocabulary=named)
-    page = page_of(before, model([falling, *topics(2)], alpha=[9, 1, 1], vocabulary=named))
-    lists = [page.text[section] for section in ("likeness", "time", "topics", "changes")]
-    assert [isolated in text for text in lists] == [True] * 4
-
-
-@pytest.mark.parametrize("K", [1, 2, 60])
-def test_any_number_of_topics_can_be_shown(K):
-    made = model(topics(K, 200), diagnostics=spectral(K, K + 8))
-    page = page_of(made, made)
-    assert len(page.all("article")) == K
-    assert len(page.all("circle")) >= K
-    assert "nan" not in render_report([made], ["m"]).lower().split("<script>")[0].split("<main>")[1]
-
-
-@pytest.mark.parametrize(
-    "notes",
-    [
-        {},
-        {"pair_eigenvalues": [1.0, -1.0], "pair_noise": [0.0, 0.0]},
-        {"pair_eigenvalues": [-1.0, -2.0], "pair_noise": [0.1]},
-        {"pair_eigenvalues": "x", "eigenvalues": [None] * 4, "eigenvalue_noise": {}},
-        {"eigenvalues": [1.0] * 4, "eigenvalue_noise": [None] * 4, "warnings": 3},
-        {"topic_supported": [1], "mixed_with_background": [None] * 4},
-    ],
-)
-def test_diagnostics_of_any_kind_make_a_page(notes):
-    page = page_of(model(topics(), diagnostics=notes))
-    assert len(page.all("article")) == 4
-
-
-def test_a_word_of_topics_without_tokens_is_shown_and_labels_nothing():
-    table = topics(2, 30)
-    table[1, 5] = 0
-    table /= table.sum(axis=1, keepdims=True)
-    facts = gather([replace(model(table), prevalence=np.array([0.0, 1.0]))], ["m"], 30)
-    own = next(topic for topic in facts.topics if topic.row == 0)
-    assert words(30)[5] in {word.text for word in own.probable}
-    assert words(30)[5] not in own.label
-
-
-def test_usual_shares_are_those_of_tokens_however_long_documents_are():
-    """The tokens of a topic are never more than those of all, as word frequencies may have it."""
-    made = replace(model(topics()), background=topics(1, seed=9)[0])
-    facts = gather([made], ["m"], 5)
-    np.testing.assert_allclose(facts.usual, made.prevalence @ made.components)
-    data = script_data(facts)
-    usual = dict(zip(data["words"], data["usual"], strict=True))
-    for topic in data["topics"]:
-        for word, chance in zip(topic["words"], topic["chances"], strict=True):
-            assert topic["share"] * chance <= 1.001 * usual[data["words"][word]]
-
-
 def test_what_is_wrong_is_refused():
     made = model(topics(4, 64))
     for n, n_labels, n_words in ((0, 0, 10), (1, 0, 10), (1, 2, 10), (1, 1, 0)):
@@ -348,37 +287,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path):
     assert b"&#56575;" in (tmp_path / "a").read_bytes()
 
 
-def test_like_topics_stand_together():
-    near, far = topics(2, 80, seed=5)
-    rows = np.vstack(
-        [shifted(np.array([near if i % 2 else far]), 0.1 + 0.02 * i, seed=i) for i in range(6)]
-    )
-    order = gather([model(rows)], ["m"], 5).leaves
-    rows_of = model(rows).order
-    order = [rows_of[place] for place in order]
-    assert sorted(order) == list(range(6))
-    assert len({i % 2 for i in order[:3]}) == 1
-    assert gather([model(rows[:1])], ["m"], 5).leaves == [0]
-
-
-def test_the_words_of_a_page_hold_those_of_every_weight():
-    made = model(topics(3, 200, seed=4))
-    facts = gather([made], ["m"], 7)
-    for topic in facts.topics:
-        with np.errstate(divide="ignore"):
-            p, usual = np.log(made.components[topic.row]), np.log(made.background)
-        texts = [word.text for word in topic.words]
-        assert texts[:7] == [word for word, _ in made.top_words(7)[topic.row]]
-        for weight in np.arange(0, 1.01, 0.05):
-            best = np.argsort(-(weight * p + (1 - weight) * (p - usual)), kind="stable")[:7]
-            assert {made.feature_name(i) for i in best} <= set(texts)
-        assert [word.probability for word in topic.words] == sorted(
-            (word.probability for word in topic.words), reverse=True
-        )
-        best = np.argsort(-(p - 0.4 * usual), kind="stable")[:3]
-        assert list(topic.label) == [made.feature_name(i) for i in best]
-
-
 def test_what_is_not_known_of_a_topic_is_a_dash():
     made = model(topics(), diagnostics={"topic_npmi": [0.25, None, -0.5, 0.1]})
     shown = page_of(replace(made, prevalence=None)).text["topics"]
@@ -411,21 +319,6 @@ def test_models_are_drawn_by_what_came_between_them():
     course = gather([made[0], replace(made[1], interval=None)], "ab", 5).course
     assert course.shares[0] == (made[0].shares[0], made[1].shares[0])
     assert (course.labels, course.lately) == (("a", "b"), False)
-
-
-def test_many_moments_are_added_up():
-    n, tokens = 2 * MOST_MOMENTS + 5, np.random.default_rng(0).random((2 * MOST_MOMENTS + 5, 4))
-    hours = Timeline(
-        unit="hour", starts=3600 * np.arange(n), tokens=tokens, documents=np.ones(n), undated=2
-    )
-    course = gather([model(topics(), timeline=hours)], ["m"], 5).course
-    assert course.together == 3
-    assert len(course.at) == -(-n // 3)
-    assert sum(course.documents) == n
-    assert course.labels[1] == "1970-01-01 03:00"
-    assert course.shares[0][0] == pytest.approx(tokens[:3, 0].sum() / tokens[:3].sum())
-    page = page_of(model(topics(), timeline=hours))
-    assert f"{n} documents with a time in these bins, 2 without" in page.text["time"]
 
 
 def test_representative_documents_are_shown_as_text():

@@ -19,13 +19,8 @@ from streamlda.errors import (
     InvalidSettingError,
     VocabularyError,
 )
-from streamlda.scaleout import of_partitions
-from streamlda.scaleout.cluster import Run
-from streamlda.scaleout.collections import is_collection, of_collection
 from streamlda.scaleout.faults import ClusterError
-from streamlda.scaleout.words import learned_words
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from tests.scaleout.conftest import D, cluster_of, wait_until
 
@@ -98,20 +93,6 @@ def test_a_collection_gives_what_the_whole_matrix_gives(current, X, parts):
     # The bound is not empty.
     fewer = new(warmup_documents=500).fit(delayed(parts[:-1]))
     assert np.abs(fewer.components_ - whole.components_).max() > 1e-6
-
-
-def test_an_estimate_of_alpha_0_is_tested_as_in_one_process(current):
-    planted = PlantedLDA(10, 120, alpha_0=0.5, mean_length=8, topic_concentration=0.1, seed=0)
-    X = planted.documents(3000).to_csr().copy()
-    # Documents that hardly repeat a word refute it.
-    X.data = np.ones_like(X.data)
-    auto = {"alpha_0": "auto", "random_state": 0}
-    whole = StreamLDA(10, **auto).fit(X).diagnostics_
-    found = StreamLDA(10, **auto).fit(delayed([X[:1000], X[1000:]])).diagnostics_
-    said = found["alpha_0_estimate"]
-    assert (said["value"], said["identified"]) == (1.0, False)
-    assert found["warnings"].count(said["reason"]) == 1
-    assert whole["alpha_0_estimate"]["value"] == said["value"]
 
 
 def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts, tmp_path):
@@ -201,13 +182,6 @@ def test_without_a_cluster_it_says_how_to_get_one(X):
             new().fit(delayed([X]))
 
 
-def test_other_things_are_no_collections(X):
-    for thing in (X, X.toarray(), [[1, 2]], [], [dask.delayed(X), X], ["text"], None):
-        assert not is_collection(thing)
-    assert is_collection(dask.delayed(X))
-    assert len(of_collection(dask.delayed(X)).shards) == 1
-
-
 def test_dask_is_not_imported_for_a_matrix():
     code = (
         "import sys, numpy as np\n"
@@ -216,12 +190,3 @@ def test_dask_is_not_imported_for_a_matrix():
         "assert not {'dask', 'distributed'} & {*sys.modules}, 'imported'\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-
-
-def test_words_and_phrases_are_learned_from_the_beginning_of_one_large_shard(client):
-    """Its records are not kept, and lie with a worker until all of them are counted."""
-    texts = [f"new york {'north' if n % 2 else 'south'}" for n in range(2 * BLOCK_ROWS)]
-    words = VocabularyLearner(max_document_frequency=1.0, documents=BLOCK_ROWS, phrases=1)
-    found, documents, kept = learned_words(Run(client), of_partitions([texts]), words)
-    assert (documents, kept) == (BLOCK_ROWS, {})
-    assert found == words.learn(texts[:BLOCK_ROWS])

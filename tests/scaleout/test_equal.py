@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from streamlda.cli import commands
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, SourceError
+from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.statement import check_statement
 from streamlda.run.cluster import fit_on_cluster
 from streamlda.run.fit import fit
-from streamlda.scaleout import ClusterError
 from streamlda.scaleout.store import Documents
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
@@ -181,21 +180,6 @@ def test_proportions_are_those_of_one_process(cluster, tmp_path):
     assert one.stdout == other.stdout
     assert one.stderr == other.stderr
     assert len(one.stdout.splitlines()) > 490
-
-
-def test_what_fails_writes_nothing(cluster, tmp_path):
-    (tmp_path / "words").write_text("\n".join(PLANTED_WORDS))
-    (tmp_path / "x.csv").write_text("body,other\nsome words,1\n")
-    good = cluster.scheduler_address
-    for address, file, error, wanted in (
-        ("nonsense://x", "words", ClusterError, "a Dask scheduler must answer"),
-        (good, "x.csv", SourceError, "text_field='text'"),
-        (good, "words", InsufficientDataError, "usable="),
-    ):
-        flags = {"cluster.dask": address, "vocabulary.file": "words"}
-        with pytest.raises(error, match=wanted):
-            fit_on_cluster(settings_of(tmp_path, [str(tmp_path / file)], **flags))
-    assert not (tmp_path / "model").exists()
 
 
 def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatch):

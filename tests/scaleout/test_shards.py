@@ -28,7 +28,6 @@ from streamlda.scaleout.shards import (
     of_partitions,
     rows_of,
 )
-from streamlda.scaleout.words import _doubling
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import open_source
@@ -139,35 +138,6 @@ def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_
     # The empty file is met once.
     damage = [d for s in mixed.shards for rows in rows_of(s, None) for d in rows.damage]
     assert [(d.name, d.reason) for d in damage] == [(str(tmp_path / "13.jsonl"), "empty")]
-
-
-@pytest.mark.parametrize(("shards", "heads"), [(1, 1), (40, 5), (120, 96)])
-def test_a_beginning_of_many_shards_is_a_task_for_each_place_and_read_at_once(
-    tmp_path, shards, heads
-):
-    write_lines(tmp_path / "a.jsonl", [f"text {i}" for i in range(2400)])
-    corpus = of_files(tmp_path, shards=shards, beginning=480)
-    assert corpus.heads == heads
-    first = next(_doubling(corpus))
-    assert [shard for shard, _ in first] == [*corpus.shards[:heads]]
-    if heads > 1:
-        read = [sum(len(rows.documents) for rows in rows_of(*pair)) for pair in first]
-        assert sum(read) >= 480
-        assert max(read) <= 2 * min(read)
-    assert len(texts_of(corpus)) == 2400
-
-
-def test_a_beginning_opens_no_more_files_than_it_may_need(tmp_path):
-    for number in range(40):
-        name, texts = f"{number:02}.jsonl", [f"text {number} {i}" for i in range(10)]
-        write_lines(tmp_path / name, texts)
-    corpus, read = of_files(tmp_path, shards=2, beginning=60), (0, 1, 2, 20, 21, 22)
-    for number in {*range(40)} - {*read}:
-        (tmp_path / f"{number:02}.jsonl").unlink()
-    found = [text for rows in rows_of(corpus.shards[0], None) for text in rows.texts]
-    assert found == [f"text {number} {i}" for number in read for i in range(10)]
-    with pytest.raises(SourceError, match="a path must exist"):
-        texts_of(corpus)
 
 
 def test_reading_options_reach_the_connector(tmp_path):

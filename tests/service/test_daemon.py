@@ -78,16 +78,6 @@ def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, 
     assert left_by(tmp_path) == twin
 
 
-def test_a_second_signal_ends_at_once_however_slow_the_disk(every_4000):
-    with Daemon(every_4000, command=slow(every_4000, checkpoint=60)) as daemon:
-        daemon.wait_for("released")
-        for _ in range(2):
-            daemon.process.send_signal(signal.SIGTERM)
-            daemon.wait_for("signal")
-        assert daemon.end() == 128 + signal.SIGTERM
-    assert not daemon.events("grace-over")
-
-
 #: A client that waits, within a poll or when it is closed, for brokers that do not answer.
 WAITING = """
 import signal, time

@@ -1,13 +1,10 @@
 """Daemons that read a topic of a real broker, die, lose it, and meet what is no document."""
 
-import json
-import random
 import re
 import time
 
 import pytest
 
-from streamlda.model.topic_model import load
 from streamlda.storage.store import Store
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
@@ -24,7 +21,6 @@ from tests.service.long_stream import (
     as_json,
     ending,
     not_ready,
-    run_killed,
     topic_settings,
     wait_for_slots,
 )
@@ -137,35 +133,3 @@ def poisoned(n_records, every):
     for offset in poison:
         values[offset] = bad[offset // every % len(bad)]
     return values[:n_records], poison
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("n_records", "every", "n_kills"),
-    [(6000, 10, 1), pytest.param(300_000, 2, 10, marks=pytest.mark.soak)],
-)
-def test_poison_goes_to_its_topic_by_reference_and_costs_only_itself(
-    n_records, every, n_kills, topics, topic, settings_for, tmp_path
-):
-    values, poison = poisoned(n_records, every)
-    topics.make(topic)
-    for start in range(0, n_records, 50_000):
-        topics.send(topic, values[start : start + 50_000])
-    letters = f"{topic}-letters"
-    clean = settings_for("clean", breaker__share=0.9) | ending(n_records)
-    settings = settings_for("daemon", dead_letters__topic=letters, breaker__share=0.9)
-    run_killed(settings | ending(n_records), random.Random(n_kills), n_kills)
-    run_to_end(clean)
-    assert left_by(tmp_path / "daemon") == left_by(tmp_path / "clean")
-    model = load(tmp_path / "daemon" / "snapshots" / "snapshot-000001")
-    assert model.documents_seen == n_records - len(poison)
-
-    found = topics.read(letters)
-    # At least once each, and the same key however often.
-    assert {row.key for row in found} == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
-    for row in found:
-        reference = json.loads(row.value)
-        assert reference["offset"] in poison
-        assert reference["bytes"] == len(values[reference["offset"]])
-        assert reference["reason"] in ("not-json", "not-utf8", "not-text", "missing-field")
-        assert SECRET.encode() not in row.value

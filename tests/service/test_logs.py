@@ -107,18 +107,3 @@ def test_systemd_hears_that_the_loop_goes_round_and_holds_nothing_up(tmp_path, c
             while not caplog.records:
                 status.beat()
             assert caplog.messages == ["supervisor-away"]
-
-
-def test_a_library_that_says_the_same_again_and_again_is_shown_once_a_minute(said, monkeypatch):
-    start_logging("json", "info")
-    now = [0.0]
-    monkeypatch.setattr("streamlda.service.logs.time.monotonic", lambda: now[0])
-    for second in range(121):
-        now[0] = float(second)
-        logging.getLogger("kafka.net").error("canary")
-        log("info", "ours")
-    logging.getLogger("other").error("canary")
-    lines = [json.loads(line) for line in said()]
-    assert sum(line["event"] == "ours" for line in lines) == 121
-    shown = [(line["logger"], line["left_out"]) for line in lines if line["event"] == "library"]
-    assert shown == [("kafka.net", 0), ("kafka.net", 59), ("kafka.net", 59), ("other", 0)]

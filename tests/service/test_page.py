@@ -1,6 +1,5 @@
 """The page in a real browser, on a server of the daemon."""
 
-import re
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +15,7 @@ from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import HOSTILE
-from tests.service.planted import budget, model, outcomes, private, shifted, topics, words
+from tests.service.planted import budget, model, outcomes, private, topics, words
 from tests.service.web import TOKEN
 
 
@@ -160,31 +159,6 @@ def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
     status.show([m.Recovered("source", 1.0)])
     expect(seen.page.locator("#link")).to_have_text("live")
     expect(seen.page.locator("#trouble")).to_be_hidden()
-
-
-@pytest.mark.long
-def test_a_new_snapshot_is_shown_when_it_is_published(visit, snapshots):
-    seen = visit()
-    before = seen.words("Topic 2")
-    table = shifted(topics(), 0.3)
-    new = topics(1, seed=7)
-    snapshots.publish(2, model([table[3], new[0], table[1], table[0]], alpha=[1, 2, 3, 4]))
-    expect(seen.page.locator("#about")).to_contain_text("Snapshot 2")
-    assert seen.titles() == ["Topic 1", "Topic 2", "Topic 5", "Topic 4"]
-    assert set(seen.words("Topic 2")) & set(before)
-    expect(seen.card("Topic 5").locator(".moved")).to_have_text("new")
-    expect(seen.card("Topic 4").locator(".moved")).to_have_text(re.compile(r"moved 0\.\d\d"))
-    expect(seen.page.locator("#moment")).to_contain_text("Snapshot 2")
-    trend = seen.card("Topic 1").get_by_role("img")
-    expect(trend).to_have_attribute(
-        "aria-label", "Prevalence of Topic 1 over 2 snapshots: from 10.0 % to 40.0 %"
-    )
-    for text in ("3 topics stayed", "1 came and 1 went", "Topic 5: new", "Topic 3: gone"):
-        expect(seen.page.locator("#moves")).to_contain_text(text)
-    # For those who do not see it: said once, and politely.
-    news = seen.page.get_by_role("status")
-    expect(news).to_have_attribute("aria-live", "polite")
-    expect(news).to_contain_text("Snapshot 2 is shown. Since snapshot 1, 3 topics stayed")
 
 
 #: Noon of the first day of March 2019.

@@ -8,11 +8,10 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral import joint_power as module
-from streamlda.spectral import support, topics
-from streamlda.spectral.joint_power import joint_power, word_starts
+from streamlda.spectral import topics
+from streamlda.spectral.joint_power import joint_power
 from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import trailing_norms
 from streamlda.spectral.tensor_power import apply_pairs
 from streamlda.spectral.topics import RoundMoments, recover_topics
 from streamlda.spectral.whitening import random_projection
@@ -54,18 +53,6 @@ def test_it_equals_its_slow_twin(monkeypatch):
     np.testing.assert_allclose(found.eigenvectors, vectors, rtol=0, atol=1e-9)
 
 
-def test_steps_end_when_vectors_stand_still():
-    calls = []
-    vectors = orthonormal(20, 20, 5)
-
-    def apply(u):
-        calls.append(u)
-        return answers(np.ones(20), vectors)(u)
-
-    joint_power(apply, vectors)
-    assert len(calls) == 1 + 1 + module.N_REFINEMENTS
-
-
 def test_a_tensor_of_fewer_components_has_them_and_zeros():
     vectors, values = orthonormal(9, 9, 6)[:, :4], np.array([5.0, 3.0, 2.0, 1.0])
     start = np.random.default_rng(7).standard_normal((9, 9))
@@ -92,27 +79,6 @@ def test_components_that_are_not_quite_orthogonal_are_found_in_the_end(monkeypat
     assert misfit() < 1e-5
     monkeypatch.setattr(module, "N_REFINEMENTS", 0)
     assert misfit() > 1e-3
-
-
-def test_many_vectors_are_applied_in_blocks():
-    tensor, vectors = noisy_array(3, 5), np.random.default_rng(6).standard_normal((3, 230))
-    expected = np.einsum("abc,bn,cn->an", tensor, vectors, vectors)
-    np.testing.assert_allclose(apply_pairs(tensor, vectors), expected, rtol=0, atol=1e-12)
-
-
-def test_noise_between_measured_directions_is_that_of_the_one_before(monkeypatch):
-    noise = np.random.default_rng(7).standard_normal((10, 10))
-    every = [np.linalg.norm(noise[i:, i:], 2) for i in range(10)]
-    assert trailing_norms(noise, 10).tolist() == every
-    monkeypatch.setattr(support, "MOST_NORMS", 4)
-    expected = [every[3 * (i // 3)] for i in range(10)]
-    assert trailing_norms(noise, 10).tolist() == expected
-
-
-def test_words_that_begin_are_far_from_each_other():
-    axes = np.vstack([np.eye(3) * 4, np.full((5, 3), 0.5)])
-    np.testing.assert_allclose(np.abs(word_starts(axes)).sum(axis=0), 1.0)
-    assert np.linalg.matrix_rank(word_starts(axes)) == 3
 
 
 K, V = 6, 80

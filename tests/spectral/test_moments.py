@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral import moments as moments_module
 from streamlda.spectral.moments import Moments
@@ -162,32 +162,6 @@ def test_refusals_leave_the_sums_unchanged():
     with pytest.raises(InvalidSettingError, match=r"shape=\(12, 2\) expected=\(12, 3\)"):
         moments.restart(np.ones((12, 2)))
     assert snapshot(moments) == before
-
-
-def test_restart_equals_new_moments_in_the_same_memory():
-    one, other = np.random.default_rng(6).uniform(-1, 1, (2, 12, 3))
-    used = accumulated(one, planted(5), t=2)
-
-    def addresses():
-        return [array.ctypes.data for name, array in used.state().items() if name != "tally"]
-
-    held = addresses()
-    used.restart(other)
-    used.add(planted(9))
-    assert snapshot(used) == snapshot(accumulated(other, planted(9), t=2))
-    assert used.whitening is other
-    assert held == addresses()
-
-
-def test_means_of_too_few_documents_are_refused():
-    moments = accumulated(np.ones((9, 2)), batch_of(corpus("one token"), 9))
-    for read in (moments.first_moment, moments.pair_moment, moments.triple_moment):
-        with pytest.raises(InsufficientDataError, match="documents=0 skipped=1"):
-            read()
-    moments.add(batch_of([[0, 1, 2]], 9))
-    assert moments.first_moment().sum() == pytest.approx(1.0)
-    with pytest.raises(InsufficientDataError, match="at least 2 documents"):
-        moments.half_differences()
 
 
 def accepted(variances, others):

@@ -1,14 +1,11 @@
 """The online power method against slow twins: Algorithm 2 line by line, dense moments, batches."""
 
-import math
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.spectral.associations import DocumentAssociation, VectorAssociation
-from streamlda.spectral.online import OnlinePower, suggested_documents
+from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
 from tests import oracle
 from tests.corpora import batch_of, corpus
@@ -76,18 +73,6 @@ def test_vector_sums_equal_definition_whatever_the_cut(order, cuts):
     np.testing.assert_allclose(sums.answer()[1], np.mean(inner[100:400] ** order, axis=0))
 
 
-def test_vector_association_takes_no_memory_that_grows_with_the_batch():
-    X = np.random.default_rng(4).standard_normal((200_000, 20)).astype(np.float32)
-    sums = VectorAssociation(20)
-    sums.begin(orthonormal(20, 5, 0))
-    tracemalloc.start()
-    sums.check(X)
-    sums.add(X)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 0.05 * X.nbytes
-
-
 @pytest.mark.parametrize("kind", ["random", "repeated word", "three tokens"])
 @pytest.mark.parametrize("a", [0.0, 0.5, 10.0])
 def test_document_answers_equal_dense_moment(kind, a):
@@ -113,16 +98,6 @@ def test_document_answers_equal_dense_moment(kind, a):
     sums.add(batch_of(documents, d))
     assert sums.answer()[0] is None
     np.testing.assert_allclose(sums.answer()[1], values, atol=1e-12)
-
-
-def test_short_documents_do_not_count():
-    documents = [[0, 1, 2], [0], [1, 1, 2, 3], [], [2, 2], [3, 0, 0]]
-    sums = words()
-    sums.begin(np.eye(4))
-    batch = batch_of(documents, 4)
-    assert sums.add(batch, 0, 2) == 3
-    assert sums.add(batch, 3, 5) == 6
-    assert sums.documents == 3
 
 
 def online(**settings):
@@ -154,25 +129,6 @@ def test_a_stream_that_ends_early_leaves_an_unfinished_component(eigenvalue_roun
     # The one in work is on its way to the other planted vector.
     assert distance(found.eigenvectors, orthonormal(5, 2, 0)) < 0.5
     assert found.eigenvalues[1] > 0.3
-
-
-def test_too_few_documents_warn_with_a_number_that_does_not():
-    V = orthonormal(5, 1, 0)
-
-    def run(n):
-        method = DeflatedPower(5, 1, n_restarts=10, n_iterations=4, eigenvalue_round=False)
-        made = OnlinePower(method, VectorAssociation(5), n)
-        made.add(skewed(np.random.default_rng(16), V, [2.0], 4 * n))
-        return made
-
-    with pytest.warns(UserWarning, match=r"component=0 documents_per_round=20 .* take") as caught:
-        assert run(20).finished
-    assert int(str(caught[0].message).split("=")[-1].split()[0]) > 20
-    assert suggested_documents(2.0, 200, 1.0, 1.0) > 3.9 * suggested_documents(2.0, 100, 1.0, 1.0)
-    with pytest.raises(InvalidSettingError, match="=nan"):
-        suggested_documents(1, 3, 1, math.nan)
-    # The same stream with enough: warnings are errors here.
-    assert distance(run(20_000).components().eigenvectors, V) < 0.1
 
 
 @quiet

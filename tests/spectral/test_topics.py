@@ -91,27 +91,6 @@ def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, a
     assert (known["reason"] is None) == known["identified"]
 
 
-def test_wrong_alpha_0_shows_in_alpha_fit_but_not_of_two_topics_where_auto_is_1(rng):
-    _, seen = planted_moments(rng, [1.0, 1.0, 1.0])
-    assert recover_topics(seen, 3, 1.0, rng).alpha_fit > 1.05
-    assert recover_topics(seen, 3, 9.0, rng).alpha_fit < 0.95
-    _, seen = planted_moments(rng, [2.0, 3.0])
-    for alpha_0 in (0.1, 1.0, 10.0):
-        assert recover_topics(seen, 2, alpha_0, rng).alpha_fit == pytest.approx(1.0)
-    assert estimated_alpha_0(seen, 2, rng) == 1.0
-    assert "tell 2 apart" in alpha_0_estimate(1.0, 2)["reason"]
-
-
-def test_topics_beyond_the_rank_repeat_the_background(rng):
-    mu, seen = planted_moments(rng, [0.4, 0.6], 6)
-    found = recover_topics(seen, 4, 1.0, rng)
-    assert matched_l1_error(mu, found.normalized()[:2]).mean < 1e-6
-    np.testing.assert_allclose(found.normalized()[2:], np.tile(seen.first, (2, 1)))
-    assert found.supported.tolist() == [True, True, False, False]
-    assert found.alpha.min() > 0
-    assert found.condition_number is None or found.condition_number > 1e6
-
-
 def test_a_topic_without_direction_repeats_the_background_and_is_not_supported():
     first = np.array([0.5, 0.25, 0.25])
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
@@ -180,12 +159,6 @@ def fixed(topics, **changes):
     return SpectralTopics(**{**values, **changes})
 
 
-def test_averaging_leaves_topics_without_a_match_alone():
-    mu = np.eye(4)
-    main = fixed(mu[:2])
-    np.testing.assert_array_equal(average_rounds(main, fixed(mu[[1, 3]])).topics, main.topics)
-
-
 def test_diagnostics_warn_in_words_and_are_plain():
     mu = np.eye(3)
     two = Spectrum(np.array([2.0, 2.0, 0.1]), np.ones(3))
@@ -213,19 +186,6 @@ def test_diagnostics_warn_in_words_and_are_plain():
     assert unknown["warnings"] == []
     ill = fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
     assert "condition_number=10000" in described(ill)["warnings"][0]
-
-
-def test_no_more_topics_than_directions_are_supported_and_each_once():
-    mu = np.array([[0.7, 0.3, 0, 0], [0, 0.5, 0.5, 0], [0.69, 0.31, 0, 0], [0, 0, 0.2, 0.8]])
-    found = fixed(mu, eigenvalue_noise=np.array([0.1, 0.3, 0.2, 0.9]))
-    assert found.supported.all()
-    assert found.supported_among(4).all()
-    assert found.supported_among(3).tolist() == [True, True, False, True]
-    assert found.supported_among(2).tolist() == [True, True, False, False]
-    # One direction is the word frequencies.
-    assert not found.supported_among(1).any()
-    assert fixed(mu[:1]).supported_among(1).all()
-    assert not fixed(mu, eigenvalue_noise=np.full(4, 1.1)).supported_among(3).any()
 
 
 @pytest.mark.kernels
@@ -294,13 +254,3 @@ def test_next_projection_recovers_any_low_rank_moment(d, k, more, seed):
     sketch = np.linalg.cond((vectors[:, :k] / scale[:, None]).T @ W)
     rounding = 1e-14 * d * sketch * values[0] / values[k - 1]
     assert distance(unscaled, vectors[:, :k]) < rounding + 1e-9
-
-
-def test_next_projection_takes_the_eigenvalue_of_largest_size_first():
-    vectors = np.linalg.qr(np.random.default_rng(3).standard_normal((15, 3)))[0]
-    second = vectors * [0.5, -2.0, 1.0] @ vectors.T
-    W = np.random.default_rng(4).standard_normal((15, 6))
-    found = next_projection(second @ W, W, np.ones(15), 5)
-    np.testing.assert_allclose(found.T @ found, np.eye(5), rtol=0, atol=1e-12)
-    cosines = np.abs(found[:, :3].T @ vectors)
-    np.testing.assert_allclose(cosines, np.eye(3)[[1, 2, 0]], rtol=0, atol=1e-8)

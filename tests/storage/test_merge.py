@@ -16,12 +16,10 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.moments import Moments
-from streamlda.storage.checkpoint import Checkpoint, load_state
+from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import merge_checkpoints, overlap, read_newest_engine
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
-from tests.engine.kinds import assert_same_state, save_state
 
 ROWS, D = 3000, 30
 WORDS, OTHERS = (Vocabulary.given([f"{letter}{i}" for i in range(D)]) for letter in "wv")
@@ -83,63 +81,6 @@ def test_any_split_in_any_order_equals_one_engine(split, seed):
         merged.merge(engines[part])
     assert_equal_sums(merged, whole)
     assert merged.documents_seen + merged.documents_skipped == len(split)
-
-
-def test_merging_again_and_the_other_way_round_is_equal_bit_for_bit(documents):
-    begun = [learned(documents, 0, 1001) for _ in range(3)]
-    rest = [learned(documents, 1001) for _ in range(4)]
-    begun[0].merge(rest[0])
-    begun[1].merge(rest[1])
-    rest[2].merge(begun[2])
-    assert_same_state(begun[0], begun[1])
-    assert_same_state(begun[0], rest[2])
-    assert_same_state(rest[0], rest[3])
-
-
-def test_a_merged_engine_goes_on_and_is_saved_like_any_other(documents, tmp_path):
-    merged = learned(documents, 0, 700)
-    merged.merge(learned(documents, 700, 1500))
-    save_state(tmp_path / "state", merged)
-    again = load_state(tmp_path / "state")
-    for engine in (merged, again):
-        engine.add(documents.rows(1500, ROWS))
-    assert_same_state(merged, again)
-    assert_equal_sums(merged, learned(documents))
-    # Restored engines have copies of the projection, which are as good.
-    again.merge(learned(documents, 0, 10))
-
-
-@pytest.mark.statistical
-def test_halves_of_merged_sums_have_the_variance_of_the_sampling_error():
-    """Variances from 400 corpora: a log ratio deviates by about sqrt(4 / 400) = 0.1, so that 0.45
-    is passed with probability 7e-6; over 16 entries a false alarm is rarer than 1e-3."""
-    corpora = PlantedLDA(3, 12, mean_length=60, seed=6)
-    W = np.random.default_rng(6).uniform(-1, 1, (12, 3))
-    errors, halves, wrong, upper = [], [], [], np.triu_indices(3)
-
-    def upper_of(pairs, triples):
-        return np.concatenate([pairs[upper], *(triples[i][upper] for i in range(3))])
-
-    for _ in range(400):
-        # Unequal, and odd, so that neither is split in halves exactly.
-        batch, parts = corpora.documents(40), [Moments(W), Moments(W)]
-        parts[0].add(batch.rows(0, 13))
-        parts[1].add(batch.rows(13, 40))
-        alone = parts[0].first_half
-        parts[0].merge(parts[1])
-        merged = parts[0]
-        assert abs(merged.first_half - 20) <= 1
-        errors.append(upper_of(W.T @ merged.pair_moment(), merged.triple_moment()))
-        halves.append(upper_of(*merged.half_differences()))
-        merged.first_half = alone
-        wrong.append(upper_of(*merged.half_differences()))
-    ratios = [
-        np.mean(np.square(each), axis=0) / np.var(errors, axis=0, ddof=1)
-        for each in (halves, wrong)
-    ]
-    assert np.abs(np.log(ratios[0])).max() < 0.45
-    # As it would be if the sums were added and the size of the half was not.
-    assert np.abs(np.log(ratios[1])).max() > 0.45
 
 
 def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):

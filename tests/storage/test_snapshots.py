@@ -11,7 +11,6 @@ import pytest
 from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics
 from streamlda.model.topic_model import load
-from streamlda.storage import store as store_module
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import MESSAGE_WORDS, Store
 from tests.model.test_matching import hellinger
@@ -145,18 +144,6 @@ def test_a_topic_keeps_its_id_wherever_it_stands_and_no_id_is_used_again(folder)
     assert moved(made, 4) == [None, 0]
 
 
-def test_ids_are_the_same_after_a_restart_and_without_the_index(folder):
-    table = topics(4, 60)
-    made = published(folder, *(np.roll(shifted(table, n / 20), n, axis=0) for n in range(1, 5)))
-    expected = made.summaries()
-    assert len({tuple(ids(made, n)) for n in made.numbers()}) == 4
-    assert Snapshots(folder).summaries() == expected
-    for path in folder.glob("*.json"):
-        path.unlink()
-    assert Snapshots(folder).summaries() == expected
-    assert len(list(folder.glob("*.json"))) == 4
-
-
 def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, caplog):
     made = published(folder, topics(), topics()[::-1])
     for content in (b"{", b"[]", b'{"version":2}', b"\xff"):
@@ -233,17 +220,6 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     assert [store.publish(other) for other in others] == [2, 3, 4, 5, 6]
 
 
-def test_a_message_has_the_newest_bins_alone(folder, monkeypatch):
-    monkeypatch.setattr(store_module, "MESSAGE_SHARES", 4)
-    topic = Topic()
-    store = Store.open(output=folder)
-    store.sink = topic
-    store.publish(model(topics(), settings={"stream": "s"}, **over_time()))
-    timeline = json.loads(topic.got[0][1])["timeline"]
-    assert (timeline["starts"], timeline["documents"], timeline["undated"]) == ([86400], [0], 5)
-    assert timeline["shares"] == [[None] * 4]
-
-
 def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
     topic = Topic()
     store = Store.open(output=folder)
@@ -288,12 +264,3 @@ def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
     assert {f"snapshot-{n:06d}.topics.json" for n in left} == {
         name for name in names if name.endswith(".topics.json")
     }
-
-
-def test_the_newest_snapshot_stays_however_old(folder):
-    made = Snapshots(folder)
-    made.remove_old(1.0)
-    made.publish(1, model(topics()))
-    os.utime(made.path(1), (0, 0))
-    made.remove_old(1.0)
-    assert made.numbers() == [1]

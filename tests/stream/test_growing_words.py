@@ -166,45 +166,6 @@ def test_models_are_of_the_words_of_now(turning):
     assert sum(word.startswith("v") for word in made.vocabulary.words) > SIZE / 3
 
 
-@pytest.mark.parametrize("snapshot", [True, False])
-def test_all_words_may_leave_at_once(turning, snapshot):
-    """Then no document that is kept has a word."""
-    texts, _ = turning
-    made = streamed(learner_of(None), texts[:450])
-    made.flush()
-    learner, width = made.learner, made.vocabulary.n_features
-    every = ColumnChange(np.arange(width), width, width, np.full(width, 1 / width))
-    assert learner.change_words(every)
-    if snapshot:
-        model = learner.snapshot()
-        assert np.isfinite(model.components).all()
-    batch = made.vocabulary.encode(texts[:900] * 3).batch
-    learner.add(batch)
-    # Frequencies are of the documents since then, and one of all words.
-    counts = batch.to_csr().toarray()
-    since = (counts / counts.sum(axis=1, keepdims=True)).sum(axis=0) + 1 / width
-    np.testing.assert_allclose(learner.snapshot().background, since / since.sum())
-
-
-def test_topics_that_stay_spectral_are_refined_from_the_first_words_on():
-    """A warm-up of so few documents is not refined."""
-    planted = PlantedLDA(3, 60, mean_length=60, seed=5)
-    texts, few = planted.texts(1400), {"n_components": 3, "warmup_documents": 150}
-    made = Pipeline(learner_of(500, 100), lambda *given: engine(*given, **few))
-    made.add(RecordBatch(texts[:800]))
-    made.flush()
-    assert not made.learner.refining
-    before = made.release().model
-    made.add(RecordBatch([re.sub(r"w0005", "v0005", text) for text in texts[800:]]))
-    assert made.learner.refining
-    model = made.release().model
-    columns = [model.vocabulary.words.index(word) for word in before.vocabulary.words]
-    apart = np.abs(model.components[:, columns] - before.components).sum(axis=1)
-    # Topics keep their rows: others are 1 apart and more.
-    assert apart.max() < 0.8
-    assert {word for word in model.vocabulary.words if word.startswith("v")}
-
-
 @pytest.mark.parametrize("changes", [{"refine": False}, {"warmup_documents": 10_000}])
 def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
     texts, _ = turning
@@ -277,17 +238,6 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
         assert list(vocabulary.words) == words
 
 
-@pytest.mark.parametrize("limits", [(45, 1.0), (25, 0.3), (1, 0.01)])
-def test_all_words_stay_where_the_limits_leave_no_word(limits):
-    """A count is given for the documents that words are learned from, which may be more."""
-    growing = GrowingWords(20, 6, LETTERS, lambda documents: FrequencyLimits(6, *limits))
-    vocabulary = Vocabulary.given(["a", "b"], LETTERS)
-    for _ in range(3):
-        growing.add(["c d e"] * 20)
-        assert growing.change(vocabulary) is None
-        assert growing.missing == 20
-
-
 def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypatch):
     monkeypatch.setattr(growing_words, "LEAST_WORDS", 64)
     limits = FrequencyLimits(16, 1, 1.0)
@@ -303,43 +253,6 @@ def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypat
     assert "zebra" in vocabulary.words
     assert sum(word.startswith("often") for word in vocabulary.words) >= 8
     assert vocabulary.n_features <= 16
-
-
-def test_of_long_intervals_documents_are_counted_evenly(monkeypatch):
-    monkeypatch.setattr(growing_words, "COUNTED", 10)
-    seen = [GrowingWords(40, 4, TextAnalyzer(), lambda documents: LIMITS) for _ in range(2)]
-    texts = [f"apple{'z' * n}" for n in range(40)]
-    seen[0].add(texts)
-    for start, stop in ((0, 1), (1, 3), (3, 17), (17, 18), (18, 40)):
-        seen[1].add(texts[start:stop])
-    words = json.loads(seen[0].state()["words"].tobytes())
-    assert sorted(words) == sorted(texts[::4])
-    assert all((a == b).all() for a, b in zip(*(one.state().values() for one in seen), strict=True))
-
-
-def test_the_latest_texts_are_kept_within_their_limits(monkeypatch):
-    """However they were cut, and over a state; a run of before they were kept goes on."""
-    monkeypatch.setattr(growing_words, "FEWEST_TEXTS", 30)
-    monkeypatch.setattr(growing_words, "MOST_CHARACTERS", 400)
-    texts = [f"apple {'z' * (n % 40)}" for n in range(160)]
-    texts[90:] = ["x" * 1000, *texts[91:]]
-
-    words = learner_of(20, 4, analyzer=TextAnalyzer())
-    one, two = words.make_growing_words(), words.make_growing_words()
-    for start in range(0, 160, 20):
-        one.add(texts[start : start + 20])
-        two.add(texts[start : start + 7])
-        state, two = two.state(), words.make_growing_words()
-        two.restore(state)
-        two.add(texts[start + 7 : start + 20])
-        kept = json.loads(one.state()["texts"].tobytes())
-        latest = texts[: start + 20][-30:]
-        while sum(map(len, latest)) > 400:
-            latest.pop(0)
-        assert kept == latest
-        assert (one.state()["texts"] == two.state()["texts"]).all()
-        for each in (one, two):
-            each.change(Vocabulary.given(["apple"]))
 
 
 # Whose the words are that enter.

@@ -187,34 +187,6 @@ def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
     assert dated.values()["counts"]["ahead"] == 1
 
 
-def test_without_bins_nothing_is_said_of_time():
-    plain = fed(GIVEN, RecordBatch(["apple bread cheese"], times=[7.0]))
-    assert plain.learner.state()[0].keys().isdisjoint({"warmup.bins"})
-    undated = Pipeline(GIVEN, Dating)
-    undated.add(RecordBatch(["apple bread cheese"], times=[7.0]))
-    assert undated.release().model.interval.start is None
-    assert undated.learner.bins == [None]
-    assert undated.in_no_bin is None
-
-
-def test_large_polls_are_encoded_in_parts_and_equal_the_engine_fed_by_hand(monkeypatch):
-    monkeypatch.setattr(blocks, "ENCODED_CHARACTERS", 50)
-    texts, sizes = corpus(40), []
-    encode = Vocabulary.encode
-
-    def noting(self, texts):
-        sizes.append(sum(map(len, texts[:-1])))
-        return encode(self, texts)
-
-    monkeypatch.setattr(Vocabulary, "encode", noting)
-    parts = fed(GIVEN, RecordBatch(texts))
-    assert len(sizes) > 5
-    assert max(sizes) < 50
-    by_hand = engine(GIVEN)
-    by_hand.add(encode(GIVEN, texts).batch)
-    assert state_bytes(parts.learner) == state_bytes(by_hand)
-
-
 def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     texts = ["apple bread cheese", "bread cheese apple"] * 5 + ["dates dates dates apple"] * 20
     found = fed(learner_of(10), RecordBatch(texts))
