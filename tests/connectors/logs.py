@@ -2,8 +2,12 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
+
+NOBODY = 65534
+
 
 #: Longer than the bytes by which files are told apart.
 LINES = [f"line {i} " + "word " * 20 for i in range(8)]
@@ -42,3 +46,16 @@ def texts(source, wanted):
     for _ in range(3):
         seen += source.poll(100, 0.0).documents
     assert seen == wanted
+
+
+@contextmanager
+def without_rights():
+    """Whoever may read everything, may not for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

@@ -40,13 +40,11 @@ from tests.engine.kinds import (
 
 
 @cache
-def straight_run(name):
-    """Return states and snapshots at each cut of a kind and 1500 documents behind it."""
+def straight_run(name, *cuts):
+    """Return states and snapshots at each cut and some documents behind it."""
     kind, found, at = KINDS[name], {}, 0
     documents, learner = kind.documents(), kind.engine()
-    for stop in sorted(
-        {min(cut + more, len(documents)) for cut in kind.cuts for more in (0, 1500)}
-    ):
+    for stop in sorted({min(n, len(documents)) for cut in cuts for n in (cut, cut + kind.after)}):
         fed(learner, documents, at, stop)
         at, state = stop, copied(learner.state())
         found[stop] = state, learner.snapshot() if stop > 1 else None

@@ -30,6 +30,14 @@ def composed(values, vectors):
     return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
 
 
+def noisy(seed, level):
+    rng = np.random.default_rng(seed)
+    values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, seed)
+    noise = sum(map(rng.standard_normal((10, 10, 10)).transpose, permutations(range(3))))
+    noise *= level / np.linalg.norm(noise)
+    return values, vectors, noise, rng
+
+
 def answer(solver, tensor):
     """Give a solver its next answer, as a stream would: no images where none are wanted."""
     images, values = tensor.apply(solver.probes)
