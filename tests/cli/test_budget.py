@@ -12,7 +12,6 @@ from streamlda.errors import BudgetExceededError
 from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
-from streamlda.privacy.ledger import state as state_module
 from tests.cli.conftest import refused, run
 from tests.privacy import ledger_cases
 from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, finished, publish, release
@@ -142,36 +141,3 @@ def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):
         assert "counts as used up" in refused("budget", path, "--json")
     path.unlink()
     assert "must not go missing" in refused("budget", path)
-
-
-def numbers(shown):
-    cells = map(str.split, shown.splitlines())
-    return [int(own[0]) for own in cells if own and own[0].isdigit()]
-
-
-def test_of_many_releases_the_first_and_last_are_shown_and_priced(folder, monkeypatch):
-    """Each figure of epsilon takes milliseconds, and those of other releases are not taken."""
-    priced = []
-
-    def describe_spent(*given, describe_spent=state_module.describe_spent):
-        priced.append(given)
-        return describe_spent(*given)
-
-    monkeypatch.setattr(state_module, "describe_spent", describe_spent)
-    terms = replace(TERMS, privacy_unit="user")
-    with Ledger.open(folder / "ledger", terms, create=True) as ledger:
-        for number in range(1, 26):
-            release(ledger, 10 * number, 10 * number + 10, GaussianRelease(1000.0))
-            if number in (23, 24, 25):
-                priced.clear()
-                shown = budget(ledger.path).stdout
-                assert len(priced) == 2 * 23 + 1
-                everything = list(range(1, number + 1))
-                assert numbers(shown) == [*everything[:3], *everything[-20:]]
-                lines = shown.splitlines()
-                gap = [i for i, line in enumerate(lines) if "are not shown" in line]
-                assert [lines[i - 1].split()[0] for i in gap] == ["3"] * (number > 23)
-    assert lines[gap[0]].startswith("... 2 releases")
-    assert numbers(budget(folder / "ledger", "--all").stdout) == everything
-    report = json.loads(budget(folder / "ledger", "--json").stdout)
-    assert [shot["intent"] for shot in report["snapshots"]] == everything

@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from streamlda.cli import commands
 from streamlda.cli.demo import ARTICLES, NEWS, PACKAGE
 from streamlda.cli.options import SettingsCommand
+from streamlda.cli.shared import Progress
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import TopicModel, load
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
 
@@ -150,6 +152,18 @@ def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
     assert "documentation takes its place" in shown
     path = shown.split("streamlda topics ")[1].split()[0]
     assert load(path).n_components == 5
+
+
+def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
+    with Progress() as progress:
+        progress.show_round("reading", RecordCounts(9, 5), 0, 0)
+    # Nothing stays in a log file.
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
+        with Progress(slots=slots) as progress:
+            progress.show_round("reading", RecordCounts(9, 5), 0, 0)
+        assert wanted in capsys.readouterr().err
 
 
 def all_commands():

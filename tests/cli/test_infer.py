@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import shutil
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
-from streamlda.model.topic_model import TopicModel, load
+from streamlda.model.topic_model import load
 from streamlda.run.proportions import FORMATS, Rows, whole_rows
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.source import RecordLocation
@@ -69,13 +68,6 @@ def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp
     assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
-def test_the_format_may_be_named_and_goes_to_standard_output(folder, records):
-    given = ("infer", folder / "model", records, "--output-format", "csv", "--most-lost", 0.2)
-    shown = run(*given).stdout
-    assert shown.splitlines()[0] == "record,location,tokens,reason,topic_0,topic_1,topic_2"
-    assert len(shown.splitlines()) == 6
-
-
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
     output = tmp_path / "out"
@@ -103,13 +95,3 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     assert run("infer", snapshots.folder, records, "--most-lost", 0.2).stdout == (
         run("infer", folder / "model", records, "--most-lost", 0.2).stdout
     )
-
-
-def test_a_model_without_words_reads_no_text(folder, records, tmp_path):
-    model = load(folder / "model")
-    values = {name: getattr(model, name) for name in ("components", "alpha", "background")}
-    TopicModel(**values).save(tmp_path / "matrices")
-    assert "must have a vocabulary" in refused("infer", tmp_path / "matrices", records)
-    shutil.copy(records, tmp_path / "no-model")
-    refused("infer", tmp_path / "no-model", records, code=65)
-    refused("infer", tmp_path / "gone", records, code=74)

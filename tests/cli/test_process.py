@@ -1,7 +1,6 @@
 """The command line as a process of its own: exit codes, signals, pipes and full disks."""
 
 import fcntl
-import json
 import resource
 import signal
 import struct
@@ -15,7 +14,7 @@ import pytest
 
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
-from tests.cli.conftest import ALL_WORDS, plant, run, spelled
+from tests.cli.conftest import ALL_WORDS, plant, spelled
 
 pytestmark = pytest.mark.long
 
@@ -77,18 +76,6 @@ def test_a_signal_saves_what_was_read(tmp_path, number, code):
     assert b"Traceback" not in message
 
 
-def test_a_signal_before_any_document_saves_nothing(tmp_path):
-    with started(*FIT, "-o", tmp_path / "m", lines=[b"{\n"]) as process:
-        wait_until_read(process.stdin)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(300) == 130
-        message = process.stderr.read()
-    assert b"stopped before a model was learned" in message
-    assert b"not-json=1" in message
-    assert b"Traceback" not in message
-    assert not (tmp_path / "m").exists()
-
-
 def test_a_full_disk_keeps_the_older_model(tmp_path):
     output = tmp_path / "model"
     output.write_bytes(b"older")
@@ -110,17 +97,6 @@ def test_a_full_disk_keeps_the_older_model(tmp_path):
     assert b"Traceback" not in done.stderr
     assert output.read_bytes() == b"older"
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_a_reader_that_has_enough_is_no_error(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"apple bread cheese dates\n" * 60_000)
-    run("fit", tmp_path / "a.txt", "-k", 1, "-o", tmp_path / "m", *ALL_WORDS, "--quiet")
-    with started("infer", tmp_path / "m", tmp_path / "a.txt") as process:
-        first = json.loads(process.stdout.readline())
-        process.stdout.close()
-        assert first["record"] == 1
-        assert process.wait(300) == 141
-        assert process.stderr.read() == b""
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.choice import parted
@@ -129,26 +128,6 @@ def test_state_is_bounded_whatever_the_stream(documents):
         sizes.append(sum(arrays[name].nbytes for name in topics))
         assert len(arrays["following.recent.row_pointers"]) == WARMUP + 1
     assert sizes == [learner.settings.refining_bytes] * 3
-
-
-@pytest.mark.parametrize(
-    ("sizes", "most_entries"),
-    [([1], 3000), ([1000], 10**6), ([2500], 90), ([3, 700, 1, 1999], 3000), ([1], 10**6)],
-)
-def test_the_latest_documents_are_those_of_the_stream(documents, sizes, most_entries, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.recent_documents.WARMUP_MAX_ENTRIES", most_entries)
-    latest, at, pointers = RecentDocuments(400), 0, documents.row_pointers
-    for size in sizes * (300 if sizes == [1] else 3):
-        latest.add(documents.rows(at, at + size))
-        first = at = min(at + size, len(documents))
-        while first > max(0, at - 400) and pointers[at] - pointers[first - 1] <= most_entries:
-            first -= 1
-        expected, found = documents.rows(first, at), latest.latest()
-        for name in ("counts", "word_ids", "row_pointers"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-        assert sum(len(part) for part in latest.parts) <= 400 + 1000
-    latest.clear()
-    assert latest.parts == []
 
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):

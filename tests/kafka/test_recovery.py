@@ -155,29 +155,6 @@ def test_chosen_partitions_are_read_and_their_position_is_theirs(topics, topic, 
             source_of(topics, topic, partitions=partitions)
 
 
-def damage(path, batch):
-    """Flip a bit in the last byte of one batch of a log segment."""
-    data = bytearray(path.read_bytes())
-    end = 0
-    for _ in range(batch + 1):
-        end += 12 + int.from_bytes(data[end + 8 : end + 12], "big")
-    data[end - 1] ^= 1
-    path.write_bytes(data)
-
-
-def test_a_damaged_batch_is_refused(broker, own_topics, topic, source_of):
-    own_topics.make(topic)
-    for first, last in ((0, 10), (10, 35), (35, 60)):
-        own_topics.send(topic, numbers(first, last))
-    damage(broker.data / f"{topic}-0" / f"{0:020d}.log", 1)
-    source = source_of(own_topics, topic)
-    assert read(source, 10)[0] == texts_from(0, 10)
-    for _ in range(2):
-        with pytest.raises(SourceError, match="records must be readable"):
-            read(source, 1)
-        assert source.position()["offsets"] == {"0": 10}
-
-
 def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     broker, own_topics, topic, source_of
 ):

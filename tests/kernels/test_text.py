@@ -84,41 +84,6 @@ def test_hashes_of_words_of_all_lengths_equal_sklearn():
         assert found_by([" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
 
 
-@given(words=st.lists(ascii_words, unique=True, max_size=20))
-def test_table_holds_each_word_once(words):
-    columns = {word: 3 * n - 2 for n, word in enumerate(words)}
-    letters, slots = table(columns)
-    text = letters.tobytes().decode()
-    kept = {}
-    for start, length, column, head in slots.tolist():
-        if length > 0:
-            word = text[start : start + length]
-            assert word not in kept
-            assert head == int.from_bytes(word[:8].encode(), "little")
-            kept[word] = column
-    assert kept == columns
-
-
-def test_words_are_told_apart_by_every_letter():
-    # One letter changed at each place of each length: nothing but the word itself is found.
-    classes = np.frombuffer(ascii_classes(False).encode("ascii"), dtype=np.uint8)
-    for word in LENGTHS:
-        others = [word[:n] + "Z" + word[n + 1 :] for n in range(len(word))]
-        columns = {word: 0} | {other: n for n, other in enumerate(others, 1)}
-        text = " ".join([word, *others, word])
-        expected = [0, *range(1, len(word) + 1), 0]
-        assert found_by([text], False, columns, -1) == [expected]
-        assert found_by([text], False, {word: 0}, -1) == [[0, *[-1] * len(word), 0]]
-        # Every search is led to the one word, and then to the first slot, which is empty.
-        letters, slots = table({word: 3})
-        slots = np.repeat(slots[slots[:, 1] > 0], 4, axis=0)
-        slots[0, 1] = 0
-        joined, starts = as_bytes([" ".join([*others, f"{word}a", word[:-1]])])
-        ids, offsets = np.zeros(len(joined) // 3, dtype=np.int32), np.zeros(2, dtype=np.int64)
-        find_words(joined, starts, classes, letters, slots, -1, ids, offsets)
-        assert set(ids[: offsets[1]].tolist()) == {-1}
-
-
 @pytest.mark.fuzz
 @given(
     texts=ascii_texts,

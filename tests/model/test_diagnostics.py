@@ -21,9 +21,6 @@ from streamlda.simulate import PlantedLDA
 from tests.corpora import LENGTHS, unigram
 from tests.service.planted import model, shifted, topics
 
-#: Seeds of a kind of corpus. In 200 fits none suggested another number than was planted.
-SEEDS = 3
-
 
 def fitted(planted, n_components, documents, seed):
     """Return the model of planted documents, in batches of 1000."""
@@ -34,25 +31,6 @@ def fitted(planted, n_components, documents, seed):
     for _ in range(documents // 1000):
         engine.add(planted.documents(1000))
     return engine.snapshot()
-
-
-@pytest.mark.long
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("planted", "wanted", "words", "documents"),
-    [
-        (5, 8, 300, 2000),
-        (6, 6, 300, 12_000),
-        (25, 10, 500, 4000),
-    ],
-)
-def test_the_planted_number_of_topics_is_suggested(planted, wanted, words, documents):
-    for seed in range(SEEDS):
-        corpus = PlantedLDA(planted, words, topic_concentration=0.05, seed=seed)
-        made = fitted(corpus, wanted, documents, seed)
-        found = suggest_n_components(made.diagnostics)
-        assert found[:2] == (planted, "drop")
-        assert "stand" in found.reason
 
 
 def test_one_direction_is_the_word_frequencies_and_no_topic():

@@ -8,16 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.engine.engine import Engine
-from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import ReleasedStage, private_statement, seeded
-from streamlda.simulate import PlantedLDA
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
@@ -158,22 +154,6 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     assert together.documents_seen == 10 + documents
     assert together.tokens_seen == whole.sum()
     assert together.diagnostics["merged_models"][1]["topics"] == rows
-
-
-def test_the_topics_of_two_halves_are_nearer_to_the_truth_together():
-    planted = PlantedLDA(5, 100, seed=2, topic_concentration=0.1)
-    halves = []
-    for seed in range(2):
-        engine = Engine.of_rounds(EngineSettings(n_components=5, n_features=100, seed=seed))
-        engine.add(planted.documents(1000))
-        halves.append(engine.snapshot())
-    together = halves[0].merge(halves[1])
-    assert together.n_components == 5
-    errors = [
-        matched_l1_error(planted.components, each.components).mean for each in (*halves, together)
-    ]
-    # The mean of two cannot be farther away than they are on average; errors partly cancel.
-    assert errors[2] < 0.9 * np.mean(errors[:2])
 
 
 def test_the_order_of_merging_does_not_matter_and_each_model_says_where_its_topics_went():

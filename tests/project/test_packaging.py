@@ -269,31 +269,3 @@ def test_what_the_wheel_announces_can_be_loaded_without_the_checkout(installed, 
     assert len(points) == 1 + sum(len(group) for group in announced)
     for file in (streamlda_file, connectors_file):
         assert Path(file).is_relative_to(installed.parent)
-
-
-def test_a_module_of_the_user_called_connectors_is_no_obstacle(installed, tmp_path):
-    (tmp_path / "connectors.py").write_text("raise RuntimeError('not the module that was wanted')")
-    (tmp_path / "texts.txt").write_text("apples bread cheese\napples cheese dates\n" * 20)
-    options = ["fit", "texts.txt", "--topics=1", "--output=model", "--quiet"]
-    options += ["--set", "vocabulary.hash_bits=3"]
-    command = [installed / "python", "-m", "streamlda", *options]
-    environment = {**OUTSIDE, "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "model").is_file()
-
-
-def test_setup_without_a_suitable_python_says_what_it_found(tree, tmp_path):
-    assert PROJECT["project"]["requires-python"] == ">=3.11,<3.14"
-    old = tmp_path / "python3"
-    old.write_text("#!/bin/sh\necho 3.9\n")
-    old.chmod(0o755)
-    for tool in ("sh", "cksum", "cat"):
-        (tmp_path / tool).symlink_to(shutil.which(tool))
-    command = [shutil.which("make"), "setup"]
-    environment = {"PATH": str(tmp_path), "HOME": str(tree)}
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "must be 3.11, 3.12 or 3.13, found python3=3.9 python3.13=none" in done.stderr
-    assert "make setup PYTHON=" in done.stderr
-    assert not (tree / ".venv").exists()

@@ -39,8 +39,8 @@ FETCHED = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="https?://')
 #: containers, and the route of `curl` in `tests/service`.
 RUN_ELSEWHERE = {"pip", "curl", "cd", "(umask"}
 
-#: Programs of containers and clusters, which a test has not. What they start is run: for Docker in
-#: `test_packaging.py`, for Dask in `tests/scaleout/test_page.py`.
+#: Programs of containers and clusters, which a test has not. What Docker starts is run in
+#: `test_packaging.py`.
 NEED_MORE_MACHINES = {"docker", "dask", "helm", "kubectl"}
 
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")

@@ -24,12 +24,10 @@ from streamlda.refinement.choice import (
     has_too_small_alpha_0,
     learned_before,
     parted,
-    spread,
 )
 from streamlda.refinement.schedule import growth, passes_for, unflattened
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.simulate import PlantedLDA
-from tests import oracle_refinement as twin
 
 K, V = 10, 120
 MIXED = PlantedLDA(K, V, alpha_0=15, mean_length=60, seed=3)
@@ -87,19 +85,6 @@ def test_documents_are_set_aside_by_their_number(n, cut, before):
         assert place + 1 not in set(ASIDE)
 
 
-@given(n=st.integers(20_000, 10**7))
-def test_as_many_are_set_aside_evenly_of_more_documents(n):
-    numbers = spread(n)
-    assert (spread(20_000) == ASIDE).all()
-    if n > 20_000:
-        gaps = np.diff(numbers)
-        assert len(numbers) == len(ASIDE)
-        assert set(gaps) <= {n // len(ASIDE), n // len(ASIDE) + 1}
-        # As much before the first as behind the last, to a document.
-        assert abs((numbers[0] - 1) - (n - numbers[-1])) <= 1
-        assert numbers[0] <= gaps[0]
-
-
 def test_what_is_refined_over_themes_that_move_is_judged_on_all_of_them():
     """On documents of the first theme alone it predicts worse, by 0.3 to 0.4 nats a token."""
     old, new = (PlantedLDA(4, 60, alpha_0=0.5, mean_length=12, seed=seed) for seed in (0, 1))
@@ -135,31 +120,6 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert (nothing.refined, nothing.gain, nothing.documents) == (False, None, 0)
     said = found.diagnostics["refinement_choice"]
     assert (said["kept"], said["gain"]) == ("refinement", found.gain)
-
-
-def test_growth_equals_its_definition(mixed):
-    documents, model = mixed
-    part = documents.rows(0, 60)
-    share = 1 / 16
-    topics = (1 - share) * model.background + share * model.components
-    mean = (model.alpha / model.alpha.sum())[:, None] * topics
-    smooth = mean + 0.01 * mean.mean()
-    phi = smooth / smooth.sum(axis=1, keepdims=True)
-    shares = twin.expect_topics(part, phi.T, model.alpha, 3)
-    statistic = np.zeros((K, V))
-    for document in twin.documents_of(part):
-        for entry, word, count in document:
-            statistic[:, word] += count * shares[entry]
-    after = statistic / statistic.sum(axis=1, keepdims=True) - statistic.sum(0) / statistic.sum()
-    away, weights = model.components - model.background, model.alpha / model.alpha.sum()
-    background = model.background
-    inverse = np.divide(1, background, out=np.zeros(V), where=background > 0)
-
-    def product(a, b):
-        return sum(weights[k] * np.sum(a[k] * b[k] * inverse) for k in range(K))
-
-    wanted = product(after, away) / product(away, away) / share
-    assert growth(model, part, 3) == pytest.approx(wanted, rel=1e-3)
 
 
 def test_only_topics_that_come_back_are_annealed(mixed):

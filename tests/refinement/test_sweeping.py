@@ -56,23 +56,6 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
     assert errors[1] < errors[0]
 
 
-def test_rounds_end_where_documents_set_aside_gain_too_little(parts):
-    _, learned, aside, model = parts
-    rounds = Rounds(4, 3, 3, 0.0)
-    sweeps = [
-        swept(model, learned, aside, each, seed=5).sweeps
-        for each in (rounds, rounds._replace(gain=9.0), rounds._replace(gain=-9.0, most=2))
-    ]
-    # A round that gains less than is asked for is the last, and kept if it gains at all.
-    assert sweeps[1] == 4
-    assert sweeps[2] in (4, 8)
-    assert 4 <= sweeps[0] <= 12
-    # Nothing is better than the planted topics.
-    corpus = parts[0]
-    best = replace(model, components=corpus.components, alpha=corpus.alpha)
-    assert swept(best, learned, aside, rounds, seed=5) is None
-
-
 def test_what_is_compared_with_the_start_has_had_its_sweeps(parts, monkeypatch):
     monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
     _, learned, aside, _ = parts

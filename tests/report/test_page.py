@@ -91,23 +91,6 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
     assert values.nth(0).locator("td").all_text_contents() == ["9", "0.6"]
 
 
-def test_topics_are_followed_over_models(visit):
-    page = visit(*pair())
-    assert titles(page) == ["Topic 0", "Topic 1", "Topic 4", "Topic 3"]
-    expect(page.locator("#topic-4 .tag").first).to_have_text("new")
-    expect(page.locator("#topic-3 .tag").first).to_have_text(re.compile(r"moved 0\.\d\d"))
-    expect(page.locator("#topic-0 .spark")).to_have_attribute(
-        "aria-label", "Share of Topic 0 over time: from 10.0 % to 40.0 %"
-    )
-    expect(page.locator("#changes")).to_contain_text("Topic 2 is gone")
-    page.get_by_text("Shares as a table").click()
-    row = page.get_by_role("region", name="Shares of topics over time").locator("tbody tr")
-    assert row.nth(0).locator("td").all_text_contents() == ["10.0 %", "40.0 %"]
-    assert row.nth(2).locator("td").all_text_contents() == ["30.0 %", "\N{EN DASH}"]
-    page.get_by_label("Order").select_option("moved")
-    assert titles(page)[0] == "Topic 4"
-
-
 def test_cards_can_be_ordered_and_searched(visit):
     made = model(topics())
     page = visit(made)
@@ -179,38 +162,6 @@ def test_tables_and_drawings_can_be_saved(visit, tmp_path):
             assert len(data) > 3000
 
 
-def test_the_map_can_be_walked_from_the_keyboard(visit):
-    made = model(topics(), diagnostics=spectral())
-    page = visit(made)
-    page.keyboard.press("Tab")
-    skip = page.get_by_role("link", name="Skip to the topics")
-    expect(skip).to_be_focused()
-    expect(skip).to_be_in_viewport()
-    page.keyboard.press("Enter")
-    expect(page.locator("#topics")).to_be_focused()
-    page.get_by_label("Order").focus()
-    name = ""
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement !== document.body")
-        name = page.evaluate("document.activeElement.getAttribute('aria-label') || ''")
-        if name.startswith("Topic 3, 40.0 %"):
-            break
-    first = made.top_words(5)[3]
-    assert name.startswith("Topic 3, 40.0 %: " + " ".join(word for word, _ in first))
-    assert "nearest topic" in name
-    expect(page.locator("#detail .card-head")).to_have_text(re.compile(r"Topic 3\s+40\.0 %"))
-    expect(page.locator("#detail .word").first).to_have_text(first[0][0])
-    width = "getComputedStyle(document.activeElement.querySelector('circle')).strokeWidth"
-    assert page.evaluate(width) == "4px"
-    page.keyboard.press("Tab")
-    expect(page.locator("#detail h3")).to_have_text("Topic 2")
-    page.keyboard.press("Enter")
-    expect(page.locator("#topic-2")).to_be_in_viewport()
-    assert page.url.endswith("#topic-2")
-    expect(page.locator("#topic-2")).to_be_focused()
-
-
 def test_words_are_only_ever_text(visit):
     page = visit(hostile_model(), title=HOSTILE[1])
     assert set(HOSTILE) <= set(page.locator("#topic-0 .word").all_text_contents())
@@ -219,24 +170,6 @@ def test_words_are_only_ever_text(visit):
     for link in page.locator(".map a").all():
         link.focus()
     assert HOSTILE[0] in page.locator("#detail .word").all_text_contents()
-
-
-def test_the_policy_stops_what_does_not_belong_to_the_page(browser, tmp_path):
-    write_report(tmp_path / "r.html", [model(topics())], ["m"])
-    html = (tmp_path / "r.html").read_text("utf-8")
-    extra = '<script>window.ran = 1</script><img src="http://127.0.0.1:9/x"></main>'
-    (tmp_path / "r.html").write_text(html.replace("</main>", extra), "utf-8")
-    context = browser.new_context()
-    page = context.new_page()
-    said, failed = [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("requestfailed", lambda request: failed.append(request.failure))
-    page.goto((tmp_path / "r.html").as_uri())
-    assert page.evaluate("window.ran") is None
-    assert all("Content Security Policy" in text for text in said)
-    assert len(said) == 2
-    assert failed in ([], ["csp"])
-    context.close()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])

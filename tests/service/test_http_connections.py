@@ -2,15 +2,10 @@
 
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import Response
-from starlette.routing import Route
 
-from streamlda.service.http import Server
 from streamlda.service.http import server as connections
 from tests.service.web import JSON, TOKEN, ask
 
@@ -73,29 +68,6 @@ def test_a_request_must_come_in_time_also_one_byte_after_another(serve, connect,
             time.sleep(0.05)
     assert time.monotonic() - began < 15.0
     assert is_closed(client, 15.0)
-
-
-def test_an_answer_must_be_taken_in_time(connect, monkeypatch):
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "ANSWER_SECONDS", 1.0)
-    body = bytes(2**25)
-
-    async def large(request):
-        return Response(body)
-
-    app = Starlette(routes=[Route("/", large)])
-    app.state.pool = ThreadPoolExecutor(1)
-    server = Server(app)
-    try:
-        client = connect(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        time.sleep(4.0)
-        came = 0
-        with suppress(ConnectionResetError):
-            while part := client.recv(2**20):
-                came += len(part)
-        assert 0 < came < len(body)
-    finally:
-        server.stop()
 
 
 def test_probes_are_answered_while_all_connections_are_busy(serve, connect, monkeypatch):

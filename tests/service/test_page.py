@@ -1,13 +1,10 @@
 """The page in a real browser, on a server of the daemon."""
 
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from streamlda.model.over_time import Interval, Timeline
 from streamlda.service import messages as m
 from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
@@ -159,78 +156,6 @@ def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
     status.show([m.Recovered("source", 1.0)])
     expect(seen.page.locator("#link")).to_have_text("live")
     expect(seen.page.locator("#trouble")).to_be_hidden()
-
-
-#: Noon of the first day of March 2019.
-MARCH = datetime(2019, 3, 1, 12, tzinfo=UTC)
-
-
-def dated(days, *shares, documents=1000, **more):
-    """Return a model of documents up to a day, whose interval has these shares of topics."""
-    start, end = (MARCH + timedelta(days=n) for n in (days - 1, days))
-    interval = Interval(
-        documents=documents,
-        tokens=1000 * documents,
-        prevalence=shares,
-        start=start.isoformat(),
-        end=end.isoformat(),
-    )
-    return model(topics(), interval=interval, documents_seen=documents * days, **more)
-
-
-def bands(seen, chart="all"):
-    """Return the topics of a chart, from the bottom, and the heights of their last steps."""
-    found = {}
-    for band in seen.page.locator(f"#{chart}-chart .band").all():
-        last = band.get_attribute("d").rstrip("Z").split("M")[-1]
-        points = [tuple(map(float, point.split(","))) for point in last.split("L")]
-        ys = [y for x, y in points if x == 1000]
-        found[band.get_attribute("data-topic")] = max(ys) - min(ys)
-    return found
-
-
-@pytest.mark.long
-def test_shares_are_shown_by_the_dates_of_documents(visit, snapshots):
-    snapshots.publish(2, dated(1, 0.4, 0.3, 0.2, 0.1))
-    snapshots.publish(3, dated(2, 0.1, 0.2, 0.3, 0.4))
-    snapshots.path(1).unlink()
-    tokens = np.array([[3.0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 2]])
-    day = 86_400
-    starts = [int(MARCH.timestamp()) - 12 * 3600 + n * day for n in (0, 1, 3)]
-    timeline = Timeline(
-        unit="day", starts=starts, tokens=tokens, documents=[7, 8, 9], undated=5, late=2
-    )
-    seen = visit()
-    course, moment = seen.page.locator("#course"), seen.page.locator("#moment")
-    shown = "Snapshot 3, 2 Mar 2019, 12:00 to 3 Mar 2019, 12:00: 1,000 documents"
-    expect(moment).to_have_text(shown)
-    assert bands(seen) == pytest.approx({"4": 40, "3": 30, "2": 20, "1": 10})
-    expect(seen.card("Topic 4").locator(".recent")).to_have_text("recent 40.0 %")
-    expect(seen.page.locator("#moves")).to_contain_text("Topic 4: rose from 10.0 % to 40.0 %")
-    expect(seen.page.locator("#moves")).to_contain_text("Topic 1: fell from 40.0 % to 10.0 %")
-    expect(seen.page.locator("#about")).to_contain_text("from 2 Mar 2019, 12:00 to 3 Mar")
-    snapshots.publish(4, dated(3, 0.25, 0.25, 0.25, 0.25, timeline=timeline))
-    seen.page.reload()
-    expect(seen.page.locator("#about")).to_contain_text("Snapshot 4")
-    course.select_option("by event time")
-    expect(moment).to_have_text("4 Mar 2019: 9 documents")
-    assert bands(seen) == pytest.approx({"4": 100, "3": 0, "2": 0, "1": 0})
-    expect(seen.page.locator("#course-note")).to_contain_text(
-        "In no bin: 5 documents without a time, 0 from the future, 2 far from the bins kept"
-    )
-    assert seen.page.locator("#all-chart .axis span").first.text_content() == "1 Mar 2019"
-    # The pointer, and the keyboard.
-    plot = seen.page.locator("#all-chart .plot").bounding_box()
-    seen.page.mouse.move(plot["x"] + plot["width"] * 0.3, plot["y"] + 9)
-    expect(moment).to_have_text("2 Mar 2019: 8 documents")
-    seen.page.mouse.move(0, 0)
-    slider = seen.page.get_by_role("slider", name="Moment")
-    slider.press("ArrowLeft")
-    expect(moment).to_have_text("1 Mar 2019: 7 documents")
-    expect(slider).to_have_attribute("aria-valuetext", "1 Mar 2019")
-    legend = seen.page.get_by_role("list", name="Topics at this moment")
-    assert legend.locator(".topic").all_text_contents() == [f"Topic {k}" for k in (4, 1, 3, 2)]
-    assert legend.locator(".value").all_text_contents() == ["0.00 %", "75.0 %", "0.00 %", "25.0 %"]
 
 
 def test_words_and_documents_are_only_ever_text(visit, snapshots):

@@ -164,42 +164,6 @@ def test_refusals_leave_the_sums_unchanged():
     assert snapshot(moments) == before
 
 
-def accepted(variances, others):
-    """Whether two sets of variances agree, at a false-alarm rate below 1e-3 over all entries.
-
-    Each is estimated from 400 corpora: a log ratio has a deviation of about sqrt(4 / 400) = 0.1,
-    so 0.45 is passed with probability 7e-6, over 16 entries.
-    """
-    return bool(np.all(np.abs(np.log(variances / others)) < 0.45))
-
-
-@pytest.mark.statistical
-def test_half_differences_have_the_variance_of_the_sampling_error():
-    n_corpora, size = 400, 40
-    corpora = PlantedLDA(3, 12, mean_length=60, seed=6)
-    W = np.random.default_rng(6).uniform(-1, 1, (12, 3))
-    errors, halves = [], []
-    upper = np.triu_indices(3)
-
-    def entries(pairs, triples):
-        return np.concatenate([matrix[upper] for matrix in (pairs, *triples)])
-
-    for _ in range(n_corpora):
-        moments = accumulated(W, corpora.documents(size))
-        errors.append(entries(W.T @ moments.pair_moment(), moments.triple_moment()))
-        halves.append(entries(*moments.half_differences()))
-    errors, halves = np.array(errors), np.array(halves)
-    variances = errors.var(axis=0, ddof=1)
-    assert accepted(np.mean(halves**2, axis=0), variances)
-    for factor in (0.5, 2.0):
-        assert not accepted(factor * np.mean(halves**2, axis=0), variances)
-    # Mean zero, and independent of the error: a difference and a sum of equal halves.
-    deviations = np.sqrt(400) * halves.mean(axis=0) / halves.std(axis=0)
-    assert np.abs(deviations).max() < 5.5
-    for i in range(halves.shape[1]):
-        assert abs(np.corrcoef(halves[:, i], errors[:, i])[0, 1]) < 5.5 / np.sqrt(400)
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("alpha", [[0.1, 0.1, 0.1], [0.2, 0.5, 1.3]])
 def test_moments_of_planted_topics_agree_with_theory(alpha):

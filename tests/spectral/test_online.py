@@ -108,30 +108,6 @@ def online(**settings):
 
 
 @quiet
-@pytest.mark.parametrize("eigenvalue_round", [True, False])
-def test_a_stream_that_ends_early_leaves_an_unfinished_component(eigenvalue_round):
-    started, X = online(eigenvalue_round=eigenvalue_round)
-    assert len(started.components().eigenvalues) == 0
-    started.add(X[:650])
-    early = started.components()
-    assert not early.finished.any()
-    assert early.eigenvectors.shape == (5, 1)
-    started.add(X[650 : 300 * 10])
-    probes, first = started.method.probes.copy(), started.components()
-    started.add(X[300 * 10 : 300 * 11])
-    found = started.components()
-    # Its value is that of the last whole round, at the iterates that the round began with.
-    across = first.eigenvectors[:, 0] @ probes
-    values = np.mean((X[300 * 10 : 300 * 11] @ probes) ** 3, axis=0)
-    expected = np.max(values - first.eigenvalues[0] * across**3)
-    assert found.eigenvalues[1] == pytest.approx(expected, rel=1e-10)
-    assert found.finished.tolist() == [True, False]
-    # The one in work is on its way to the other planted vector.
-    assert distance(found.eigenvectors, orthonormal(5, 2, 0)) < 0.5
-    assert found.eigenvalues[1] > 0.3
-
-
-@quiet
 def test_what_cannot_be_added_is_refused_and_changes_nothing():
     refusing, X = online()
     refusing.add(X[:650])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamlda.documents import UNDATED
 from streamlda.errors import InvalidSettingError
-from streamlda.stream.event_time import MOST_PATTERNS, UNITS, TimeReader, parse_event_time
-from streamlda.stream.time_bins import TimeSpan, find_bins
+from streamlda.stream.event_time import UNITS, TimeReader, parse_event_time
+from streamlda.stream.time_bins import find_bins
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
@@ -28,22 +28,6 @@ def test_iso_8601_is_the_time_that_it_names(time, minutes):
     sign, rest = "-" if minutes < 0 else "+", abs(minutes)
     shifted = f"{(time + offset).isoformat()}{sign}{rest // 60:02}:{rest % 60:02}"
     assert {parse_event_time(text) for text in [*texts, shifted, texts[0].encode()]} == {wanted}
-
-
-@given(TIMES)
-def test_dates_are_their_beginning(time):
-    day, year = datetime(time.year, time.month, time.day), f"{time.year:04}"
-    assert parse_event_time(f"{day:%m}".join([f"{year}-", ""])) == seconds(day.replace(day=1))
-    for text in (f"{year}-{day:%m-%d}", f"{year}{day:%m%d}"):
-        assert parse_event_time(text) == seconds(day)
-    if time.year >= 1000:
-        first = seconds(datetime(time.year, 1, 1))
-        assert (
-            parse_event_time(year)
-            == parse_event_time(time.year)
-            == parse_event_time(float(time.year))
-            == first
-        )
 
 
 @given(st.integers(10**8, 10**11 - 1), st.sampled_from([1, -1]))
@@ -140,17 +124,6 @@ def test_a_form_that_is_named_is_read_and_no_other(form, values, wanted):
     assert read.take_notes() == []
 
 
-def test_notes_name_few_patterns_and_no_text():
-    read = TimeReader()
-    for value in ("secret", "secret 1", 45658, "s" * 100, "ünlü?", "a b", "c d e"):
-        assert read(value) is None
-    notes = read.take_notes()
-    assert len(notes) == MOST_PATTERNS
-    assert "form aaaaaa d " in notes[1]
-    assert "excel" in notes[2]
-    assert "form <100 characters> " in notes[3]
-
-
 @pytest.mark.parametrize("form", ["", "day", "%H:%M", "%d/%m"])
 def test_a_form_must_have_a_year(form):
     with pytest.raises(InvalidSettingError, match="with a year"):
@@ -177,14 +150,3 @@ def test_bins_of_the_calendar_begin_where_its_units_do(times, unit):
     wanted = [UNDATED if t is None else int(seconds(beginning(t, unit))) for t in times]
     assert starts.tolist() == wanted
     assert starts.dtype == np.int64
-
-
-@given(st.lists(st.lists(st.one_of(st.just(np.nan), st.floats(-6e10, 2e11))), max_size=5))
-def test_a_span_is_that_of_all_times_however_they_come(parts):
-    span = TimeSpan()
-    for part in parts:
-        span.add(np.array(part))
-        span = TimeSpan(*span.to_json())
-    dated = [time for part in parts for time in part if not np.isnan(time)]
-    assert span.to_json() == ([min(dated), max(dated)] if dated else [None, None])
-    assert [time is None for time in span.to_text()] == [not dated] * 2
