@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from scipy import special
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.feature_extraction.text import CountVectorizer
 
 from streamlda import StreamLDA, load
 from streamlda.engine.engine import Engine
@@ -43,8 +43,6 @@ def test_score_is_the_likelihood_of_held_out_halves(fitted, X):
     assert seen.any(axis=1).all()
     assert fitted.score(rows) == pytest.approx(nats, rel=1e-5)
     assert fitted.perplexity(rows) == pytest.approx(np.exp(-nats / left.sum()), rel=1e-5)
-
-
 
 
 def stored_twice(X):
@@ -292,10 +290,6 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     assert lda.partial_fit(made(SEA)).documents_seen_ == len(SEA) * 2 + len(CITY)
     assert lda.perplexity(SEA) < 8
     assert not hasattr(lda.fit(counts), "vocabulary_")
-
-
-
-
 
 
 @pytest.mark.parametrize(
