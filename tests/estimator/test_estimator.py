@@ -122,13 +122,10 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"alpha_0": "auto"},
         {"warmup_documents": 300, "n_components": 8},
-        {"solver": "online-power", **ROUNDS},
         {"solver": "simultaneous", **ROUNDS},
     ],
-    ids=["warm-up", "auto", "refined", "online-power", "simultaneous"],
+    ids=["refined", "simultaneous"],
 )
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
