@@ -165,21 +165,31 @@ def score_documents(
     Time O(nnz * K); memory O(K) a document at work.
     """
     n_topics = len(alpha)
-    theta = np.empty(n_topics)
+    blocks = n_topics // 8
+    theta, shares = np.empty(n_topics, dtype=np.float32), np.empty(n_topics, dtype=np.float32)
     for d in range(first, last):
-        total = 0.0
         for k in range(n_topics):
             theta[k] = alpha[k]
         for e in range(row_pointers[d], row_pointers[d + 1]):
+            count = np.float32(counts[e])
             for k in range(n_topics):
-                theta[k] += counts[e] * responsibilities[e, k]
+                theta[k] += count * responsibilities[e, k]
+        total = 0.0
         for k in range(n_topics):
             total += theta[k]
         found = 0.0
         for e in range(row_pointers[d], row_pointers[d + 1]):
-            p = 0.0
+            w = np.uint32(word_ids[e])
             for k in range(n_topics):
-                p += theta[k] * words[word_ids[e], k]
+                shares[k] = theta[k] * words[w, k]
+            p = np.float32(0)
+            for block in range(blocks):
+                k = 8 * block
+                p += ((shares[k] + shares[k + 1]) + (shares[k + 2] + shares[k + 3])) + (
+                    (shares[k + 4] + shares[k + 5]) + (shares[k + 6] + shares[k + 7])
+                )
+            for k in range(8 * blocks, n_topics):
+                p += shares[k]
             found += counts[e] * np.log(p / total)
         nats[d] = found
 
