@@ -22,7 +22,6 @@ from streamlda.settings.table import (
     RegistrySettings,
     SourceSettings,
 )
-from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source, poll
@@ -162,16 +161,8 @@ def security(kafka: KafkaSettings) -> dict[str, Any]:
         *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
     )
     found = {name: getattr(kafka, name) for name in names}
-    # A variable that stays set is not in the way of a connection that has no use for it.
-    sasl, by_client = kafka.protocol.startswith("SASL"), kafka.token_endpoint is not None
-    uses = {
-        "password": sasl and (kafka.mechanism in PASSWORD_MECHANISMS or by_client),
-        "token": sasl and kafka.mechanism == OAUTHBEARER and not by_client,
-        "key_password": kafka.key_file,
-    }
-    for name, used in uses.items():
-        secret = getattr(kafka, name)
-        if secret is not None and (used or secret.file is not None):
+    for name in ("password", "token", "key_password"):
+        if (secret := getattr(kafka, name)) is not None:
             found |= _place(name, secret)
     return {name: value for name, value in found.items() if value is not None}
 

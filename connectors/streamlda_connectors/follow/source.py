@@ -175,7 +175,7 @@ class FollowSource:
         """Return the file to read on in."""
         while self._work:
             file = self._work[0]
-            waits = file.read_to < file.goal or file.flush
+            waits = not file.ignored and (file.read_to < file.goal or file.flush)
             if waits and not self._watch.is_blocked(file):
                 return file
             self._work.popleft()

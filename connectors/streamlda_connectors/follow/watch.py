@@ -8,7 +8,6 @@ import posixpath
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from glob import has_magic
 from hashlib import blake2b
 from pathlib import Path
@@ -24,17 +23,6 @@ HEAD_BYTES = 256
 
 #: Files kept open, so that they can be read to their end after they were removed.
 MAX_OPEN = 128
-
-
-class State(IntEnum):
-    """Expectation of a file."""
-
-    #: It may grow.
-    OPEN = 0
-    #: A newer file has taken its place, and it was read to its end.
-    DONE = 1
-    #: It is not to be read: a copy of another file, or rotated before the start.
-    IGNORED = 2
 
 
 class Head(NamedTuple):
@@ -56,12 +44,11 @@ class Head(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TrackedFile:
-    """A file that is followed; the fields up to `state` are stored in a position."""
+    """A file that is followed; the fields up to `ignored` are stored in a position."""
 
     #: Full path, as last seen.
     name: str
-    #: Full path of the name that it is, or was, written under. The files of a family are read one
-    #: after the other: rotated ones first, in the order in which they were written.
+    #: Full path of the name that it is, or was, written under.
     family: str
     identity: Identity
     #: Fingerprint from a position, until this process has read the first bytes.
@@ -70,7 +57,8 @@ class TrackedFile:
     offset: int = 0
     record: int = 0
     seen: int = 0
-    state: State = State.OPEN
+    #: Not to be read: a copy of another file, or rotated before the start.
+    ignored: bool = False
     #: Its first bytes, its size and the time of its last write, when it was last looked at.
     first: bytes = b""
     size: int = 0
@@ -92,7 +80,7 @@ class TrackedFile:
     @property
     def unread(self) -> int:
         """Bytes known to have been in it that were not handed out."""
-        return 0 if self.state == State.IGNORED else max(0, self.seen - self.offset)
+        return 0 if self.ignored else max(0, self.seen - self.offset)
 
     @property
     def head(self) -> Head:
@@ -166,14 +154,14 @@ class Descriptors:
 
 
 def _read_row(row: Any) -> TrackedFile:
-    kinds = (str, str, int, int, int, str, int, int, int, int)
+    kinds = (str, str, int, int, int, str, int, int, int, bool)
     if not isinstance(row, list) or tuple(map(type, row)) != kinds:
         raise not_a_position("files")
-    name, family, device, inode, size, digest, offset, record, unread, state = row
-    if min(device, inode, size, offset, record, unread, state) < 0 or state > max(State):
+    name, family, device, inode, size, digest, offset, record, unread, ignored = row
+    if min(device, inode, size, offset, record, unread) < 0:
         raise not_a_position("files")
     file = TrackedFile(name, family, (device, inode), Head(size, digest), offset, record)
-    file.seen, file.state, file.read_to = offset + unread, State(state), offset
+    file.seen, file.ignored, file.read_to = offset + unread, ignored, offset
     return file
 
 
@@ -198,11 +186,12 @@ class Watch:
         self.files: list[TrackedFile] = []
         self.gaps = self.lost_bytes = 0
         self._scanned: set[str] = set()
+        #: Of a file, the one that was written before it under the same name.
+        self._older: dict[TrackedFile, TrackedFile] = {}
         if position is not None:
             self._go_to(position)
             before = sorted(self._scanned)
             check(set(before) <= {*paths}, "paths", paths=paths, paths_of_position=before)
-        self._families: dict[str, list[TrackedFile]] = {}
         self.descriptors = Descriptors()
 
     def _go_to(self, position: Position) -> None:
@@ -233,12 +222,14 @@ class Watch:
             self._follow_moved(file, listing)  # 2
         self._add_new(listing)  # 3
         self._scanned = set(self.paths)
-        self._families = {}
-        for file in self.files:
-            if file.state != State.IGNORED:
-                self._families.setdefault(file.family, []).append(file)
-        for file in list(self.files):
-            self.settle(file)
+        self._older, newest = {}, dict[str, TrackedFile]()
+        for file in reversed(list(self.files)):
+            if not file.ignored:
+                newer = newest.get(file.family)
+                if newer is not None:
+                    self._older[newer] = file
+                self._settle(file, newer)
+                newest[file.family] = file
 
     def _recognize(self, file: TrackedFile, listing: Listing) -> bool:
         """Note where `file` stands; return False if its inode is gone or holds something else."""
@@ -278,7 +269,7 @@ class Watch:
             file.away, file.unlinked = there, status.st_nlink == 0
             file.grow(status.st_size, monotonic())
             return
-        if file.state != State.IGNORED and (copy := self._find_copy(file, listing)) is not None:
+        if not file.ignored and (copy := self._find_copy(file, listing)) is not None:
             self._continue_in(file, copy)
             return
         if not cut and not there:
@@ -287,10 +278,9 @@ class Watch:
             return
         # Another process may have written to it before it was cut, replaced or removed.
         replaced = any(other.name == file.family for other in listing.files.values())
-        known = file.verified or file.state != State.OPEN
-        if file.state != State.IGNORED and (
-            file.unread or not (known or not (cut or replaced or self._is_plain(file)))
-        ):
+        may_lack = cut or replaced or self._is_plain(file)
+        known = file.verified or file.name != file.family
+        if not file.ignored and (file.unread or (may_lack and not known)):
             self._note_gap(file, file.unread)
         self._forget(file)
 
@@ -299,7 +289,7 @@ class Watch:
 
         Without one, return a copy that has less, as more was read between copying and cutting.
         """
-        taken = {each.identity for each in self.files if each.state != State.IGNORED}
+        taken = {each.identity for each in self.files if not each.ignored}
         fits = [
             other
             for other in listing.files.values()
@@ -334,10 +324,8 @@ class Watch:
     def _forget(self, file: TrackedFile) -> None:
         self.descriptors.drop(file)
         self.files.remove(file)
-        if file in self._families.get(file.family, ()):
-            self._families[file.family].remove(file)
         # Work that still has it in hand must not read on.
-        file.state = State.IGNORED
+        file.ignored = True
 
     def _add_new(self, listing: Listing) -> None:
         """Track new files: oldest first where names tell, by name otherwise."""
@@ -364,59 +352,52 @@ class Watch:
             else:
                 ignored = rotated and _is_copy(file, standing.get(family))
             if ignored:
-                file.state = State.IGNORED
+                file.ignored = True
                 self.descriptors.drop(file)
             # A rotated file is older than the file that stands under its name, and is read first.
             first = self.files.index(standing[family]) if rotated and family in standing else None
             self.files.insert(len(self.files) if first is None else first, file)
 
-    def settle(self, file: TrackedFile) -> None:
-        """Note whether `file`, of which no more is expected, was read to its end.
+    def _settle(self, file: TrackedFile, newer: TrackedFile | None) -> None:
+        """Forget a file that is gone and was read; or let its rest be a record without a line end.
 
-        If only an unfinished line is left, that becomes a record once it has not grown for
-        `SETTLE_SECONDS` and the newer file has begun.
+        The rest is one if a newer file has begun, and it has not grown for `SETTLE_SECONDS`.
         """
-        if file.state == State.IGNORED:
-            return
-        family = self._families[file.family]
-        newer = next(iter(family[family.index(file) + 1 :]), None)
         left = file.unlinked or (file.away and not self._is_plain(file))
-        if newer is None and not left:
+        if not left and newer is None:
             return
+        self._look_at_size(file)
+        if file.offset < file.size:
+            begun = left or (newer is not None and newer.size > 0)
+            still = monotonic() - file.still_since >= SETTLE_SECONDS
+            file.flush = file.read_to >= file.size and begun and still
+        elif file.away:
+            self._forget(file)
+
+    def _look_at_size(self, file: TrackedFile) -> None:
         if self.descriptors.has(file):
             file.grow(os.fstat(self.descriptors.get(file)).st_size, monotonic())
-        if file.read_to < file.size:
-            return
-        if file.offset < file.size:
-            moved_on = left or (newer is not None and newer.size > 0)
-            file.flush = moved_on and monotonic() - file.still_since >= SETTLE_SECONDS
-            return
-        file.state = State.DONE
-        self.descriptors.drop(file)
-        if file.away:
-            self._forget(file)
+
+    def is_blocked(self, file: TrackedFile) -> bool:
+        """Return whether an older file of the same name has to be finished first."""
+        older = self._older.get(file)
+        while older is not None:
+            self._look_at_size(older)
+            if not older.ignored and older.offset < older.size:
+                return True
+            older = self._older.get(older)
+        return False
 
     def _is_plain(self, file: TrackedFile) -> bool:
         """Return whether a path names the file alone, so that its successor is still expected."""
         return file.family in self.paths and not has_magic(file.family)
-
-    def is_blocked(self, file: TrackedFile) -> bool:
-        """Return whether an older file of the same family has to be finished first."""
-        for older in list(self._families.get(file.family, ())):
-            if older is file:
-                return False
-            if older.state == State.OPEN:
-                self.settle(older)
-                if older.state == State.OPEN:
-                    return True
-        return False
 
     def plan_reading(self) -> list[TrackedFile]:
         """Return the files with something to read, oldest first, and set how far to read each."""
         ready = [
             file
             for file in self.files
-            if file.state != State.IGNORED and (file.read_to < file.size or file.flush)
+            if not file.ignored and (file.read_to < file.size or file.flush)
         ]
         for file in ready:
             file.goal = file.size
@@ -426,7 +407,7 @@ class Watch:
         """Return how many bytes wait to be handed out, None before the first scan."""
         if not self._scanned:
             return None
-        waiting = (f.size - f.offset for f in self.files if f.state != State.IGNORED)
+        waiting = (f.size - f.offset for f in self.files if not f.ignored)
         return sum(max(0, size) for size in waiting)
 
     def position(self) -> Position:
@@ -436,7 +417,7 @@ class Watch:
                 *(f.name, f.family),
                 *f.identity,
                 *f.head,
-                *(f.offset, f.record, f.unread, int(f.state)),
+                *(f.offset, f.record, f.unread, f.ignored),
             ]
             for f in self.files
         ]

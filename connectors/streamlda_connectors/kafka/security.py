@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from streamlda.checks import one_of, require
 from streamlda.stream.credentials import (
     AWS_MSK_IAM,
-    GSSAPI,
     MECHANISMS,
     OAUTHBEARER,
     PASSWORD_MECHANISMS,
@@ -88,25 +87,19 @@ class Security:
         by_token = self.sasl and self.mechanism == OAUTHBEARER
         by_client = by_token and self.token_endpoint is not None
         by_password = by_client or (self.sasl and self.mechanism in PASSWORD_MECHANISMS)
-        used = {"protocol"}
-        for applies, names in (
-            (self.sasl, ("mechanism",)),
-            (by_password, ("username", "password_file", "password_env")),
-            (by_token, ("token_endpoint", "token_extensions")),
-            (by_token and not by_client, ("token_file", "token_env")),
-            (by_client, ("token_scope",)),
-            (self.mechanism == GSSAPI, ("kerberos_service",)),
-            (self.tls, ("ca_file", "certificate_file", "key_file")),
-            (self.key_file, ("key_password_file", "key_password_env")),
-        ):
-            used |= {*names} if applies else set()
         given = {name: value for name, value in asdict(self).items() if value is not None}
-        unused = ", ".join(sorted(given.keys() - used))
         passwords = (self.password_file, self.password_env).count(None)
         tokens = (self.token_file, self.token_env).count(None)
         pairs = (self.token_extensions or "=").split(",")
         for holds, rule in (
-            (not unused, f"leave out {unused}, which the protocol and mechanism do not use"),
+            (
+                self.sasl or not (self.mechanism or self.username),
+                "set protocol to SASL_SSL for a login",
+            ),
+            (
+                self.tls or not (self.ca_file or self.certificate_file or self.key_file),
+                "set protocol to SSL or SASL_SSL for certificates",
+            ),
             (
                 not by_password or (self.username and passwords == 1),
                 "set username, and either password_file or password_env",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import orjson
 
@@ -46,20 +46,14 @@ FIRST_REACH = 16
 POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 
-class Message(NamedTuple):
-    """One record to write; messages of one key go to one partition."""
+#: Arguments of the package for one record: messages of one key go to one partition.
+Message = dict[str, Any]
 
-    key: bytes
-    value: bytes
-    headers: tuple[tuple[str, bytes], ...] = ()
-    #: In milliseconds since 1970; None for the time of writing.
-    timestamp_ms: int | None = None
 
-    @property
-    def n_bytes(self) -> int:
-        """Size without what the log adds."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.key) + len(self.value) + headers
+def count_bytes(message: Message) -> int:
+    """Return the size of a message without what the log adds."""
+    headers = sum(len(name) + len(value) for name, value in message["headers"])
+    return len(message["key"]) + len(message["value"]) + headers
 
 
 class TopicWriter:
@@ -158,13 +152,7 @@ class TopicWriter:
 
     def _send(self, message: Message) -> Any:
         """Send a message, without waiting; return the future of the package."""
-        return self._open_producer().send(
-            self._settings.topic,
-            message.value,
-            key=message.key,
-            headers=list(message.headers),
-            timestamp_ms=message.timestamp_ms,
-        )
+        return self._open_producer().send(self._settings.topic, **message)
 
     def _is_written(self, future: Any, timeout_seconds: float) -> bool:
         """Return whether all in-sync replicas have a message, waiting for it that long.
@@ -210,11 +198,9 @@ class SnapshotTopic(TopicWriter):
 
         After a crash or an error publish it again: the same bytes under a key mean the same twice.
         """
-        encoded = tuple((name, text.encode()) for name, text in headers.items())
-        message, seconds = (
-            Message(key.encode(), value, encoded),
-            self._settings.request_timeout_seconds,
-        )
+        encoded = [(name, text.encode()) for name, text in headers.items()]
+        message = {"key": key.encode(), "value": value, "headers": encoded}
+        seconds, n_bytes = self._settings.request_timeout_seconds, count_bytes(message)
         errors, problem = self._kafka.errors, f"no answer in {seconds:g} s"
         self._open_producer()
         try:
@@ -223,18 +209,14 @@ class SnapshotTopic(TopicWriter):
         except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError) as error:
             self._drop_producer()
             # The brokers' may be lower by now.
-            known = self._limit is not None and message.n_bytes > self._limit
-            raise fault(
-                "snapshot size",
-                topic=self._settings.topic,
-                bytes=message.n_bytes,
-                limit=self._limit if known else None,
-            ) from error
+            known = self._limit is not None and n_bytes > self._limit
+            about = {"topic": self._settings.topic, "bytes": n_bytes}
+            raise fault("snapshot size", **about, limit=self._limit if known else None) from error
         except errors.KafkaError as error:
             problem = type(error).__name__
         # What waits would pile up, value by value, while the brokers are away.
         self._drop_producer()
-        about = {"topic": self._settings.topic, "bytes": message.n_bytes}
+        about = {"topic": self._settings.topic, "bytes": n_bytes}
         raise fault("snapshot refused", **about, problem=problem)
 
     def newest(self, key: str) -> bytes | None:
@@ -340,7 +322,7 @@ class DeadLetters(TopicWriter):
         own = record.topic != self._settings.topic
         check(own, "letters topic", topic=self._settings.topic)
         message = _write_letter(record, reason)
-        n_bytes = message.n_bytes + LETTER_BYTES
+        n_bytes = count_bytes(message) + LETTER_BYTES
         room = max(0, self._max_pending - n_bytes)
         self._settle(room, monotonic() + self._settings.request_timeout_seconds)
         try:
@@ -404,16 +386,17 @@ def _write_letter(record: Record, reason: str) -> Message:
         "bytes": len(value),
         "sha256": digest,
     }
-    headers = (
+    headers = [
         ("__connect.errors.topic", record.topic.encode()),
         ("__connect.errors.partition", b"%d" % record.partition),
         ("__connect.errors.offset", b"%d" % record.offset),
         ("__connect.errors.exception.message", reason.encode()),
         ("streamlda.sha256", digest.encode()),
-    )
+    ]
     key = f"{record.topic}/{record.partition}/{record.offset}".encode()
     time = None if record.timestamp_ms < 0 else record.timestamp_ms
-    return Message(key, orjson.dumps(reference), headers, time)
+    value = orjson.dumps(reference)
+    return {"key": key, "value": value, "headers": headers, "timestamp_ms": time}
 
 
 @dataclass(slots=True, eq=False)
