@@ -136,8 +136,11 @@ class EngineSettings(TopicSettings):
 
     @property
     def n_columns(self) -> int:
-        """Columns m of the projections."""
-        return min(self.n_features, self.n_components + self.oversampling)
+        """Columns m of the projections; online solvers only need to span K topics once."""
+        beyond = self.oversampling
+        if self.solver != WHITENED_TENSOR:
+            beyond = min(beyond, TRIPLE_OVERSAMPLING)
+        return min(self.n_features, self.n_components + beyond)
 
     @property
     def n_triple_columns(self) -> int:

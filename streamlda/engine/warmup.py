@@ -121,18 +121,22 @@ def _power_steps(
     for _ in range(steps):
         sketch = Moments(W, triple_columns=0)
         sketch.add(documents)
-        W = better_projection(sketch, settings)
+        first, pairs = sketch.first_moment(), sketch.pair_moment()
+        # Sums take as much memory as a projection.
+        del sketch
+        W = _projection(first, pairs, W, settings)
     return W
 
 
 def better_projection(moments: Moments, settings: EngineSettings) -> Array:
     """Return the projection that sums lead to, for the round after them; time O(d m^2)."""
-    first = moments.first_moment()
+    return _projection(moments.first_moment(), moments.pair_moment(), moments.whitening, settings)
+
+
+def _projection(first: Array, pairs: Array, whitening: Array, settings: EngineSettings) -> Array:
     # It only has to span the topics roughly, whatever alpha_0 will be.
-    alpha_0 = settings.working_alpha_0
-    pairs = centred_pairs(first, moments.pair_moment(), moments.whitening, alpha_0)
-    columns = moments.whitening.shape[1]
-    return next_projection(pairs, moments.whitening, word_scale(first), columns)
+    centred = centred_pairs(first, pairs, whitening, settings.working_alpha_0, out=pairs)
+    return next_projection(centred, whitening, word_scale(first), whitening.shape[1])
 
 
 def projection_digest(whitening: Array) -> str:

@@ -47,11 +47,14 @@ def word_scale(first_moment: Array) -> Array:
     return scale
 
 
-def centred_pairs(first: Array, pairs: Array, whitening: Array, alpha_0: float) -> Array:
-    """Return M2 W = G - alpha_0 / (alpha_0 + 1) M1 (W' M1)', shape (d, m)."""
-    centre = alpha_0 / (alpha_0 + 1.0)
-    centred: Array = np.outer(first * -centre, whitening.T @ first)
-    centred += pairs
+def centred_pairs(
+    first: Array, pairs: Array, whitening: Array, alpha_0: float, out: Array | None = None
+) -> Array:
+    """Return M2 W = G - alpha_0 / (alpha_0 + 1) M1 (W' M1)', shape (d, m), in `out` if given."""
+    centred = np.empty_like(pairs) if out is None else out
+    scaled = first * (-alpha_0 / (alpha_0 + 1.0))
+    for column, towards in enumerate(whitening.T @ first):
+        np.add(scaled * towards, pairs[:, column], out=centred[:, column])
     return centred
 
 
@@ -60,7 +63,8 @@ def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the
     same sketch gives its action within that range; exact when M2 has rank n_columns or less. The
-    result is ``scale * U`` with U orthonormal, shape (d, n_columns). Time O(d m^2).
+    result is ``scale * U`` with U orthonormal, shape (d, n_columns). `pairs` are scaled in place.
+    Time O(d m^2).
     """
     require(
         1 <= n_columns <= min(pairs.shape),
@@ -70,12 +74,11 @@ def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int
         remedy="sketch with more columns first",
     )
     # One matrix of words by columns less at a time is 6 MB of 8000 words and 100 columns.
-    sketch = scale[:, None] * pairs
+    pairs *= scale[:, None]
     # Cut to n_columns before the action is solved for, not after: with m columns the system is
     # ill-conditioned, and on documents the sampling noise then costs more than the cut.
-    left = left_vectors(sketch, n_columns)
-    within = left.T @ sketch
-    del sketch
+    left = left_vectors(pairs, n_columns)
+    within = left.T @ pairs
     action = within @ np.linalg.pinv(left.T @ (whitening / scale[:, None]))
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
