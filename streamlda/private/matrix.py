@@ -231,7 +231,7 @@ class MatrixFit:
                 slots = (DocumentRange(self._stream, 0, batch.n_documents),)
                 cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
                 ledger.check(self.settings.event, cohort)
-                provenance = Provenance(ledger.key, ledger.known, self._stream, by_slots=True)
+                provenance = Provenance(ledger.key, self._stream, by_slots=True)
                 releaser = ReleaseManager(
                     *(self._noise, ledger, self._stream),
                     provenance=provenance,
@@ -246,8 +246,6 @@ class MatrixFit:
                 )
             # Rows after these may have been released by others meanwhile; the releases will tell.
             learner.releaser.ledger = ledger
-            if learner.releaser.provenance is not None:
-                learner.releaser.provenance.known = ledger.known
             learner.documents = documents
         self._learner = learner
         return learner

@@ -25,11 +25,8 @@ from streamlda.privacy.ledger import (
     Provenance,
 )
 from streamlda.privacy.ledger.documents import REFUSED_OF
-from streamlda.privacy.ledger.fingerprints import Mark, text_of, value_of
-from streamlda.privacy.ledger.known import fields_of
 from streamlda.run.parts import (
     SKIPPED_RECORDS,
-    get_reading,
     open_stream,
     resolve_name,
     spell_source,
@@ -106,7 +103,7 @@ def take_census(
     """
     if get_source_kind(settings) != "files":
         return None
-    reader = _Reader(key, known, fields_of(known, get_reading(settings)), is_document, by_now)
+    reader = _Reader(key, known, is_document, by_now)
     most = settings.source.max_documents
     with closing(open_stream(settings)) as source:
         while not should_stop():
@@ -123,9 +120,7 @@ def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None
     """Return what notes the documents of releases of a run."""
     return Provenance(
         ledger.key,
-        ledger.known,
         spell_source(settings),
-        reading=get_reading(settings),
         by_slots=get_source_kind(settings) in ("stdin", "follow"),
         container_of=(lambda location: None) if census is None else census.containers.get,
     )
@@ -138,11 +133,10 @@ class _Reader:
         self,
         key: FingerprintKey,
         known: KnownRecords,
-        fields: list[str],
         is_document: Callable[[str], bool],
         by_now: KnownRecords | None,
     ) -> None:
-        self._key, self._known, self._fields = key, known, fields
+        self._key, self._known = key, known
         self._is_document, self._by_now = is_document, by_now
         self._census = Census()
         self._names = set[str]()
@@ -153,12 +147,12 @@ class _Reader:
     def _enter(self, location: str | None) -> None:
         self._location, self._records, self._link = location, 0, b""
         self._name = "" if location is None else resolve_name(location)
-        #: How many of its first records were released under its name; or what they are known by.
-        self._reach = self._known.reach.get(self._name, 0)
-        self._value = self._known.value_of_file(self._name)
-        #: Where releases of the run itself end in it, and whether it holds them.
-        now = self._by_now
-        self._resumes_at = 0 if now is None else now.reach.get(self._name, 0)
+        #: Where releases under its name end in it, by their marks; those of the run itself too.
+        name, now = self._key.value_of_name(self._name), self._by_now
+        self._marks = self._known.marks_of(name)
+        self._own_marks = {} if now is None else now.marks_of(name)
+        self._reach, self._resumes_at = max(self._marks, default=0), max(self._own_marks, default=0)
+        #: Whether it holds what the run itself released.
         self._resumes = self._resumes_at <= self._reach
         #: First records that content has shown to be spent.
         self._spent: Container | None = None
@@ -171,8 +165,8 @@ class _Reader:
 
     def add(self, batch: RecordBatch) -> None:
         """Take records."""
-        key, fields = self._key, self._fields
-        documents = key.of_texts(text_of(text, fields) for text in batch.texts)
+        key = self._key
+        documents = key.of_texts(batch.texts)
         records = zip(batch.locations, batch.texts, documents, strict=True)
         for (location, *_), text, document in records:
             if location != self._location:
@@ -181,19 +175,18 @@ class _Reader:
             self._link = key.link(self._link, document)
             self._records += 1
             if document:
-                self._documents.append(value_of(document))
+                self._documents.append(int.from_bytes(document[:8], "little"))
                 if not (self._has_document or self._census.has_document):
                     self._has_document = self._is_document(text or "")
-            if self._records == self._resumes_at and self._by_now is not None:
-                self._resumes = self._resumes or self._is_beginning(self._by_now)
-            if value_of(self._link) == self._value or (
-                self._records == self._reach and self._is_beginning(self._known)
-            ):
+            if self._records == self._resumes_at:
+                self._resumes = self._resumes or self._is_at(self._own_marks)
+            if self._records == self._reach and self._is_at(self._marks):
                 self._spent = Container(self._name, self._records, self._link)
                 self._documents, self._has_document = array("Q"), False
 
-    def _is_beginning(self, known: KnownRecords) -> bool:
-        return known.is_beginning(Mark(self._name, self._records, value_of(self._link)))
+    def _is_at(self, marks: dict[int, int]) -> bool:
+        found = self._key.mark(self._name, self._records, self._link)
+        return marks[self._records] == found.value
 
     def has_read(self, most: int) -> bool:
         """Tell whether the slots of a run are known, and none of them is spent."""
@@ -214,12 +207,12 @@ class _Reader:
             return
         FAULTS.check(name not in self._names, "named twice", source=location, file=name)
         self._names.add(name)
-        is_known = bool(self._reach or self._value is not None)
+        is_known = bool(self._marks)
         FAULTS.check(
             self._resumes and (self._spent is not None or not is_known),
             "changed",
             source=location,
-            released=max(self._reach, self._resumes_at) or "all",
+            released=max(self._reach, self._resumes_at),
         )
         own = census.appended if is_known else census.documents
         own.extend(self._documents)

@@ -12,7 +12,6 @@ from typing import Any
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
-from streamlda.privacy.ledger.known import FOLDERS, Reading
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import Secret
@@ -72,15 +71,6 @@ def spell_source(settings: RunSettings) -> str:
     names = [resolve_name(name) for name in settings.source.files]
     joined = " ".join(names)
     return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
-
-
-def get_reading(settings: RunSettings) -> Reading:
-    """Return the settings by which equal files give equal documents."""
-    source = settings.source
-    stored = source.format
-    if stored == "auto" and get_source_kind(settings) == "files":
-        stored = FOLDERS
-    return Reading(stored, source.text_field, source.max_record, source.delimiter)
 
 
 def open_stream(

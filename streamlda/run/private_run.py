@@ -34,7 +34,7 @@ from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census, make_provenance, take_census
-from streamlda.run.parts import get_reading, name_published_stream, name_stream, spell_source
+from streamlda.run.parts import name_published_stream, name_stream, spell_source
 from streamlda.settings.build import (
     make_analyzer,
     private_settings,
@@ -150,7 +150,9 @@ def get_own_folder(settings: RunSettings) -> Path | None:
     if not resumes or settings.checkpoint.folder or get_source_kind(settings) != "files":
         return None
     asked = PrivateTerms.of(settings).digest(settings)
-    name = _digest([asked, spell_source(settings), str(get_reading(settings))])
+    source = settings.source
+    reading = [source.format, source.text_field, source.max_record, source.delimiter]
+    name = _digest([asked, spell_source(settings), reading])
     return Path(f"{settings.privacy.ledger}{RUNS}", name)
 
 

@@ -46,8 +46,8 @@ def cohort_of(ledger, start, stop, name=""):
     return Cohort(name or f"c{start}-{stop}", documents, ledger.generation)
 
 
-def release(ledger, start, stop, event=EVENT, *, replay=False):
-    intent = ledger.begin(cohort_of(ledger, start, stop), event, replay=replay)
+def release(ledger, start, stop, event=EVENT):
+    intent = ledger.begin(cohort_of(ledger, start, stop), event)
     publish(ledger, intent)
     return intent
 
@@ -64,7 +64,7 @@ def finished(folder):
     """Return a closed ledger with two releases, one of them pending."""
     with create(folder) as ledger:
         release(ledger, 0, 10)
-        ledger.begin(cohort_of(ledger, 0, 10), EVENT, replay=True)
+        ledger.begin(cohort_of(ledger, 10, 20), EVENT)
     return folder / "ledger"
 
 

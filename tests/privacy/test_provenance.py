@@ -3,7 +3,6 @@
 import json
 import pickle
 from contextlib import nullcontext
-from dataclasses import replace
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -22,25 +21,24 @@ from streamlda.privacy.ledger import (
     KnownRecords,
     Provenance,
 )
-from streamlda.privacy.ledger.documents import ReleasedDocuments, values_of_fingerprints
-from streamlda.privacy.ledger.fingerprints import Mark, text_of, value_of, values_of
+from streamlda.privacy.ledger.documents import (
+    ReleasedDocuments,
+    values_of,
+    values_of_fingerprints,
+)
 from streamlda.privacy.ledger.provenance import MOST_PARTS
 
 KEY = FingerprintKey(bytes(range(32)))
 OTHER = FingerprintKey(bytes(32))
 
 
-def provenance(known=None, **more):
-    return Provenance(KEY, known or KnownRecords(), "source", container_of=Container, **more)
+def provenance():
+    return Provenance(KEY, "source", container_of=Container)
 
 
 def known_by(*cohorts):
     """Return what a ledger knows of releases, as it stores them."""
-    known = KnownRecords()
-    known.key = KEY
-    for cohort in cohorts:
-        known.add(Cohort.from_json(json.loads(json.dumps(cohort.to_json()))))
-    return known
+    return KnownRecords(Cohort.from_json(json.loads(json.dumps(c.to_json()))) for c in cohorts)
 
 
 def records(files):
@@ -70,8 +68,7 @@ def opened(cohorts, files):
     found = [cohort.fingerprints for cohort in cohorts]
     every = np.concatenate([values_of(each.documents) for each in found])
     np.testing.assert_array_equal(every, values_of_fingerprints(KEY.of_texts(records(files)[1])))
-    marks = [replace(each, files=KEY.opened_files(each.files)) for each in found]
-    return list(zip([cohort.documents for cohort in cohorts], marks, strict=True))
+    return list(zip([cohort.documents for cohort in cohorts], found, strict=True))
 
 
 @settings(max_examples=40)
@@ -103,7 +100,7 @@ def of_logs(sizes, block, cuts=(), restored=False, released=()):
     ]
     texts = [f"{name} {n}" for name, n in at]
     names = {f"t/{number}": f"kafka:c/t/{number}" for number in range(len(sizes))}
-    found, cohorts = Provenance(KEY, KnownRecords(), "source"), []
+    found, cohorts = Provenance(KEY, "source"), []
     found.names = names
     for begin, end in pairwise(sorted({0, len(at), *cuts, *released})):
         found.add_texts(at[begin:end], texts[begin:end])
@@ -112,7 +109,7 @@ def of_logs(sizes, block, cuts=(), restored=False, released=()):
             found.clear()
         if restored:
             state = json.loads(json.dumps(found.to_json()))
-            found = Provenance(KEY, KnownRecords(), "source")
+            found = Provenance(KEY, "source")
             found.names = names
             found.restore(state)
     return [*cohorts, found.cohort(0, len(at), 0)]
@@ -149,27 +146,23 @@ def test_of_logs_that_are_read_by_turns_a_release_has_one_range_each(sizes, bloc
 @pytest.mark.parametrize("files", [[100], [20, 40], [3] * 200])
 def test_a_file_is_met_again_where_its_release_ended(files):
     known = known_by(*fed(files, released={sum(files) // 2}))
-    for name in range(len(files)):
-        link = b""
-        for n in range(1, files[name] + 1):
-            link = KEY.link(link, KEY.of_text(f"f{name} {n}"))
-        assert known.value_of_file(f"f{name}") == value_of(link) or known.is_beginning(
-            Mark(f"f{name}", files[name], value_of(link))
-        )
-        other = value_of(KEY.link(link, b""))
-        assert known.value_of_file(f"f{name}") != other
-        assert not known.is_beginning(Mark(f"f{name}", files[name], other))
+    for number, size in enumerate(files):
+        name, link = f"f{number}", b""
+        marks = known.marks_of(KEY.value_of_name(name))
+        assert max(marks) == size
+        for n in range(1, size + 1):
+            link = KEY.link(link, KEY.of_text(f"{name} {n}"))
+            if n in marks:
+                assert marks[n] == KEY.mark(name, n, link).value
+                assert marks[n] != KEY.mark(name, n, KEY.link(link, b"")).value
 
 
 def test_equal_files_do_not_show_without_the_key():
     at = [(f"f{i}", 1) for i in range(200)]
     found = provenance()
     found.add_texts(at, ["the same"] * 200)
-    files = found.cohort(0, 200, 0).fingerprints.files
-    values = {files[i : i + 8] for i in range(0, len(files), 8)}
-    assert len(values) == len(files) // 8 > 320
-    opened = KEY.opened_files(files)
-    assert len({opened[i : i + 8] for i in range(8, len(opened), 16)}) == 1
+    marks = found.cohort(0, 200, 0).fingerprints.marks
+    assert len({mark.value for mark in marks}) == len({mark.name for mark in marks}) == 200
 
 
 def test_without_the_key_fingerprints_are_other_numbers():
@@ -278,31 +271,6 @@ def test_case_marks_and_white_space_make_no_other_document(text):
 )
 def test_a_text_that_is_encoded_otherwise_is_the_same(text, other):
     assert KEY.of_text(text) == KEY.of_text(other) != KEY.of_text("other")
-
-
-@pytest.mark.parametrize(
-    ("record", "text"),
-    [
-        ('{"text": "a b", "title": "c"}', "a b"),
-        ('{"body": {"plain": "a b"}, "title": "c"}', "a b"),
-        ('{"message": "a b", "number": 3}', "a b"),
-        *(
-            (record, record)
-            for record in (
-                '{"x": "a", "y": "b"}',
-                '{"text": 1}',
-                "{a b}",
-                "{}",
-                "[1]",
-                "{" * 9999,
-                "",
-            )
-        ),
-        (None, None),
-    ],
-)
-def test_a_line_of_json_is_known_by_its_text(record, text):
-    assert text_of(record, ["body.plain", "text"]) == text
 
 
 def test_a_key_that_travels_is_the_same():

@@ -79,7 +79,7 @@ def work(folder, windows, on_step=None):
         first = 0
         if ledger.last_intent is not None:
             first = ledger.last_intent.cohort.documents[0].stop
-            with pytest.raises(LedgerError, match="replay=True"):
+            with pytest.raises(LedgerError, match="two releases"):
                 feed(learner_of(releaser, 0), WINDOW)
         learner = learner_of(releaser, first)
         for _ in range(windows):

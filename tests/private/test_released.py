@@ -261,9 +261,7 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
     for stop in (len(names_of(settings)), 0):
         with open_ledger(path, settings) as ledger:
             releaser = Cut(ledger, stop)
-            releaser.provenance = Provenance(
-                ledger.key, ledger.known, f"stream{stop}", by_slots=True
-            )
+            releaser.provenance = Provenance(ledger.key, f"stream{stop}", by_slots=True)
             releaser.run = next(runs)
             if stop:
                 learner = PrivateLearner(settings, releaser, vocabulary="public")

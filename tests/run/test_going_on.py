@@ -67,7 +67,7 @@ def test_a_run_goes_on_behind_what_is_spent(tmp_path, case):
 
 @pytest.mark.long
 def test_thousands_of_files_are_known_again_in_bounded_space(tmp_path):
-    """Of many small files no more is kept than 16 bytes each; new ones may lie between them."""
+    """Of many small files no more is kept than 24 bytes each; new ones may lie between them."""
     data = tmp_path / "data"
     data.mkdir()
     for number in range(WINDOW):

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 import pytest
 
 from streamlda.errors import LedgerError
-from streamlda.privacy.ledger.known import Reading
 from tests.run.released import (
     MANY,
     OTHERS,
@@ -75,7 +74,6 @@ AGAIN = {
     "a symbolic link": linked(lambda data, to: to.symlink_to(data)),
     "gzip": lambda folder, data: stored("a.jsonl.gz", gzip.compress(LINES))(folder),
     "lines of text": lambda folder, data: stored("a.txt", "\n".join(TEXTS).encode())(folder),
-    "lines that are JSON": lambda folder, data: stored("b.txt", LINES)(folder),
     "CSV": lambda folder, data: as_csv(folder),
     "another order": lambda folder, data: rows("b.jsonl", SHUFFLED)(folder),
     "two halves": lambda folder, data: [
@@ -137,12 +135,6 @@ def test_a_file_of_a_release_is_not_read_as_other_records(tmp_path, make, first,
         release(tmp_path, data, tmp_path / "more", **then)
     assert (tmp_path / "ledger").read_bytes() == before
     assert ranges(release(tmp_path, data, tmp_path / "more", **first))
-
-
-@pytest.mark.parametrize("delimiter", [None, "^", ":", "tab", "\t"])
-def test_a_reading_is_what_its_text_says(delimiter):
-    reading = Reading("csv", "a b", 7, delimiter)
-    assert Reading.of(str(reading)) == reading
 
 
 @pytest.mark.parametrize("again", [16, 260])

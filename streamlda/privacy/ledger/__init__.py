@@ -5,9 +5,8 @@ from streamlda.privacy.ledger.budget_table import budget_table, figure, plain
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints
 from streamlda.privacy.ledger.known import KnownRecords
-from streamlda.privacy.ledger.ledger import Ledger, Recovery
+from streamlda.privacy.ledger.ledger import Ledger, LedgerReader, Recovery, read_report
 from streamlda.privacy.ledger.provenance import Container, Provenance
-from streamlda.privacy.ledger.reader import LedgerReader, read_report
 from streamlda.privacy.ledger.state import Intent
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange, LedgerTerms
 

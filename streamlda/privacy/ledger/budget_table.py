@@ -88,15 +88,13 @@ def _summary(report: Mapping[str, Any]) -> list[str]:
         terms.append(f"horizon {budget['horizon']:,}")
     lines = [f"ledger      {printable(report['ledger_id'])}", f"budget      {', '.join(terms)}"]
     lines += _in_words(budget)
-    spender, again, new = _whose(report)
+    spender, new = _whose(report)
     lines.append(_amount("spent", report["spent"], spender, upward=True))
     lines += _repeated(report["documents"])
     if set_aside := report["spent"]["set_aside"]:
         shown = figure(set_aside, upward=True)
         why = "for how exactly noise is drawn, and the choice of words"
         lines.append(f"{'set aside':11} delta {shown:11}  {why}")
-    if generation and again:
-        lines.append(_amount("left", report["left"], again, upward=False))
     lines.append(_amount("left (new)", report["left_for_new_documents"], new, upward=False))
     if not generation:
         return [*lines, "releases    none yet"]
@@ -118,20 +116,17 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _whose(report: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return whose amounts are shown: spent, left for them, left for new documents."""
-    units = f"{report['budget']['privacy_unit']}s"
+def _whose(report: Mapping[str, Any]) -> tuple[str, str]:
+    """Return whose amounts are shown: spent, and left for another release."""
+    units, allowed = f"{report['budget']['privacy_unit']}s", report["releases_left"]
     if units == "users":
-        return ("by a user, all releases together", "", "for any user, old or new documents")
+        return "by a user, all releases together", "for any user, old or new documents"
     spender = "by the records that have spent most"
-    if report["budget"]["mode"] == "window":
-        again = f"for those {units}, if released again (replay)"
-        return (spender, again, f"for {units} that were in no release")
-    again = f"for those {units}: prefix sums take each once"
-    allowed = report["releases_left"]
+    if allowed is None:
+        return spender, f"for {units} that were in no release"
     if allowed == 0:
-        return (spender, again, f"for new {units}: the horizon is reached")
-    return (spender, again, f"for new {units}, each once; releases left: {allowed:,}")
+        return spender, f"for new {units}: the horizon is reached"
+    return spender, f"for new {units}, each once; releases left: {allowed:,}"
 
 
 def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool) -> str:

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.errors import LedgerError
 
-#: One in so many documents of a run may have been in earlier releases.
+#: A third of the documents of a run must not have been in earlier releases.
 REFUSED_OF = 3
 
-#: One in so many documents of a release makes a warning.
+#: A tenth of the documents of a release makes a warning.
 WARNED_OF = 10
 
 Values = NDArray[np.uint64]
@@ -139,6 +139,11 @@ class ReleasedDocuments:
 
     def _every(self) -> Values:
         return np.concatenate([*(values for _, values in self._releases()), _NONE])
+
+
+def values_of(packed: bytes) -> Values:
+    """Return values that lie one after the other."""
+    return np.frombuffer(packed, dtype=_WORD)
 
 
 def values_of_fingerprints(fingerprints: Iterable[bytes]) -> Values:

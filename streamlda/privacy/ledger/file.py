@@ -1,23 +1,17 @@
-"""File of a privacy ledger: rows that are only ever added, chained by checksums.
+"""File of a privacy ledger: lines that are only ever added, chained by checksums.
 
-Three files belong together. ``NAME`` is an SQLite database with one table. Each row carries
-BLAKE2b over the row before it and its own content, so an edit, a lost row or rows in another order
-are found. ``NAME.marker`` holds the number and checksum of the last row (or of the one before it,
-after a crash); it shows that a ledger was here, and finds an older copy put back. ``NAME.lock`` is
-locked for as long as a writer has the ledger open. Beside them lie ``NAME.key``, the secret of its
-fingerprints of documents (`streamlda.privacy.ledger.fingerprints`), and ``NAME.documents``, which
-may not be shown.
+``NAME`` holds a row a line, as JSON. Each carries BLAKE2b over the row before it and its own
+content, so an edit, a lost row or rows in another order are found. ``NAME.marker`` holds the number
+and checksum of the last row (or of the one before it, after a crash): it shows that a ledger was
+here, and finds an older copy put back. ``NAME.lock`` is locked while a writer has the ledger open.
 
-The journal mode is DELETE, not WAL: after each commit the one file holds everything, so it can be
-copied and read from a folder that cannot be written. ``synchronous=EXTRA`` forces the database, the
-journal and, after the journal is gone, the folder to the disk before a commit returns. The
-database is opened for each operation and closed after it: no connection lives on across a fork, and
-a file that was replaced meanwhile is noticed, because its last row is not the one expected.
+`append` returns when row and marker are on the disk, and nothing happens before. So a row that the
+marker does not name is of a write that a crash cut short: it counts if it is whole, and is dropped
+if it is not.
 
-What is not found: an older copy of *both* files (what is newer and lies elsewhere tells, see
-`Ledger.check_epoch` and `streamlda.privacy.ledger.evidence`); a forgery with recomputed checksums
-(no key is involved); two copies that are both spent from, or two ledgers for the same documents;
-and a second name for the file by a hard link.
+Not found: an older copy of *both* files (`Ledger.check_epoch` and
+`streamlda.privacy.ledger.evidence` find it by what is newer), a forgery with recomputed checksums,
+two copies that are both spent from, two ledgers for the same documents.
 """
 
 from __future__ import annotations
@@ -26,21 +20,20 @@ import hashlib
 import json
 import os
 import secrets
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from streamlda.checks import failure, require
 from streamlda.container import check_version, sync_folder
 from streamlda.errors import LedgerError, StreamLDAError
 from streamlda.utils.lock import FileLock, LockedError
 
-#: Marks the database as one of ours ("sLDG"), and counts the formats.
-APPLICATION_ID = 0x734C4447
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+
+#: Ledgers of 0.1.0 and 0.2.0 are databases, with this number of theirs and a version in the header.
+_DATABASE, _APPLICATION_ID = b"SQLite format 3\0", 0x734C4447
 
 #: What every message about a ledger that cannot be trusted says.
 EXHAUSTED = (
@@ -56,28 +49,15 @@ OTHER_FORMAT = (
 #: What every message about a file that never was a ledger says.
 NAME_LEDGER = "name the file that a private run had as its ledger"
 
-BUSY_SECONDS = 30.0
-
-SCHEMA = (
-    "CREATE TABLE entries (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL,"
-    " body TEXT NOT NULL, chain TEXT NOT NULL)",
-    "CREATE INDEX entries_by_subject ON entries (kind, subject)",
-    "CREATE TRIGGER entries_stay BEFORE DELETE ON entries"
-    " BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END",
-    "CREATE TRIGGER entries_keep BEFORE UPDATE ON entries"
-    " BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END",
-)
-
 #: Called with the name of each step; a test of crashes ends the process there.
 OnStep = Callable[[str], None]
 
 
 class Row(NamedTuple):
-    """One entry: its number from 1, its kind, what it is about, its content, its checksum."""
+    """One entry: its number from 1, its kind, its content, its checksum."""
 
     seq: int
     kind: str
-    subject: str
     body: dict[str, Any]
     chain: str
 
@@ -91,12 +71,10 @@ class Head(NamedTuple):
 
 START = Head(0, "0" * 64)
 
-
 #: How the names of what lies beside a ledger go on.
 MARKER, KEY, LOCK, RELEASES = ".marker", ".key", ".lock", ".releases"
 DOCUMENTS = ".documents"
-JOURNAL = "-journal"
-_ENDS = (MARKER, KEY, LOCK, DOCUMENTS, RELEASES, JOURNAL)
+_ENDS = (MARKER, KEY, LOCK, DOCUMENTS, RELEASES)
 
 
 def beside(ledger: Path) -> list[Path]:
@@ -122,22 +100,20 @@ class LedgerFile:
 
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
-        self.marker = self.path.with_name(self.path.name + MARKER)
-        self.key = self.path.with_name(self.path.name + KEY)
-        self.documents = self.path.with_name(self.path.name + DOCUMENTS)
+        self.marker, self.key, self._lock_file, self.documents, _ = beside(self.path)
         self.head = START
         self.ledger_id = ""
         self.step: OnStep = on_step or (lambda name: None)
         self._lock: FileLock | None = None
         self._trusted = False
-
-    # Locking.
+        #: The last row as it is on the disk, and where it ends.
+        self._last, self._end = b"", 0
 
     def lock(self) -> None:
         """Become the only writer, or raise a `LedgerError` that names the process that is."""
         with reported(self.path, "a ledger must be lockable for its writer"):
             try:
-                self._lock = FileLock(self.path.with_name(self.path.name + LOCK))
+                self._lock = FileLock(self._lock_file)
             except LockedError as error:
                 raise failure(
                     "a ledger must have one writer",
@@ -153,33 +129,27 @@ class LedgerFile:
             self._lock.free()
         self._trusted = False
 
-    @property
-    def _mode(self) -> str:
-        # Only a writer may undo what a crash left half written; a reader reports it.
-        return "ro" if self._lock is None or not self._lock.held else "rw"
-
     def check_writable(self) -> None:
         """Raise a `LedgerError` unless this process still is the only writer."""
-        if self._lock is None or not self._lock.held:
-            raise self._refusal(
+        locked = self._lock is not None and self._lock.held
+        for holds, rule, remedy in (
+            (
+                locked,
                 "a ledger must be open for writing, and not from before a fork",
                 "open it in the process that writes",
-            )
-        if not self._lock.in_place:
-            raise self._refusal(
+            ),
+            (
+                locked and self._lock is not None and self._lock.in_place,
                 "the lock file of a ledger must stay while it is open: there is another lock file",
                 "close it and open it again",
-            )
-        if not self._trusted:
-            raise self._refusal(
+            ),
+            (
+                self._trusted,
                 "a ledger must be opened again after a failed write",
                 "close it, remove the cause and open it again",
-            )
-
-    def _refusal(self, rule: str, remedy: str) -> StreamLDAError:
-        return failure(rule, path=str(self.path), remedy=remedy, error=LedgerError)
-
-    # Making.
+            ),
+        ):
+            require(holds, rule, path=str(self.path), remedy=remedy, error=LedgerError)
 
     def exists(self) -> bool:
         """Tell whether there is or was a ledger of this name."""
@@ -190,30 +160,16 @@ class LedgerFile:
         fresh = self.path.with_name(self.path.name + ".new")
         values = {"ledger_id": secrets.token_hex(16), "format_version": FORMAT_VERSION, **body}
         with reported(self.path, "a ledger must be created whole"):
-            # What a creation left behind that did not come to its end holds nothing.
-            for leftover in (fresh, fresh.with_name(fresh.name + JOURNAL)):
-                leftover.unlink(missing_ok=True)
             self.step("create:begin")
-            # The record slots in it may be private: only the owner reads it.
-            os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(_connect(fresh)) as database:
-                database.execute("BEGIN IMMEDIATE")
-                database.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-                for statement in SCHEMA:
-                    database.execute(statement)
-                _insert(database, START, "created", "", values)
-                database.execute("COMMIT")
+            _write_whole(fresh, _line_of(START, "created", values))
             self.step("create:written")
             fresh.rename(self.path)
             self.step("create:renamed")
             sync_folder(self.path.parent)
         self.step("create:synced")
 
-    # Reading.
-
     def load(self, visit: Callable[[Row], None]) -> None:
-        """Check all of the ledger and show every row to `visit`, in order; memory O(1) rows."""
+        """Check all of the ledger and show every row to `visit`, in order."""
         # The marker first: a writer moves it after the row, so it can only lag behind.
         marked = self._read_marker()
         require(
@@ -224,22 +180,53 @@ class LedgerFile:
             remedy=EXHAUSTED,
             error=LedgerError,
         )
-        head = START
-        ledger_id = ""
-        marker_met = False
-        for row in self.rows(check=True):
+        head, is_met = START, False
+        for row in self.rows():
             if row.seq == 1:
-                ledger_id = str(row.body.get("ledger_id"))
+                self.ledger_id = str(row.body.get("ledger_id"))
             head = Head(row.seq, row.chain)
-            marker_met = marker_met or marked == (ledger_id, *head)
+            is_met = is_met or marked == (self.ledger_id, *head)
             visit(row)
         # Without a marker, only a ledger that was made and never used is believed: its creation
         # may have been cut short.
-        if not (marker_met or (marked is None and head.seq == 1)):
+        if not (is_met or (marked is None and head.seq == 1)):
             raise _untrusted(self.path, f"row {head.seq} does not go with the .marker file")
         self.head = head
-        self.ledger_id = ledger_id
         self._trusted = True
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all whole rows in order; the chain is checked. Memory O(1) rows."""
+        # A pipe would be waited for.
+        if self.path.exists() and not self.path.is_file():
+            raise _foreign(self.path, "it is no regular file")
+        head, end, last = START, 0, b""
+        with (
+            reported(self.path, "a ledger must be readable and whole"),
+            self.path.open("rb") as file,
+        ):
+            for line in file:
+                row = _read_row(head, line)
+                if row is None:
+                    self._check_cut(head, line, is_last=not file.read(1))
+                    break
+                head, end, last = Head(row.seq, row.chain), end + len(line), line
+                yield row
+            if not head.seq:
+                raise _foreign(self.path, "it is not a whole ledger file")
+        self._last, self._end = last, end
+
+    def _check_cut(self, head: Head, line: bytes, *, is_last: bool) -> None:
+        """Refuse what follows a row, unless it is the next one, cut short by a crash."""
+        if head.seq:
+            if not is_last:
+                raise _untrusted(self.path, f"the chain of checksums breaks after row {head.seq}")
+            return
+        version = _version_of(line, self.path)
+        if version is None:
+            raise _foreign(self.path, "it is not a whole ledger file")
+        how: dict[str, Any] = {"remedy": OTHER_FORMAT, "error": LedgerError}
+        check_version(version, FORMAT_VERSION, "ledger", self.path, **how)
+        raise _untrusted(self.path, "its first row is damaged")
 
     def mark(self) -> None:
         """Bring the marker up to date if it lags behind; the lock must be held."""
@@ -248,46 +235,7 @@ class LedgerFile:
             with reported(self.path, "a ledger must be writable"):
                 self._write_marker()
 
-    def rows(self, *, check: bool = False) -> Iterator[Row]:
-        """Yield all rows in order, as one consistent reading; the chain is always checked."""
-        with reported(self.path, "a ledger must be readable and whole"):
-            _check_header(self.path)
-            with closing(_connect(self.path, self._mode)) as database:
-                database.execute("BEGIN")
-                if check:
-                    _check_database(self.path, database)
-                head = START
-                for values in database.execute(
-                    "SELECT seq, kind, subject, body, chain FROM entries ORDER BY seq"
-                ):
-                    row = _checked(self.path, head, values)
-                    head = Head(row.seq, row.chain)
-                    yield row
-
-    def latest(self, kind: str, subject: str) -> dict[str, Any] | None:
-        """Return the content of the newest row of a kind about a subject. Time O(log rows)."""
-        with (
-            reported(self.path, "a ledger must be readable and whole"),
-            closing(_connect(self.path, self._mode)) as database,
-        ):
-            found = database.execute(
-                "SELECT body FROM entries WHERE kind = ? AND subject = ? ORDER BY seq DESC LIMIT 1",
-                (kind, _encode(subject)),
-            ).fetchone()
-            return None if found is None else dict(json.loads(found[0]))
-
-    def subjects(self, kind: str) -> set[str]:
-        """Return what the rows of a kind are about. Time O(rows)."""
-        with (
-            reported(self.path, "a ledger must be readable and whole"),
-            closing(_connect(self.path, self._mode)) as database,
-        ):
-            found = database.execute("SELECT subject FROM entries WHERE kind = ?", (kind,))
-            return {str(json.loads(subject)) for (subject,) in found}
-
-    # Writing.
-
-    def append(self, kind: str, subject: str, body: Mapping[str, Any]) -> Row:
+    def append(self, kind: str, body: Mapping[str, Any]) -> Row:
         """Add a row; it is on the disk when this returns.
 
         After an error it may be there all the same; nothing more is written until the ledger is
@@ -295,36 +243,37 @@ class LedgerFile:
         """
         self.check_writable()
         self._trusted = False
+        line = _line_of(self.head, kind, body)
+        row = _read_row(self.head, line)
+        assert row is not None
         with reported(self.path, "a ledger must be writable"):
             self.step(f"{kind}:begin")
-            with closing(_connect(self.path)) as database:
-                database.execute("BEGIN IMMEDIATE")
-                newest = database.execute(
-                    "SELECT seq, chain FROM entries ORDER BY seq DESC LIMIT 1"
-                ).fetchone()
-                if newest != self.head:
+            with self.path.open("r+b", buffering=0) as file:
+                file.seek(self._end - len(self._last))
+                if file.read(len(self._last)) != self._last or _read_row(
+                    self.head, file.readline()
+                ):
                     raise _untrusted(self.path, "another writer changed or replaced the file")
-                row = _insert(database, self.head, kind, subject, body)
+                # A crash may have cut the row of an earlier writer short.
+                file.truncate(self._end)
+                file.seek(self._end)
+                if file.write(line) != len(line):
+                    raise OSError("a row was cut short")
                 self.step(f"{kind}:inserted")
-                database.execute("COMMIT")
+                os.fsync(file.fileno())
             self.step(f"{kind}:durable")
             self.head = Head(row.seq, row.chain)
+            self._last, self._end = line, self._end + len(line)
             self._write_marker()
         self.step(f"{kind}:marked")
         self._trusted = True
         return row
 
-    # The marker.
-
     def _write_marker(self) -> None:
         values = {"ledger_id": self.ledger_id, "seq": self.head.seq, "chain": self.head.chain}
         text = _canonical({**values, "check": _digest(_canonical(values))}) + "\n"
         fresh = self.marker.with_name(self.marker.name + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("ascii"))
-            file.flush()
-            os.fsync(file.fileno())
+        _write_whole(fresh, text.encode("ascii"))
         self.step("marker:written")
         fresh.replace(self.marker)
         sync_folder(self.marker.parent)
@@ -348,86 +297,58 @@ class LedgerFile:
         return found
 
 
-def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    database = sqlite3.connect(
-        f"file:{quote(os.fsencode(path))}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        timeout=BUSY_SECONDS,
-    )
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file for its owner only, on the disk: record slots in it may be private."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _line_of(head: Head, kind: str, body: Mapping[str, Any]) -> bytes:
+    """Return the row that follows `head` as a line."""
+    fields = [head.seq + 1, kind, body]
+    chain = _digest(head.chain + _canonical(fields))
+    return _canonical([*fields, chain]).encode("ascii") + b"\n"
+
+
+def _read_row(head: Head, line: bytes) -> Row | None:
+    """Return the row that follows `head`, or None if the line is not this one, to the byte."""
     try:
-        database.execute("PRAGMA trusted_schema=OFF")
-        if mode == "rw":
-            database.execute("PRAGMA synchronous=EXTRA")
-            database.execute("PRAGMA fullfsync=ON")
-    except BaseException:
-        database.close()
-        raise
-    return database
+        _, kind, body, chain = json.loads(line)
+        if line != _line_of(head, kind, body):
+            return None
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return Row(head.seq + 1, kind, body, chain)
 
 
-def _insert(
-    database: sqlite3.Connection, head: Head, kind: str, subject: str, body: Mapping[str, Any]
-) -> Row:
-    text = _canonical(body)
-    fields = (head.seq + 1, kind, _encode(subject), text)
-    chain = _link(head, fields)
-    database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", (*fields, chain))
-    return Row(head.seq + 1, kind, subject, json.loads(text), chain)
-
-
-def _checked(path: Path, head: Head, values: tuple[Any, ...]) -> Row:
-    """Return the row that follows `head`, or raise a `LedgerError` if this is not it."""
-    if tuple(map(type, values)) != (int, str, str, str, str):
-        raise _untrusted(path, f"the row after {head.seq} is damaged")
-    seq, kind, subject, text, chain = values
-    if seq != head.seq + 1 or chain != _link(head, (seq, kind, subject, text)):
-        raise _untrusted(path, f"the chain of checksums breaks after row {head.seq}")
-    return Row(seq, kind, json.loads(subject), json.loads(text), chain)
-
-
-def _check_header(path: Path) -> None:
-    """Tell a foreign, a later and a cut file apart before SQLite looks at it."""
-    if path.exists() and not path.is_file():
-        # A pipe would be waited for.
-        raise _foreign(path, "it is no regular file")
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or header[:16] != b"SQLite format 3\0":
-        raise _foreign(path, "it is not a whole ledger file")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise _foreign(path, "it is a database of another program")
-    version = int.from_bytes(header[60:64], "big")
-    check_version(version, FORMAT_VERSION, "ledger", path, remedy=OTHER_FORMAT, error=LedgerError)
-    # Read and write version 1: a rollback journal. In WAL mode a second file would hold rows.
-    if header[18:20] != b"\x01\x01":
-        raise _untrusted(path, "its journal mode is not the one it was made with")
-
-
-def _check_database(path: Path, database: sqlite3.Connection) -> None:
-    found = [row[0] for row in database.execute("SELECT sql FROM sqlite_master ORDER BY rowid")]
-    if found != list(SCHEMA):
-        raise _untrusted(path, "its tables are not those of a ledger")
-    problems = [row[0] for row in database.execute("PRAGMA integrity_check(1)")]
-    if problems != ["ok"]:
-        raise _untrusted(path, "the database is damaged")
+def _version_of(line: bytes, path: Path) -> int | None:
+    """Return the format of a ledger whose first line is no row; None if it is none."""
+    if line.startswith(_DATABASE):
+        with path.open("rb") as file:
+            header = file.read(100)
+        is_ours = int.from_bytes(header[68:72], "big") == _APPLICATION_ID
+        return int.from_bytes(header[60:64], "big") if is_ours else None
+    try:
+        found = json.loads(line)[2]["format_version"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return found if type(found) is int else None
 
 
 @contextmanager
 def reported(path: Path, rule: str) -> Iterator[None]:
-    """Turn the errors of the system and of SQLite into `LedgerError`."""
+    """Turn errors of the system into `LedgerError`."""
     try:
         yield
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        # An operation may fail for a passing cause; any other error of a database is damage, also
-        # one whose own message quotes damaged text.
-        damaged = not isinstance(error, sqlite3.OperationalError | OSError)
-        passing = "nothing may be released until the cause is gone; then open it again for writing"
+    except OSError as error:
         raise failure(
             rule,
             path=str(path),
             cause=f"{type(error).__name__}({error})",
-            remedy=EXHAUSTED if damaged else passing,
+            remedy="release nothing until the cause is gone; then open it again for writing",
             error=LedgerError,
         ) from error
 
@@ -445,17 +366,8 @@ def _untrusted(path: Path, reason: str) -> StreamLDAError:
     return failure(rule, path=str(path), remedy=EXHAUSTED, error=LedgerError)
 
 
-def _link(head: Head, fields: tuple[Any, ...]) -> str:
-    return _digest(head.chain + _canonical(list(fields)))
-
-
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _encode(subject: str) -> str:
-    # As JSON, since a path may hold characters that a database does not take.
-    return json.dumps(subject)
 
 
 def _digest(text: str) -> str:

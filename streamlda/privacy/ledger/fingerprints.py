@@ -2,10 +2,9 @@
 
 All are values of keyed BLAKE2b, 64 bits of them: to those without the key they are random numbers,
 and no text can be tried against them. The key lies beside the ledger (`FingerprintKey`), so a
-ledger may be shown, and its key may not. Values in the ledger are sealed besides, so that equal
-ones do not show: *marks* d_n = F(d_(n-1), F(text of record n)) of the first n records of a file
-where a release ends, and of *files* that one release took by the thousand the value of the name and
-d_n of each. Values of the texts themselves lie in a file of their own
+ledger may be shown, and its key may not. The ledger has *marks* of files: where a release ends in
+one, the value of the file's name and d_n = F(d_(n-1), F(text of record n)), masked by a value of
+the name, so that equal files do not show. Values of the texts themselves lie in a file of their own
 (`streamlda.privacy.ledger.documents`).
 """
 
@@ -13,13 +12,12 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, shake_256
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -116,31 +114,21 @@ class FingerprintKey:
         pairs = (columns.astype("<i8").tobytes(), counts.astype("<f8").tobytes())
         return self._of(b"row", *pairs) if len(columns) else b""
 
-    def of_name(self, name: str) -> bytes:
-        """Return the fingerprint of the name of a file."""
-        return self._of(b"name", name.encode("utf-8", "surrogatepass"))
+    def value_of_name(self, name: str) -> int:
+        """Return the value of the name of a file."""
+        return int.from_bytes(
+            self._of(b"name", name.encode("utf-8", "surrogatepass"))[:8], "little"
+        )
 
     def link(self, before: bytes, document: bytes) -> bytes:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
         return self._of(b"link", before or bytes(_LINK_BYTES), document)
 
-    def masked(self, mark: Mark) -> Mark:
-        """Return a mark as a ledger keeps it, or back: equal beginnings do not show in it."""
-        name = self.of_name(mark.origin) + packed(mark.records)
-        return mark._replace(value=mark.value ^ value_of(self._of(b"mark", name)))
-
-    def sealed_files(self, files: bytes) -> bytes:
-        """Return values of files as a ledger keeps them: equal ones do not show without the key."""
-        nonce = secrets.token_bytes(_VALUE_BYTES)
-        return nonce + self._stream(nonce, files) if files else b""
-
-    def opened_files(self, sealed: bytes) -> bytes:
-        """Return the values of files that were sealed."""
-        return self._stream(sealed[:_VALUE_BYTES], sealed[_VALUE_BYTES:])
-
-    def _stream(self, nonce: bytes, data: bytes) -> bytes:
-        pad = shake_256(self._of(b"files", nonce)).digest(len(data))
-        return (values_of(data) ^ values_of(pad)).tobytes()
+    def mark(self, name: str, records: int, link: bytes) -> Mark:
+        """Return the mark of a file of which the first `records` records have this value."""
+        mask = self._of(b"mark", name.encode("utf-8", "surrogatepass"))
+        value = int.from_bytes(link[:8], "little") ^ int.from_bytes(mask[:8], "little")
+        return Mark(self.value_of_name(name), records, value)
 
     def _of(self, *parts: bytes) -> bytes:
         state = self._keyed.copy()
@@ -162,82 +150,35 @@ def _character(markup: re.Match[str]) -> str:
     return html.unescape(markup[0]) if markup[0].startswith("&") else " "
 
 
-def text_of(record: str | None, fields: Iterable[str]) -> str | None:
-    """Return the text of a record that may be a line of JSON, as a source of plain text has it.
-
-    It is in one of the `fields`, or the only text there is.
-    """
-    if record is None or record[:1] != "{":
-        return record
-    try:
-        found: dict[str, Any] = json.loads(record)
-    except (ValueError, RecursionError):
-        return record
-    for field in fields:
-        text: Any = found
-        for name in field.split("."):
-            text = text.get(name) if isinstance(text, dict) else None
-        if isinstance(text, str):
-            return text
-    texts = [each for each in found.values() if isinstance(each, str)]
-    return texts[0] if len(texts) == 1 else record
-
-
-def value_of(fingerprint: bytes) -> int:
-    """Return the 64 bits of a fingerprint that are kept."""
-    return int.from_bytes(fingerprint[:_VALUE_BYTES], "little")
-
-
 class Mark(NamedTuple):
-    """The value of the first `records` records of a container."""
+    """Where a release ends in a file: values of its name and of its records up to there."""
 
-    origin: str
+    name: int
     records: int
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """What the documents of one release are known by; see the module.
+    """Values by which the documents of one release are known; see the module.
 
-    `key` is its name; `source` how the source was spelled, and `reading` the settings by which
-    records became documents: by others, the same records have other fingerprints. Marks and values
-    of files are sealed. `documents` are the values of the texts, which are kept elsewhere.
+    `key` is the name of the key. `documents` are values of the texts, which are kept elsewhere.
     """
 
     key: str
-    source: str = ""
-    reading: str = ""
     marks: tuple[Mark, ...] = ()
-    files: bytes = b""
     documents: bytes = b""
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the documents as plain JSON values."""
-        return {
-            "key": self.key,
-            "source": self.source,
-            "reading": self.reading,
-            "marks": [[origin, records, f"{value:016x}"] for origin, records, value in self.marks],
-            "files": base64.b64encode(self.files).decode("ascii"),
-        }
+        marks = np.array(self.marks, dtype=_VALUES).tobytes()
+        return {"key": self.key, "marks": base64.b64encode(marks).decode("ascii")}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the fingerprints that `to_json` described."""
-        marks = tuple(Mark(origin, n, int(value, 16)) for origin, n, value in values["marks"])
-        files = base64.b64decode(values["files"])
-        return cls(values["key"], values["source"], values["reading"], marks, files)
-
-
-def values_of(packed: bytes) -> NDArray[np.uint64]:
-    """Return values that lie one after the other."""
-    return np.frombuffer(packed, dtype=_VALUES)
-
-
-def packed(value: int) -> bytes:
-    """Return one value as it lies among others."""
-    return value.to_bytes(_VALUE_BYTES, "little")
+        marks = np.frombuffer(base64.b64decode(values["marks"]), dtype=_VALUES).reshape(-1, 3)
+        return cls(values["key"], tuple(Mark(*mark) for mark in marks.tolist()))
 
 
 def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:

@@ -8,20 +8,19 @@ A release goes through three steps, each on the disk before the next begins:
 
 After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks the release as lost.
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
-refuses unless the caller asks for it with ``replay=True`` and pays again.
-
-The ledger holds record slots of documents, never their words, and fingerprints of files that say
-nothing without its key. Under the zero-out relation their number is private all the same, so the
-files are readable by their owner only.
+refuses. The ledger holds record slots of documents, never their words, and marks of files that say
+nothing without its key. Slots may be private all the same, so its files are its owner's only.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,22 +28,285 @@ import numpy as np
 
 from streamlda.checks import require
 from streamlda.container import sync_folder
-from streamlda.errors import LedgerError
+from streamlda.errors import BudgetExceededError, LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import check_placed, digest_file, holds
-from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments
+from streamlda.privacy.ledger.artifact import SUFFIX, check_placed, digest_file, holds
+from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments, values_of
 from streamlda.privacy.ledger.evidence import Evidence
-from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
-from streamlda.privacy.ledger.fingerprints import FingerprintKey, values_of
-from streamlda.privacy.ledger.reader import LedgerReader
-from streamlda.privacy.ledger.state import Intent
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_up
+from streamlda.privacy.ledger.file import EXHAUSTED, NAME_LEDGER, LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.fingerprints import FingerprintKey
+from streamlda.privacy.ledger.known import KnownRecords
+from streamlda.privacy.ledger.state import (
+    Intent,
+    LedgerState,
+    Release,
+    describe_ledger,
+    describe_left,
+    describe_spent,
+)
+from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
+
+
+def read_report(
+    path: str | os.PathLike[str], *, first: int = 0, last: int = sys.maxsize
+) -> dict[str, Any]:
+    """Check a ledger and report on it (`LedgerReader.report`), also while it is being written.
+
+    Only the `first` oldest and the `last` newest releases are described.
+    """
+    file = LedgerFile(path)
+    require(
+        file.exists(),
+        "there must be a ledger of that name",
+        path=str(file.path),
+        remedy=NAME_LEDGER,
+        error=LedgerError,
+    )
+    return LedgerReader(path).report(first=first, last=last)
+
+
+class LedgerReader:
+    """A ledger opened to look at it; nothing is locked or written.
+
+    Opening checks the whole chain, and the terms it must have been made with (None takes any):
+    time O(rows), memory O(releases). A `LedgerError` says that it is missing, damaged, foreign, of
+    another format, older than its marker, or of other terms.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        terms: LedgerTerms | None = None,
+        *,
+        _file: LedgerFile | None = None,
+    ) -> None:
+        self._file = _file or LedgerFile(path)
+        self._state = LedgerState()
+        self._file.load(self._state.apply)
+        if terms is not None:
+            self._check_terms(terms)
+
+    @property
+    def path(self) -> Path:
+        """The file, symbolic links resolved."""
+        return self._file.path
+
+    @property
+    def terms(self) -> LedgerTerms:
+        """What the ledger was made with."""
+        return self._state.terms
+
+    @property
+    def ledger_id(self) -> str:
+        """Random name of this ledger; store it in checkpoints and artefacts."""
+        return self._state.ledger_id
+
+    @property
+    def generation(self) -> int:
+        """Number of releases begun; store it in checkpoints and artefacts."""
+        return self._state.generation
+
+    @property
+    def last_intent(self) -> Intent | None:
+        """The newest release; after its cohort the stream goes on."""
+        return self._state.releases[-1].intent if self._state.releases else None
+
+    @property
+    def pending(self) -> Intent | None:
+        """The release that is neither committed nor lost, if there is one."""
+        pending = self._state.pending
+        return None if pending is None else pending.intent
+
+    @property
+    def spent(self) -> float:
+        """The mu^2 spent on the privacy unit that has spent most, rounded up."""
+        return describe_spent(self._state.losses.spent, self.terms)["mu_squared"]
+
+    @property
+    def epsilon_spent(self) -> float:
+        """`spent` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
+        return describe_spent(self._state.losses.spent, self.terms)["epsilon"]
+
+    @property
+    def epsilon_left(self) -> float:
+        """What is left for new documents as epsilon at the ledger's delta, rounded down."""
+        return describe_left(self._state.left, self.terms)["epsilon"]
+
+    @property
+    def known(self) -> KnownRecords:
+        """The records of its releases by names and numbers: grows with each release."""
+        return self._state.known
+
+    def known_at(self, generation: int) -> KnownRecords:
+        """Return the records of the first releases."""
+        return KnownRecords(r.intent.cohort for r in self._state.releases[:generation])
+
+    def report(self, *, first: int = 0, last: int = sys.maxsize) -> dict[str, Any]:
+        """Return budget, spending and releases as plain JSON values (`describe_ledger`).
+
+        Spent is rounded up, left is rounded down. The README of the package describes the keys.
+        """
+        return describe_ledger(self._state, self._file.documents, first, last)
+
+    def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
+        """Refuse a stored state that does not go with this ledger.
+
+        `epoch` is the generation that was stored with it: the state must be neither from before a
+        release, nor from after one that this ledger does not know (an older copy).
+        """
+        self._require(
+            ledger_id in (None, self.ledger_id),
+            "a state must be restored with its own ledger",
+            ledger_id=ledger_id,
+            id_of_this=self.ledger_id,
+            remedy="open the ledger that the state was made with",
+        )
+        self._require(
+            epoch <= self.generation,
+            "a ledger must not be older than the state beside it",
+            epoch=epoch,
+            generation=self.generation,
+            remedy=EXHAUSTED,
+        )
+        self._require(
+            epoch >= self.generation,
+            "a state from before a release must not be used again, since its documents would take "
+            "part twice",
+            epoch=epoch,
+            generation=self.generation,
+            remedy="restore the newest checkpoint, or drop the state and go on after the last "
+            "cohort (last_intent.cohort)",
+        )
+
+    def check_evidence(self, evidence: Iterable[Evidence]) -> None:
+        """Refuse a ledger that is not the one of this evidence, or an older copy of it."""
+        for found in evidence:
+            self._require(
+                found.ledger_id == self.ledger_id,
+                "what a run adds to must be of its own ledger",
+                where=found.where,
+                ledger_id=found.ledger_id,
+                id_of_this=self.ledger_id,
+                remedy="open the ledger that it was made with; other documents need outputs (file, "
+                "folder, topic, consumer group) of other names",
+            )
+            self._require(
+                found.generation <= self.generation,
+                "a ledger must not be older than what was made with it",
+                where=found.where,
+                releases=found.generation,
+                known=self.generation,
+                remedy=EXHAUSTED,
+            )
+
+    def check_artifacts(self, folder: Path) -> None:
+        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
+        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
+        unknown = found - self._state.artifacts.keys()
+        self._require(
+            not unknown,
+            "a ledger must not be older than its artefacts",
+            folder=str(folder),
+            unknown=min(unknown, default=None),
+            known=self.generation,
+            remedy=EXHAUSTED,
+        )
+
+    def check_target(self, final_path: str | os.PathLike[str]) -> None:
+        """Refuse a place where something lies that this ledger did not publish last.
+
+        That file may be newer than the ledger: then the ledger is an older copy.
+        """
+        target = Path(os.path.realpath(final_path))
+        if not os.path.lexists(target):
+            return
+        known = self._state.artifacts.get(self._relative(target))
+        with reported(target, "a place for an artefact must be readable"):
+            same = known is not None and digest_file(target)[0] == known
+        require(
+            same,
+            "an artefact may replace only the one that this ledger published there, unchanged",
+            path=str(target),
+            remedy="if it is newer than the ledger, the ledger is an old copy; else choose another "
+            "place",
+            error=LedgerError,
+        )
+
+    def check(self, event: Event, cohort: Cohort | None = None) -> None:
+        """Raise what `Ledger.begin` would raise, and spend nothing.
+
+        Call it before any document is read. Without a cohort it is about documents that were in
+        no release yet. `BudgetExceededError`: the budget does not cover the release, or the
+        horizon is reached. `LedgerError`: a release is pending, or the cohort is from before a
+        release, or was in one, or the release sets more of delta aside for each mu^2 than the
+        first release of its user did.
+        """
+        state, price = self._state, self.terms.price(cost(event))
+        requested = float(price.mu_squared)
+        rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
+        require(requested > 0, rule, mu_squared=requested, remedy=remedy)
+        self._require(
+            state.pending is None,
+            "one release must end before the next begins",
+            pending_intent=state.pending and state.pending.intent.number,
+            remedy="publish it, or call recover() if its process has ended",
+        )
+        if cohort is not None:
+            self.check_epoch(cohort.generation)
+            self._require(
+                not state.losses.touches(cohort),
+                "documents must not be in two releases",
+                cohort_id=cohort.cohort_id,
+                remedy="use new documents",
+            )
+        loss, terms, releases = state.losses.before, self.terms, self.generation
+        if state.releases_left == 0 or not terms.covers(loss.plus(price)):
+            left = round_down(max(terms.cap(loss.rate) - loss.mu_squared, Fraction(0)))
+            spent = round_up(loss.mu_squared)
+            raise BudgetExceededError(
+                "a release must fit into the privacy budget left for its documents, got "
+                f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
+                f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta} "
+                f"releases={releases} horizon={terms.horizon}; use more noise, take other "
+                "documents, or stop: a budget cannot be raised afterwards",
+                spent=spent,
+                remaining=left,
+                requested=requested,
+            )
+        self._require(
+            loss.allows(price),
+            "what is released of users again must set no more of delta aside for each mu^2 than "
+            "their first release did",
+            first=float(loss.rate),
+            this=float(price.rate),
+            remedy="take fewer words, topics or rounds, or documents of others",
+        )
+
+    def _check_terms(self, wanted: LedgerTerms) -> None:
+        here, there = self.terms.to_json(), wanted.to_json()
+        differing = [
+            f"{name}={there[name]!r} (ledger: {here[name]!r})"
+            for name in here
+            if here[name] != there[name]
+        ]
+        self._require(
+            not differing,
+            f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
+            remedy="use those terms, or another ledger for other documents",
+        )
+
+    def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:
+        require(holds, rule, **values, path=str(self.path), remedy=remedy, error=LedgerError)
+
+    def _relative(self, path: Path) -> str:
+        # So that a folder can be moved with all that is in it.
+        return os.path.relpath(path, self.path.parent)
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What became of a release that a crash cut short; its price stays spent in any case."""
+    """The outcome of a release that a crash cut short; its price stays spent in any case."""
 
     intent: Intent
     outcome: Literal["committed", "lost"]  # Whether the stored bytes are published now.
@@ -63,7 +325,7 @@ class Ledger(LedgerReader):
         self._thread = threading.RLock()
         _file.mark()
         #: What fingerprints of documents are made with.
-        self.key = self.known.key = self._opened_key()
+        self.key = self._open_key()
         #: The documents of its releases, for advice to their owner, who gets it by `warn`, once.
         self.documents = ReleasedDocuments(_file.documents, self.generation)
         self.warn: Callable[[str], None] = lambda message: None
@@ -109,7 +371,7 @@ class Ledger(LedgerReader):
             file.unlock()
             raise
 
-    def _opened_key(self) -> FingerprintKey:
+    def _open_key(self) -> FingerprintKey:
         """Read the key, or make that of a ledger that has no use for one yet."""
         path, made_with = self._file.key, self.known.keys
         with reported(self.path, "a ledger must have a readable .key file"):
@@ -137,23 +399,16 @@ class Ledger(LedgerReader):
         self.close()
 
     def begin(
-        self,
-        cohort: Cohort,
-        event: Event,
-        *,
-        config_hash: str = "",
-        description: str = "",
-        replay: bool = False,
+        self, cohort: Cohort, event: Event, *, config_hash: str = "", description: str = ""
     ) -> Intent:
         """Spend the price of a release; only after the return may its noise be drawn.
 
         Refuses what `check` refuses. After an error of writing the price may be spent all the
         same. `config_hash` and `description` are kept with the release: never document text.
-        `replay` allows documents that were in a release before, and spends on them again.
         """
         self._file.check_writable()
         with self._thread:
-            self.check(event, cohort, replay=replay)
+            self.check(event, cohort)
             price = self.terms.price(cost(event))
             intent = Intent(
                 number=self.generation + 1,
@@ -164,11 +419,10 @@ class Ledger(LedgerReader):
                 set_aside=round_up(price.set_aside),
                 config_hash=str(config_hash),
                 description=str(description),
-                replay=bool(replay),
                 at=_now(),
             )
             self._keep_documents(intent)
-            self._append("intent", cohort.cohort_id, intent.to_json())
+            self._append("intent", intent.to_json())
             return intent
 
     def _keep_documents(self, intent: Intent) -> None:
@@ -211,15 +465,15 @@ class Ledger(LedgerReader):
                 sync_folder(source.parent)
             self.check_target(target)
             self._file.step("publish:checked")
-            written: dict[str, Any] = {
+            written = {
                 "intent": intent.number,
                 "digest": digest,
                 "size_bytes": size_bytes,
                 "temp_path": self._relative(source),
                 "final_path": self._relative(target),
             }
-            self._append("written", written["final_path"], written)
-            self._finish(source, target, written)
+            self._append("written", written)
+            self._finish(intent, source, target, digest)
 
     def recover(self) -> Recovery | None:
         """End the release that a crash or an error cut short, without drawing any noise.
@@ -230,59 +484,60 @@ class Ledger(LedgerReader):
         """
         self._file.check_writable()
         with self._thread:
-            intent, written = self._state.pending, self._state.written
-            if intent is None:
-                return None
-            if written is None:
-                return self._lose(intent, "no artefact was completed")
-            source = self.path.parent / written["temp_path"]
-            target = self.path.parent / written["final_path"]
-            with reported(source, "artefacts must be readable to be recovered"):
-                published = holds(target, written["digest"])
-                whole = published or holds(source, written["digest"])
-            if not whole:
-                return self._lose(intent, "the artefact is gone or not as it was recorded")
-            if published:
-                self._commit(target, written)
-            else:
-                try:
-                    self.check_target(target)
-                except LedgerError:
-                    return self._lose(intent, "something else has taken the artefact's place")
-                self._finish(source, target, written)
-            return Recovery(intent, "committed", target)
+            release = self._state.pending
+            return None if release is None else self._recover(release)
 
-    def _finish(self, source: Path, target: Path, written: dict[str, Any]) -> None:
+    def _recover(self, release: Release) -> Recovery:
+        intent, digest = release.intent, release.digest
+        if digest is None or release.temporary is None or release.artifact is None:
+            return self._lose(intent, "no artefact was completed")
+        source = self.path.parent / release.temporary
+        target = self.path.parent / release.artifact
+        with reported(source, "artefacts must be readable to be recovered"):
+            published = holds(target, digest)
+            whole = published or holds(source, digest)
+        if not whole:
+            return self._lose(intent, "the artefact is gone or not as it was recorded")
+        if published:
+            self._commit(intent, target, digest)
+        else:
+            try:
+                self.check_target(target)
+            except LedgerError:
+                return self._lose(intent, "something else has taken the artefact's place")
+            self._finish(intent, source, target, digest)
+        return Recovery(intent, "committed", target)
+
+    def _finish(self, intent: Intent, source: Path, target: Path, digest: str) -> None:
         with reported(target, "an artefact must be renamed to its final place"):
             source.replace(target)
         self._file.step("publish:renamed")
-        self._commit(target, written)
+        self._commit(intent, target, digest)
 
-    def _commit(self, target: Path, written: dict[str, Any]) -> None:
+    def _commit(self, intent: Intent, target: Path, digest: str) -> None:
         with reported(target, "the folder of an artefact must be forced to the disk"):
             sync_folder(target.parent)
         self._file.step("publish:synced")
-        body = {"intent": written["intent"], "digest": written["digest"], "at": _now()}
-        self._append("committed", written["final_path"], body)
+        self._append("committed", {"intent": intent.number, "digest": digest, "at": _now()})
 
     def _lose(self, intent: Intent, reason: str) -> Recovery:
-        self._append("lost", "", {"intent": intent.number, "reason": reason, "at": _now()})
+        self._append("lost", {"intent": intent.number, "reason": reason, "at": _now()})
         return Recovery(intent, "lost", None)
 
-    def _append(self, kind: str, subject: str, body: dict[str, Any]) -> None:
-        self._state.apply(self._file.append(kind, subject, body))
+    def _append(self, kind: str, body: dict[str, Any]) -> None:
+        self._state.apply(self._file.append(kind, body))
 
     def _check_pending(self, intent: Intent) -> None:
         pending = self._state.pending
         known = pending is not None and (intent.ledger_id, intent.number) == (
             self.ledger_id,
-            pending.number,
+            pending.intent.number,
         )
         require(
-            known and self._state.written is None,
+            known and pending is not None and pending.digest is None,
             "an artefact must belong to the release that is pending, and each release has one",
             intent=intent.number,
-            pending=pending and pending.number,
+            pending=pending and pending.intent.number,
             path=str(self.path),
             remedy="publish what begin() returned last, once, or recover()",
             error=LedgerError,

@@ -15,25 +15,16 @@ from hashlib import blake2b
 from typing import Any
 
 from streamlda.privacy.ledger.documents import Values, values_of_fingerprints
-from streamlda.privacy.ledger.fingerprints import (
-    FingerprintKey,
-    Fingerprints,
-    Mark,
-    packed,
-    text_of,
-    value_of,
-    values_of,
-)
-from streamlda.privacy.ledger.known import KnownRecords, Reading, fields_of
+from streamlda.privacy.ledger.fingerprints import FingerprintKey, Fingerprints
 from streamlda.privacy.ledger.terms import Cohort, DocumentRange
 
-#: Containers of a release that are kept one by one; of more, whole ones are put together.
+#: Containers of a release that are named one by one; of more, files are put together.
 MOST_PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container by its name in a ledger, and how many of its first records are spent.
+    """A file by its name in a ledger, and how many of its first records are spent.
 
     `link` is the fingerprint of those (`FingerprintKey.link`). `records` are those that were met
     before the run; None if it was not read then.
@@ -49,38 +40,34 @@ class Container:
 class Part:
     """Records of one container that a release takes: `start` to `stop`, not included.
 
-    `value` is that of all its records up to `stop`, once the part of a file has ended.
+    `link` is the fingerprint of all its records up to `stop`, in hexadecimal, once the part of a
+    file has ended.
     """
 
     origin: str
     start: int
     stop: int
-    value: int | None
+    link: str | None
 
 
 class Provenance:
-    """The documents of the running release.
+    """The documents of the running release, by the `key` of the ledger.
 
-    `known` are those of releases before, by the `key` of the ledger. `source` and `reading` are as
-    in `Fingerprints`. Ranges are of containers or, `by_slots`, of the record slots of the run under
-    the name of the source. `container_of` returns what is known of a file that was read before the
-    run; other containers go by their names and offsets alone.
+    Ranges are of containers or, `by_slots`, of the record slots of the run under the name of the
+    source. `container_of` returns what is known of a file that was read before the run; other
+    containers go by their names and offsets alone.
     """
 
     def __init__(
         self,
         key: FingerprintKey,
-        known: KnownRecords,
         source: str,
         *,
-        reading: Reading | None = None,
         by_slots: bool = False,
         container_of: Callable[[str], Container | None] = lambda location: None,
     ) -> None:
-        self.key, self.known = key, known
-        self._source, self._reading = source, "" if reading is None else str(reading)
+        self.key, self._source = key, source
         self.by_slots, self._container_of = by_slots, container_of
-        self._fields = fields_of(known, reading)
         #: What tells logs from all others, where their locations do not: containers that are read
         #: by turns, of each of which a release has one range.
         self.names: Mapping[str, str] = {}
@@ -94,7 +81,6 @@ class Provenance:
         """Begin another release where reading stands."""
         self._parts: list[Part] = []
         self._open: Part | None = None
-        self._files, self._n_files, self._records_of_files = b"", 0, 0
         self._values = array("Q")
 
     def add_texts(
@@ -105,9 +91,7 @@ class Provenance:
         released: bool = False,
     ) -> None:
         """Take records, each with its text or None; `released` ones were in a release already."""
-        fields = self._fields
-        documents = self.key.of_texts(text_of(text, fields) for text in texts)
-        self.add(locations, documents, released=released)
+        self.add(locations, self.key.of_texts(texts), released=released)
 
     def add(
         self,
@@ -139,8 +123,6 @@ class Provenance:
 
     def _enter(self, location: str, record: int) -> None:
         self._leave()
-        if len(self._parts) >= MOST_PARTS:
-            self._put_together()
         found = self._container_of(location)
         self._location, self._link = location, None
         if found is not None:
@@ -160,36 +142,25 @@ class Provenance:
         """End the part that is being read."""
         part, self._open = self._open, None
         if part is not None and self._link is not None:
-            part.value = value_of(self._link)
-
-    def _put_together(self) -> None:
-        """Keep no more of the parts of files so far than the value of each."""
-        together = [part for part in self._parts if part.value is not None]
-        of_name = self.key.of_name
-        self._files += b"".join(
-            packed(value_of(of_name(part.origin))) + packed(part.value)
-            for part in together
-            if part.value is not None
-        )
-        self._n_files += len(together)
-        self._records_of_files += sum(part.stop - part.start for part in together)
-        self._parts = [part for part in self._parts if part.value is None]
+            part.link = self._link.hex()
 
     def cohort(self, first: int, last: int, generation: int, run: str | None = None) -> Cohort:
         """Return the cohort of a release of the slots from `first` to before `last` of a run."""
         self._leave()
-        marks: list[Mark] = []
+        files = [part for part in self._parts if part.link is not None]
+        marks = [self.key.mark(p.origin, p.stop, bytes.fromhex(p.link or "")) for p in files]
+        together = len(self._parts) > MOST_PARTS
+        ranges = [
+            DocumentRange(part.origin, part.start, part.stop)
+            for part in self._parts
+            if part.link is None or not together
+        ]
         if self.by_slots:
             ranges = [DocumentRange(self._source, first, last)]
-        else:
-            ranges = [DocumentRange(part.origin, part.start, part.stop) for part in self._parts]
-            for part in self._parts:
-                if part.value is not None:
-                    marks.append(self.key.masked(Mark(part.origin, part.stop, part.value)))
-            if self._files:
-                name = blake2b(self._files, digest_size=8).hexdigest()
-                whole = f"{self._n_files} files {name}"
-                ranges.append(DocumentRange(whole, 0, self._records_of_files))
+        elif files and together:
+            name = blake2b(repr(marks).encode(), digest_size=8).hexdigest()
+            records = sum(part.stop - part.start for part in files)
+            ranges.append(DocumentRange(f"{len(files)} files {name}", 0, records))
         begin = ranges[0]
         return Cohort(
             f"{begin.stream}:{begin.start}-{begin.stop}",
@@ -197,10 +168,7 @@ class Provenance:
             generation,
             slots=(first, last),
             run=run,
-            fingerprints=Fingerprints(
-                *(self.key.name, self._source, self._reading, tuple(marks)),
-                *(self.key.sealed_files(self._files), self._values.tobytes()),
-            ),
+            fingerprints=Fingerprints(self.key.name, tuple(marks), self._values.tobytes()),
         )
 
     # State.
@@ -210,8 +178,7 @@ class Provenance:
         return {
             "parts": [astuple(part) for part in self._parts],
             "open": self._open is not None,
-            "files": [self._n_files, self._records_of_files, _to_text(self._files)],
-            "documents": _to_text(self._values.tobytes()),
+            "documents": base64.b64encode(self._values.tobytes()).decode("ascii"),
             "at": [self._location, self._record, self._origin],
             "link": None if self._link is None else self._link.hex(),
         }
@@ -220,13 +187,7 @@ class Provenance:
         """Resume from what `to_json` described."""
         self.clear()
         self._parts = [Part(*part) for part in values["parts"]]
-        self._n_files, self._records_of_files, files = values["files"]
-        self._files = base64.b64decode(files)
-        self.add_values(values_of(base64.b64decode(values["documents"])))
+        self._values.frombytes(base64.b64decode(values["documents"]))
         self._location, self._record, self._origin = values["at"]
         self._link = None if values["link"] is None else bytes.fromhex(values["link"])
         self._open = self._part_at(self._record) if values["open"] else None
-
-
-def _to_text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")

@@ -19,9 +19,9 @@ them, what is left is mu-GDP with mu^2 = sum mu_i^2 =: B. So for every set S
 with delta_G as in `streamlda.guarantee.accounting`: epsilon and delta hold if delta_G + L <= delta.
 The pair (mu_i^2, l_i) says all: a ledger need not know how many words, topics or rounds made it.
 
-*One release of a unit*: its pair may depend on releases of others, but is fixed before the unit is
-read. So that condition is all. *Several*: later pairs may be chosen by what earlier releases
-showed. Then the proof needs one cap on B and one on L that hold on every way that could have been
+*One release of a unit*, as of each document: its pair may depend on releases of others, but is
+fixed before the unit is read. So that condition is all. *Several*, of a user: later pairs may be
+chosen by what earlier releases showed. Then the proof needs one cap on B and one on L that hold on every way that could have been
 taken; to check the sum on the way that was taken is not enough. So a unit's first release fixes a
 rate r = l_1 / mu_1^2. Later ones must have l_i <= r mu_i^2, and r mu_i^2 is set aside for them.
 Then on every way B is at most the B_r with delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at
@@ -36,7 +36,7 @@ References
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -67,7 +67,7 @@ _ROUNDED_UP = 1 + Fraction(1, 2**50)
 
 
 class Loss(NamedTuple):
-    """What was spent on a unit, or a release costs it: mu^2, and delta set aside for each mu^2."""
+    """A loss of a unit: mu^2, and the part of delta that is set aside for each mu^2."""
 
     mu_squared: Fraction
     rate: Fraction
@@ -262,18 +262,16 @@ class Cohort:
 
 
 class Losses:
-    """The exact loss of every document, and the largest of them.
+    """Slots in releases, and the largest exact loss of a unit.
 
-    Neighbouring slots of equal loss are kept as one, so a stream cut into windows of one price
-    takes O(1) memory. `add` takes O(s) time and memory for s slots where the loss changes. With
-    `parallel`, disjoint documents do not share a budget.
+    A document is in one release, so with `parallel` releases do not add up. Neighbouring ranges
+    are kept as one, so a stream cut into windows takes O(1) memory.
     """
 
     def __init__(self, *, parallel: bool) -> None:
         self._parallel = parallel
-        #: Per stream: sorted slots where the loss changes, and the loss from each of them on.
-        self._steps: dict[str, tuple[list[int], list[Loss]]] = {}
-        self._total = NOTHING
+        #: Per stream: where its slots begin and stop to be in a release, in turn.
+        self._ends: dict[str, list[int]] = {}
         self._largest: list[Loss] = []
 
     @property
@@ -281,48 +279,39 @@ class Losses:
         """The largest losses of privacy units: no unit has more of both parts than one of these."""
         return tuple(self._largest) or (NOTHING,)
 
-    def touches(self, cohort: Cohort) -> bool:
-        """Tell whether some document of the cohort was in a release before."""
-        return any(loss.mu_squared > 0 for loss in self._in(cohort))
+    @property
+    def before(self) -> Loss:
+        """The loss of the units that a release may take."""
+        return NOTHING if self._parallel else self.spent[0]
 
-    def of(self, cohort: Cohort | None) -> set[Loss]:
-        """Return the losses among the units of a cohort; None stands for new documents."""
-        if not self._parallel:
-            return {self._total}
-        return {NOTHING} if cohort is None else self._in(cohort)
+    def touches(self, cohort: Cohort) -> bool:
+        """Tell whether some slot of the cohort was in a release before. Time O(log releases)."""
+        for part in cohort.documents:
+            ends = self._ends.get(part.stream, [])
+            i = bisect_right(ends, part.start)
+            if i % 2 or (i < len(ends) and ends[i] < part.stop):
+                return True
+        return False
 
     def add(self, cohort: Cohort, price: Loss) -> None:
-        """Charge every document of the cohort."""
+        """Charge every document of a cohort of which none was in a release."""
         for part in cohort.documents:
-            slots, losses = self._steps.setdefault(part.stream, ([0], [NOTHING]))
-            first = _split(slots, losses, part.start)
-            last = _split(slots, losses, part.stop)
-            for i in range(first, last):
-                losses[i] = losses[i].plus(price)
-                if self._parallel:
-                    self._see(losses[i])
-            # From right to left: what is merged stands behind what is still to be looked at.
-            for i in range(last, max(first, 1) - 1, -1):
-                if losses[i] == losses[i - 1]:
-                    del slots[i], losses[i]
-        self._total = self._total.plus(price)
+            ends = self._ends.setdefault(part.stream, [])
+            i = bisect_right(ends, part.start)
+            ends[i:i] = [part.start, part.stop]
+            for met in (i + 1, i - 1):
+                if 0 <= met < len(ends) - 1 and ends[met] == ends[met + 1]:
+                    del ends[met : met + 2]
+        loss = self.before.plus(price)
         if not self._parallel:
-            self._largest = [self._total]
+            self._largest = [loss]
+        elif not any(_is_below(loss, known) for known in self._largest):
+            self._largest = [known for known in self._largest if not _is_below(known, loss)]
+            self._largest.append(loss)
 
-    def _see(self, new: Loss) -> None:
-        def below(one: Loss, other: Loss) -> bool:
-            return one.mu_squared <= other.mu_squared and one.set_aside <= other.set_aside
 
-        if not any(below(new, known) for known in self._largest):
-            self._largest = [known for known in self._largest if not below(known, new)] + [new]
-
-    def _in(self, cohort: Cohort) -> set[Loss]:
-        found = set()
-        for part in cohort.documents:
-            slots, losses = self._steps.get(part.stream, ([0], [NOTHING]))
-            inside = slice(bisect_right(slots, part.start) - 1, bisect_left(slots, part.stop))
-            found.update(losses[inside])
-        return found
+def _is_below(one: Loss, other: Loss) -> bool:
+    return one.mu_squared <= other.mu_squared and one.set_aside <= other.set_aside
 
 
 def round_up(value: Fraction) -> float:
@@ -350,12 +339,3 @@ def sqrt_down(value: Fraction) -> float:
     while Fraction(root) ** 2 > value:
         root = math.nextafter(root, 0.0)
     return root
-
-
-def _split(slots: list[int], losses: list[Loss], slot: int) -> int:
-    """Let the loss change at a slot, if by nothing, and return its index."""
-    i = bisect_left(slots, slot)
-    if i == len(slots) or slots[i] != slot:
-        slots.insert(i, slot)
-        losses.insert(i, losses[i - 1])
-    return i
