@@ -283,7 +283,7 @@ class WordSelection:
 
 
 def choose_voters(words: set[str], most: int) -> set[str]:
-    """Return at most a number of a document's words, by hashes under a key made of all of them."""
+    """Return at most `most` of a document's words, by hashes under a key made of all of them."""
     if len(words) <= most:
         return words
     encoded = {word: word.encode("utf-8", "surrogatepass") for word in sorted(words)}

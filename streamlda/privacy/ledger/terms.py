@@ -21,11 +21,12 @@ The pair (mu_i^2, l_i) says all: a ledger need not know how many words, topics o
 
 *One release of a unit*, as of each document: its pair may depend on releases of others, but is
 fixed before the unit is read. So that condition is all. *Several*, of a user: later pairs may be
-chosen by what earlier releases showed. Then the proof needs one cap on B and one on L that hold on every way that could have been
-taken; to check the sum on the way that was taken is not enough. So a unit's first release fixes a
-rate r = l_1 / mu_1^2. Later ones must have l_i <= r mu_i^2, and r mu_i^2 is set aside for them.
-Then on every way B is at most the B_r with delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at
-most r B_r. Equal releases, such as the stages of a window of users, lose nothing by that.
+chosen by what earlier releases showed. Then the proof needs one cap on B and one on L that hold on
+every way that could have been taken; to check the sum on the way that was taken is not enough. So a
+user's first release fixes a rate r = l_1 / mu_1^2. Later ones must have l_i <= r mu_i^2, and
+r mu_i^2 is set aside for them. Then on every way B is at most the B_r with
+delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at most r B_r. Equal releases, such as the stages
+of a window of users, lose nothing by that.
 
 References
 ----------
