@@ -6,14 +6,13 @@ Blei, Bach (2010) draws documents at random, finds the responsibility of every t
 words, sums them by word and topic, adds Gaussian noise to the sum, takes what is negative as 0, and
 moves the topics' Dirichlet parameters towards it.
 
-Where this leaves the papers, each time in their favour:
+Differences from the papers, each in their favour:
 
 - A document's statistic has Euclidean norm at most its number of tokens, and the papers' noise is
   scaled to the longest document. Here every statistic is clipped to a norm `clip_norm`, a public
   number; statistics of real documents are far below the worst case.
-- The moments accountant is replaced by numerical composition of privacy loss distributions, with
-  pessimistic rounding (the library dp-accounting, extra ``accounting``): less noise for the same
-  promise.
+- The moments accountant is replaced by composition of privacy loss distributions (dp-accounting,
+  extra ``accounting``): less noise for the same promise.
 - Documents are drawn by Poisson sampling, each with probability `sampling_rate` in each step, as
   that accounting asks; the papers draw a fixed number and account as if by Poisson.
 
@@ -129,11 +128,11 @@ class DPVISettings:
 
 @dataclass(frozen=True, slots=True)
 class DPVITopics:
-    """What private variational Bayes publishes.
+    """Topics that private variational Bayes publishes.
 
-    `components`, of shape (K, V), are the means of the topics' Dirichlet distributions, `alpha`
-    that of the settings. `noise_multiplier`: z of each step; 0 without privacy. `secure`: whether
-    noise and coins came from `SecureNoise`.
+    `components`, of shape (K, V), are the means of the topics' Dirichlet distributions.
+    `noise_multiplier`: z of each step; 0 without privacy. `secure`: whether noise and coins came
+    from `SecureNoise`.
     """
 
     components: Array
@@ -172,8 +171,6 @@ def fit_dp_vi(
     noise: Noise | None = None,
 ) -> DPVITopics:
     """Learn topics of all documents.
-
-    Time O(steps (q nnz K updates + V K)); memory O(V K) and 32 MiB, and the drawn documents.
 
     Parameters
     ----------
@@ -226,11 +223,11 @@ def fit_dp_vi(
 
 
 def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_norm: float) -> Array:
-    """Return the sum over documents of their clipped expected tokens by word and topic.
+    """Return the sum over documents of their clipped expected tokens, shape (V, K).
 
     A document's part is ``counts[w] * responsibility[w, k]``, of Euclidean norm at most its tokens,
     scaled to norm `clip_norm` if that is less. `dirichlet`, of shape (V, K): parameters of the
-    topics' Dirichlet distributions. Shape (V, K).
+    topics' Dirichlet distributions.
     """
     words = np.exp(psi(dirichlet) - psi(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
@@ -252,9 +249,8 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
 def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:
     """Return which of n rows are drawn, each by a secret coin of its own.
 
-    The coin is right to 2^-32, from below: heads with probability ``floor(2^32 q) / 2^32``, which
-    is amplified at least as well as q. Its bits are the low ones of a wide discrete Gaussian, as in
-    `streamlda.papers.laplace`.
+    Heads have probability ``floor(2^32 q) / 2^32``, which is amplified at least as well as q. The
+    bits are the low ones of a wide discrete Gaussian, as in `streamlda.papers.laplace`.
     """
     if probability >= 1:
         return np.ones(n, dtype=np.bool_)
@@ -270,12 +266,8 @@ def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, st
     By dp-accounting's privacy loss distributions, rounded pessimistically, to 0.1 % of z, from
     above. Add-remove.
     """
-    require(
-        0 < delta < 1,
-        "delta must leave something for the noise",
-        delta=delta,
-        remedy="raise delta",
-    )
+    remedy = "raise delta"
+    require(0 < delta < 1, "delta must leave something for the noise", delta=delta, remedy=remedy)
     try:
         import dp_accounting
         from dp_accounting.pld import PLDAccountant

@@ -59,8 +59,7 @@ def gaussian_multiplier(epsilon: float, delta: float) -> float:
 class LaplaceAnswer(NamedTuple):
     """Values with Laplace noise, in whole steps of the grid, and what they cost.
 
-    `scale` of the noise is in the units of the values; its standard deviation is sqrt(2) times
-    that. `tv_distance_bound` of all values from exact noise: an epsilon release has delta
+    `tv_distance_bound` of all values from exact noise: an epsilon release has delta
     ``(1 + e^epsilon)`` times this.
     """
 
@@ -86,8 +85,6 @@ def release_laplace(
     each neighbour errs by at most half a step a cell, and by ``gamma_R magnitude`` in l1 from R
     roundings; both are added to the sensitivity, and more than 1 % is refused. Public: shape,
     sensitivity, epsilon, magnitude, roundings.
-
-    Time about 3 microseconds and memory 200 bytes a value.
 
     Parameters
     ----------

@@ -73,6 +73,20 @@ class MechanismOfDoubles(JointGaussian):
         return self.strategy_sensitivity * 2 * self._error + grid
 
 
+def mechanism_of_ratio(
+    blocks: Sequence[Block], noise_multiplier: float, ratio: float, term_roundings: int
+) -> MechanismOfDoubles:
+    """Return the release of answers that a neighbour moves by a clip norm at most.
+
+    A neighbour counts as one contribution more or less. Rounding errors are those of as many as
+    make up the magnitude of the answers: `ratio` is that over the clip norm.
+    """
+    # Probes may be a little longer than 1.
+    n_max = max(1, math.ceil(1.001 * ratio))
+    how: dict[str, Any] = {"term_roundings": term_roundings, "roundings": 1}
+    return MechanismOfDoubles(blocks, noise_multiplier, n_max=n_max, **how)
+
+
 def _gamma(roundings: int) -> float:
     """Return the largest relative error of as many roundings; infinite where it is unbounded."""
     error = roundings * 2.0**-53

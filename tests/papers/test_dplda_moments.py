@@ -186,13 +186,13 @@ def test_planted_bugs_are_exceeded():
 
 
 def test_leading_terms_are_those_of_the_paper():
-    facts = Facts(1000, 4, 1.0, sigma_k=0.01, gamma_s=0.02, sigma_1=0.09, lambda_1=2.0)
+    facts = Facts(1000, 4, 1.0, sigma_k=0.01, gamma_s=0.02, sigma_1=0.09)
     leading = 1 / (1000 * 0.01**1.5)
     claims = claimed_whitened, claimed_factors, claimed_topics
     wanted = 4**1.5, 4**2 / 0.02, 4**2 * 0.3 / 0.02
     assert [claim(facts) for claim in claims] == pytest.approx([x * leading for x in wanted])
     for claim in claims:
-        assert math.isinf(claim(Facts(1000, 4, 1.0, sigma_1=1.0, lambda_1=1)))
+        assert math.isinf(claim(Facts(1000, 4, 1.0, sigma_1=1.0)))
     assert math.isinf(claimed_topics(Facts(1000, 4, 1.0, sigma_k=0.01, sigma_1=0.09)))
 
 

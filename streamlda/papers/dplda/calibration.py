@@ -26,7 +26,7 @@ from streamlda.checks import between, one_of, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.dplda.flow import Configuration
-from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
+from streamlda.papers.dplda.sensitivity import BY_L1, BY_L2, Facts
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import gaussian_multiplier, release_laplace
 from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
@@ -44,7 +44,7 @@ ROUNDINGS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What each release of a configuration may cost; all of it is public.
+    """Cost of each release of a configuration; all of it is public.
 
     `multipliers`: standard deviation over sensitivity of the Gaussian release of an edge; empty if
     there is none. `pure`: epsilon of a Laplace release, in nats, by edge or lower bound. `failure`:
@@ -90,14 +90,20 @@ def make_plan(
         the same by default.
     """
     between(1e-9, 1e3, epsilon=epsilon)
-    _check_choices(configuration, mechanism, accounted)
+    one_of(MECHANISMS, mechanism=mechanism)
+    one_of(ACCOUNTING, accounting=accounted)
+    require(
+        mechanism == "gaussian" or not configuration.bounds,
+        "pure epsilon needs global l1 sensitivities, which only configuration 1 has",
+        configuration=configuration.name,
+        remedy="take configuration 1, or Gaussian noise",
+    )
     edges, bounds = configuration.edges, configuration.bounds
     releases = len(edges) + len(bounds)
     of = _parts(configuration, parts)
     laplace_distance = LAPLACE_TV_DISTANCE_BOUND * laplace_cells
-    distance = (1 + math.exp(min(epsilon, 700.0))) * (
-        laplace_distance + 2 * Noise.tv_distance_bound * gaussian_cells
-    )
+    distance = laplace_distance + 2 * Noise.tv_distance_bound * gaussian_cells
+    distance *= 1 + math.exp(min(epsilon, 700.0))
     if mechanism == "laplace":
         pure = {name: epsilon * of[name] for name in edges}
         events: list[Event] = [LaplaceRelease(each) for each in pure.values()]
@@ -148,17 +154,6 @@ def _parts(configuration: Configuration, parts: Mapping[str, float] | None) -> M
     return parts
 
 
-def _check_choices(configuration: Configuration, mechanism: str, accounted: str) -> None:
-    one_of(MECHANISMS, mechanism=mechanism)
-    one_of(ACCOUNTING, accounting=accounted)
-    require(
-        mechanism == "gaussian" or not configuration.bounds,
-        "pure epsilon needs global l1 sensitivities, which only configuration 1 has",
-        configuration=configuration.name,
-        remedy="take configuration 1, or Gaussian noise",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
     """What Procedure 1 released: 0 if the noise leaves nothing, nan if it was not needed."""
@@ -193,22 +188,13 @@ def procedure_1(
         `SecureNoise`.
     """
     found = {"sigma_k": math.nan, "gamma_s": math.nan}
+    # Of M2 for sigma_k, of M3 for gamma_s.
+    by_norm = BY_L1 if plan.by_l1 else BY_L2
+    how = {"magnitude": max(1.0, float(facts.n_components)), "roundings": ROUNDINGS}
     for name in configuration.bounds:
-        answer = release_laplace(
-            np.array(getattr(facts, name)),
-            _moved(name, facts, plan),
-            plan.pure[name],
-            noise,
-            magnitude=max(1.0, float(facts.n_components)),
-            roundings=ROUNDINGS,
-        )
+        moved = by_norm["e2" if name == "sigma_k" else "e3"](facts)
+        exact = np.array(getattr(facts, name))
+        answer = release_laplace(exact, moved, plan.pure[name], noise, **how)
         above = answer.scale * math.log(1 / (2 * plan.failure))
         found[name] = max(0.0, float(answer.values) - above)
     return LowerBounds(**found)
-
-
-def _moved(name: str, facts: Facts, plan: Plan) -> float:
-    """Return the sensitivity that Procedure 1 takes: of M2 for sigma_k, of M3 for gamma_s."""
-    if name == "sigma_k":
-        return pairs_l1(facts) if plan.by_l1 else pairs_l2(facts)
-    return triples_l1(facts) if plan.by_l1 else triples_l2(facts)

@@ -29,7 +29,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
@@ -53,7 +52,7 @@ from streamlda.papers.dplda.spectral import (
     unwhitened,
 )
 from streamlda.papers.laplace import release_laplace
-from streamlda.papers.rounding import MechanismOfDoubles
+from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.events import Composed
 from streamlda.private.topics import project_simplex
@@ -114,12 +113,11 @@ class DPLDATopics:
     """Topics that DP-LDA publishes.
 
     `components`, of shape (k', d), are distributions: k' = 0 where the noise would have been
-    infinite, else k. `n_documents`: N, public. `event`: the cost, if the claims of the
-    configuration hold. `sampler_delta`: part of delta, or beyond pure epsilon, for the samplers'
-    distance from exact noise. `bounds`: released by Procedure 1. `scales`, by edge: standard
-    deviation of Gaussian, or scale of Laplace noise in an entry that occurs once. `secure`: whether
-    the noise came from `SecureNoise`. `unmet`: preconditions of the configuration's theorems
-    (Table 3 of version 1) that these documents do not have; read without noise, hence not private.
+    infinite, else k. `event`: the cost, if the claims of the configuration hold. `sampler_delta`:
+    part of delta, or beyond pure epsilon, for the samplers' distance from exact noise. `scales`, by
+    edge: standard deviation of Gaussian, or scale of Laplace noise in an entry that occurs once.
+    `unmet`: preconditions of the configuration's theorems (Table 3 of version 1) that these
+    documents do not have; read without noise, hence not private.
     """
 
     components: Array
@@ -167,9 +165,8 @@ def fit_dp_lda(
 ) -> DPLDATopics:
     """Estimate moments and publish topics, as one configuration does.
 
-    Time O(N d^3) for configuration 1, and for the others O(nnz k) a matrix product of the
-    eigenvalue problem, O((N + d) k^3) and, with e5, O(d^2); memory accordingly O(d^3), and
-    O(nnz + d^2) with e5: 32 d^2 bytes while noise is drawn (2 GB for 8000 words).
+    Memory O(d^3) for configuration 1; for the others O(nnz + d^2) with e5: 32 d^2 bytes while noise
+    is drawn (2 GB for 8000 words).
 
     Parameters
     ----------
@@ -179,33 +176,16 @@ def fit_dp_lda(
     noise : Noise, optional
         `SecureNoise` by default; `SeededNoise` in tests.
     """
-    steps = SpectralSteps(
-        LDAMoments(documents, settings.alpha_0),
-        settings.n_components,
-        n_iterations=settings.n_iterations,
-        n_restarts=settings.n_restarts,
-        seed=settings.seed,
-    )
-    return release(steps, settings, noise)
+    moments = LDAMoments(documents, settings.alpha_0)
+    method = settings.n_iterations, settings.n_restarts, settings.seed
+    return release(SpectralSteps(moments, settings.n_components, *method), settings, noise)
 
 
 def release(
     steps: SpectralSteps, settings: DPLDASettings, noise: Noise | None = None
 ) -> DPLDATopics:
-    """Publish topics from steps that are computed already; every call is a release of its own.
-
-    Parameters and errors as for `fit_dp_lda`; alpha_0 and k of `settings` must be those of the
-    steps.
-    """
-    moments = steps.moments
-    require(
-        settings.n_components == steps.n_components and settings.alpha_0 == moments.alpha_0,
-        "settings must be those that the steps were made with",
-        n_components=settings.n_components,
-        alpha_0=settings.alpha_0,
-        remedy=f"make new steps: these have {steps.n_components} and {moments.alpha_0}",
-    )
-    chosen = configuration(settings.configuration)
+    """Publish topics from steps of the same alpha_0 and k; every call is a release of its own."""
+    moments, chosen = steps.moments, configuration(settings.configuration)
     drawn = SecureNoise() if noise is None else noise
     d, plan = moments.n_features, plan_of(steps, settings)
     facts = facts_of(steps, chosen)
@@ -222,31 +202,21 @@ def release(
     else:
         edges.scales.update(dict.fromkeys(moved, math.inf))
     return DPLDATopics(
-        components,
-        alpha,
-        settings,
-        moments.n_documents,
-        plan.event,
-        plan.sampler_delta,
-        bounds,
-        edges.scales,
-        drawn.secure,
-        unmet(chosen.bounds, facts),
+        *(components, alpha, settings, moments.n_documents, plan.event, plan.sampler_delta),
+        *(bounds, edges.scales, drawn.secure, unmet(chosen.bounds, facts)),
     )
 
 
 def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
     """Return what each release of these settings may cost."""
-    chosen = configuration(settings.configuration)
+    chosen, laplace = configuration(settings.configuration), settings.mechanism == "laplace"
     d, k = steps.moments.n_features, steps.n_components
-    pairs, triples, whitened = count_free(d, 2), count_free(d, 3), count_free(k, 3)
-    cells = {"e2": pairs, "e3": triples, "e5": pairs, "e6": whitened, "e7": k * k, "e9": k * d}
+    pairs = count_free(d, 2)
+    cells = {"e2": pairs, "e3": count_free(d, 3), "e5": pairs}
+    cells |= {"e6": count_free(k, 3), "e7": k * k, "e9": k * d}
     edge_cells = sum(cells[name] for name in chosen.edges)
-    laplace = settings.mechanism == "laplace"
     return make_plan(
-        chosen,
-        settings.epsilon,
-        settings.delta,
+        *(chosen, settings.epsilon, settings.delta),
         mechanism=settings.mechanism,
         accounted=settings.accounting,
         gaussian_cells=0 if laplace else edge_cells,
@@ -264,14 +234,8 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
     seen = Facts(*public, sigma_k=float(leading[-1]), sigma_next=steps.sigma_next)
     if "gamma_s" not in chosen.bounds:
         return seen
-    factors = steps.factors
-    return replace(
-        seen,
-        gamma_s=factors.gap,
-        sigma_1=float(leading[0]),
-        lambda_1=float(factors.values[0]),
-        lambda_k=float(factors.values[-1]),
-    )
+    gap, lambda_k = steps.factors.gap, float(steps.factors.values[-1])
+    return replace(seen, gamma_s=gap, sigma_1=float(leading[0]), lambda_k=lambda_k)
 
 
 def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
@@ -335,8 +299,7 @@ def _uniform(steps: SpectralSteps) -> Array:
 class Edges:
     """Puts noise on the values that noised edges carry; one call is one release.
 
-    `sensitivities` by edge: l2, or l1 for Laplace noise; finite. `scales` of the noise released so
-    far, in an entry that occurs once: standard deviation, or Laplace scale.
+    `sensitivities` by edge: l2, or l1 for Laplace noise; finite. `scales` of the noise until now.
     """
 
     def __init__(
@@ -348,8 +311,6 @@ class Edges:
 
     def symmetric(self, edge: str, array: Array, magnitude: float | None = None) -> Array:
         """Return a symmetric array with noise, symmetric.
-
-        Time about 0.15 us and memory 40 bytes a free entry (Laplace: 3 us, 200 bytes).
 
         `magnitude`: public bound on the sum of all absolute terms behind it; by default that of a
         value with a claimed sensitivity.
@@ -363,24 +324,13 @@ class Edges:
         plan, moved = self._plan, self._sensitivities[edge]
         size = moved * LOCAL_TERMS if magnitude is None else magnitude
         if not plan.multipliers:
-            answer = release_laplace(
-                values,
-                moved,
-                plan.pure[edge],
-                self._noise,
-                magnitude=size,
-                roundings=self._roundings,
-            )
+            how = {"magnitude": size, "roundings": self._roundings}
+            answer = release_laplace(values, moved, plan.pure[edge], self._noise, **how)
             self.scales[edge] = answer.scale
             return answer.values
-        # A neighbour counts as one contribution more or less, of norm at most the sensitivity;
-        # rounding errors are those of as many as make up the magnitude.
-        mechanism = MechanismOfDoubles(
-            [Block(edge, values.shape, moved)],
-            plan.multipliers[edge],
-            n_max=max(1, math.ceil(1.001 * size / moved)),
-            term_roundings=self._roundings,
-            roundings=1,
+        blocks = [Block(edge, values.shape, moved)]
+        mechanism = mechanism_of_ratio(
+            blocks, plan.multipliers[edge], size / moved, self._roundings
         )
         self.scales[edge] = mechanism.stddevs[edge]
         return mechanism.release({edge: values}, self._noise)[edge]

@@ -60,9 +60,7 @@ class LDAMoments:
     """Unbiased M1, M2 and M3 of a batch, dense or seen through a projection.
 
     A document with fewer than three tokens counts as a blank: its p1, P2, P3 are 0, and N counts it
-    all the same, so that N is the public number of slots.
-
-    Holds the documents, whose counts must be whole: memory O(nnz). Privacy: everything here is raw.
+    all the same, so that N is the public number of slots. Privacy: everything here is raw.
     """
 
     def __init__(self, documents: DocumentBatch, alpha_0: float) -> None:
@@ -122,14 +120,9 @@ class LDAMoments:
             total[rows] = (p[:, rows].T @ combined).toarray()
             total[rows] -= weight * np.outer(self._first_sum[rows], self._first_sum)
         total[np.diag_indices_from(total)] -= self._pair_diagonal / N
-        lower = np.tril_indices(_BLOCK, -1)
-        for start in range(0, self.n_features, _BLOCK):
-            # The upper half decides: what is released is that half.
-            stop = min(start + _BLOCK, self.n_features)
-            total[stop:, start:stop] = total[start:stop, stop:].T
-            block = total[start:stop, start:stop]
-            inside = lower if stop - start == _BLOCK else np.tril_indices(stop - start, -1)
-            block[inside] = block.T[inside]
+        # The upper half decides: what is released is that half.
+        for i in range(1, self.n_features):
+            total[i, :i] = total[:i, i]
         return total
 
     def triples(self) -> Array:
@@ -144,10 +137,7 @@ class LDAMoments:
         return self.triples_through(np.eye(self.n_features))
 
     def triples_through(self, W: Array) -> Array:
-        """Return M3(W, W, W), shape (m, m, m), symmetric up to rounding.
-
-        W is finite, of shape (d, m). Time O(nnz m + (N + d) m^3), memory O((N + d) m + m^3).
-        """
+        """Return M3(W, W, W), shape (m, m, m), symmetric up to rounding; W of shape (d, m)."""
         N, p = self.n_documents, self._first
         W = np.ascontiguousarray(W, dtype=np.float64)
         raw = Moments(W)

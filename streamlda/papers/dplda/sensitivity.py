@@ -76,9 +76,8 @@ class Facts:
     sigma_k, gamma_s : float, default 0
         Lower bounds on the k-th singular value of M2, and on a quarter of the least gap between
         eigenvalues of the whitened tensor; 0 is none.
-    sigma_1, lambda_1 : float, default 0
-        Largest singular value of M2, and largest eigenvalue of the whitened tensor; [DP-LDA] reads
-        them without noise.
+    sigma_1 : float, default 0
+        Largest singular value of M2; [DP-LDA] reads it without noise.
     sigma_next, lambda_k : float, default 0
         Singular value of M2 after the k-th, and k-th eigenvalue of the whitened tensor, which
         preconditions are about.
@@ -90,7 +89,6 @@ class Facts:
     sigma_k: float = 0.0
     gamma_s: float = 0.0
     sigma_1: float = 0.0
-    lambda_1: float = 0.0
     sigma_next: float = 0.0
     lambda_k: float = 0.0
 

@@ -79,10 +79,8 @@ def leading_pairs_of(moments: LDAMoments, n: int) -> LeadingPairs:
     d = moments.n_features
     if d <= FULL_EIGENPAIRS:
         return leading_pairs(moments.pairs(), n)
-    operator = scipy.sparse.linalg.LinearOperator(
-        (d, d), matvec=moments.pairs_times, dtype=np.float64
-    )
-    return _lanczos(operator, n, d, 1e-9)
+    operator = scipy.sparse.linalg.LinearOperator
+    return _lanczos(operator((d, d), matvec=moments.pairs_times, dtype=np.float64), n, d, 1e-9)
 
 
 def _lanczos(
@@ -106,12 +104,9 @@ def _signed(values: Array, vectors: Array) -> LeadingPairs:
 
 
 def factors_of(
-    tensor: Array, *, n_iterations: int = ITERATIONS, n_restarts: int = RESTARTS, seed: int = 0
+    tensor: Array, n_iterations: int = ITERATIONS, n_restarts: int = RESTARTS, seed: int = 0
 ) -> Factors:
-    """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method.
-
-    Time O(n_restarts n_iterations k^4), memory O(k^3).
-    """
+    """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method."""
     at_least(1, n_iterations=n_iterations, n_restarts=n_restarts)
     queried, k = DenseTensor(tensor, 3), len(tensor)
     best: Factors | None = None
@@ -144,15 +139,14 @@ def unwhitened(unwhitening: Array, vectors: Array) -> Array:
 class SpectralSteps:
     """The nodes of the flow graph for one set of documents, each computed once.
 
-    Memory O(d^2) where a configuration needs M2 or M3, O(nnz + d k + k^3) otherwise. `n_components`
-    is k, below d; `n_iterations`, `n_restarts` and `seed` of the power method are public.
+    `n_components` is k, below d; `n_iterations`, `n_restarts` and `seed` of the power method are
+    public.
     """
 
     def __init__(
         self,
         moments: LDAMoments,
         n_components: int,
-        *,
         n_iterations: int = ITERATIONS,
         n_restarts: int = RESTARTS,
         seed: int = 0,
@@ -165,7 +159,7 @@ class SpectralSteps:
             remedy="take fewer topics",
         )
         self.moments, self.n_components = moments, n_components
-        self._n_iterations, self._n_restarts, self._seed = n_iterations, n_restarts, seed
+        self._method = n_iterations, n_restarts, seed
 
     @cached_property
     def pairs(self) -> Array:
@@ -209,12 +203,7 @@ class SpectralSteps:
 
     def decomposed(self, tensor: Array) -> Factors:
         """Decompose any whitened tensor as these steps do."""
-        return factors_of(
-            tensor,
-            n_iterations=self._n_iterations,
-            n_restarts=self._n_restarts,
-            seed=self._seed,
-        )
+        return factors_of(tensor, *self._method)
 
 
 def symmetrised(tensor: Array) -> Array:

@@ -24,9 +24,7 @@ In units of the aggregate, ``T_s = mu_s tau_s`` is the noise that site s needs, 
   ``tau_es^2 + tau_gs^2 >= tau_s^2`` at every site.
 
 For equal sites and t = 0 these are the paper's (2): tau_g^2 = tau^2 / S, the other two
-(1 - 1/S) tau^2. *Erratum:* the solution that section III-A prints for unequal sites is another: it
-takes independent e_1 ... e_(S-1) and has tau_gS^2 = (3 - S) tau^2 / 2 for equal sites, which is
-negative for S > 3. The one here exists for all weights and demands.
+(1 - 1/S) tau^2. The solution here exists for all weights and demands (errata, entry 1).
 
 Adversaries
 -----------
@@ -46,11 +44,9 @@ factor, 1 for the promise, with masks in place of e_s (``v = h u`` for h honest 
   that moves is seen under ``1/v = (1/h) / u + (1 - 1/h) / (u + kappa^2)``.
 - *The aggregator and all S - 1 others* know e_s too: ``v = u``.
 
-The paper calibrates tau_e so that one share *by itself* keeps the promise. The aggregator has them
-all, and with equal sites v = tau_c^2 (S + 1) / (2 S): the factor is sqrt(2 S / (S + 1)), 1.29 for
-five sites. Masks close this gap, so the protocol of `streamlda.sites` uses masks, and needs no f.
-
-Privacy: nothing here reads data. All of a plan is public.
+The paper calibrates tau_e so that one share *by itself* keeps the promise; the aggregator has them
+all (errata, entry 2). Masks close this gap, so the protocol of `streamlda.sites` uses masks, and
+needs no f. All of a plan is public.
 
 References
 ----------
@@ -145,8 +141,7 @@ class CapePlan:
         """Return how many times more than promised the aggregator and c colluding sites learn.
 
         A document of site s is (result_s / z_s)-GDP against them, if it is not at a colluder.
-        `colluders` is c, from 0 to S - 1, not necessarily the t of the plan. Shape (S,). With
-        `more`, the adversary has 1/v = 1/(h u) + `more`.
+        With `more`, the adversary has 1/v = 1/(h u) + `more`.
         """
         between(0, self.n_sites - 1, colluders=colluders)
         honest = self.n_sites - colluders
@@ -166,8 +161,8 @@ class CapePlan:
         """Return the plan for means over each site's documents.
 
         `sizes`: N_s, public. `noise_multipliers`: z_s, standard deviation over sensitivity that
-        each site asks for (`streamlda.guarantee.accounting.noise_multiplier`). `sensitivity`: most
-        that one document moves the *sum* of a site. `weights` are N_s / N by default.
+        each site asks for. `sensitivity`: most that one document moves the *sum* of a site.
+        `weights` are N_s / N by default.
         """
         require(
             len(sizes) and all(size >= 1 for size in sizes),
@@ -176,11 +171,9 @@ class CapePlan:
             remedy="leave the site out",
         )
         z = np.broadcast_to(np.asarray(noise_multipliers, dtype=float), (len(sizes),))
-        total = sum(sizes)
-        if weights is None:
-            weights = [size / total for size in sizes]
+        shares = [size / sum(sizes) for size in sizes] if weights is None else weights
         stddevs = [float(z_s) * sensitivity / n for z_s, n in zip(z, sizes, strict=True)]
-        return cls(tuple(map(float, weights)), tuple(stddevs), colluders)
+        return cls(tuple(map(float, shares)), tuple(stddevs), colluders)
 
     @property
     def aggregator_known(self) -> tuple[float, ...]:
@@ -212,15 +205,6 @@ class CapePlan:
         between(0, self.n_sites - 1, colluders=colluders)
         honest = self.n_sites - colluders
         return self.losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))
-
-    def share_losses(self, *, knows_zero_sum: bool) -> Array:
-        """Return the same for who sees one share alone and knows e_s, or f_s, but not both.
-
-        At most 1. An adversary who knows neither learns less still.
-        """
-        left = self.aggregator_known if knows_zero_sum else self.zero_sum
-        variances = np.square(self.local) + np.square(left)
-        return np.asarray(np.asarray(self.site_stddevs) / np.sqrt(variances))
 
     def after_drop_out(self, present: Sequence[int]) -> float:
         """Return the noise of ``sum mu_s (a_s + e_s + g_s)`` over the sites that are left."""

@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -60,7 +61,6 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.private.packing import pack_pairs, pack_triples, unpack_pairs, unpack_triples
 from streamlda.spectral.tensor_power import tensor_power
 from streamlda.utils.threads import one_blas_thread
 
@@ -84,8 +84,6 @@ BLOCK_PRODUCTS = 2**23
 class MixtureSite:
     """The samples of one site, scaled down to the public radius.
 
-    Memory: the samples, and d^3 numbers on the paper's route.
-
     Parameters
     ----------
     samples : ndarray of shape (n, d)
@@ -97,9 +95,6 @@ class MixtureSite:
 
     def __init__(self, samples: Array, radius: float) -> None:
         self.samples, self.radius = clipped(samples, radius), float(radius)
-        self._second: Array | None = None
-        self._third: Array | None = None
-        self._total: Array = np.zeros(self.dimension)
 
     @property
     def documents(self) -> int:
@@ -111,30 +106,27 @@ class MixtureSite:
         """D."""
         return int(self.samples.shape[1])
 
+    @cached_property
     def second(self) -> Array:
-        """Return the packed sum of t t'; raw, not private. Time O(n d^2), once."""
-        if self._second is None:
-            self._second = pack_pairs(second_sum(self.samples))
-        return self._second
+        """Sum of t t'; raw, not private."""
+        return second_sum(self.samples)
 
     def projected(self, view: MixtureView) -> Array:
-        """Return the packed sum of clipped H as a view of the second moment has it; raw.
-
-        Time O(n (d k + k^3)), memory O(n k + k^3).
-        """
+        """Return the packed sum of clipped H as a view of the second moment has it; raw."""
         y = self.samples @ view.directions
         factors = clip_factors(skew_norms(y, view.variance), view.bound)
-        return pack_triples(skew(third_sum(y, factors), factors @ y, view.variance))
+        return pack(skew(third_sum(y, factors), factors @ y, view.variance), 0.5)
 
     def whole(self, variance: float) -> Array:
-        """Return the sum of H in all d dimensions, for samples divided by the radius; raw.
+        """Return the sum of H in all d dimensions, for samples divided by the radius; raw."""
+        return skew(self._third, self.samples.sum(axis=0) / self.radius, variance)
 
-        Time O(n d^3) once, memory O(d^3).
-        """
-        if self._third is None:
-            self._third = third_sum(self.samples) / self.radius**3
-            self._total = self.samples.sum(axis=0) / self.radius
-        return skew(self._third, self._total, variance)
+    @cached_property
+    def _third(self) -> Array:
+        return third_sum(self.samples) / self.radius**3
+
+
+Sites, Rng = Sequence[MixtureSite], np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +153,7 @@ def learn_mixture(
 ) -> MixtureEstimate:
     """Learn the means of a mixture of spherical Gaussians from the samples of several sites.
 
-    Time O(d^3 + k^4) beside the sites' sums, memory O(S d^2); on the paper's route O(S d^3).
+    Memory O(S d^2); on the paper's route O(S d^3).
 
     Parameters
     ----------
@@ -185,27 +177,22 @@ def learn_mixture(
         network=network.sizes,
         remedy="make the network for these sites",
     )
-    d, radius = spaces.pop()
+    d, _ = spaces.pop()
     most = d - 1 if variance is None else d
     one_of(("projected", "paper"), route=route)
     between(1, most, n_components=n_components)
     if variance is not None:
         between(0, math.inf, variance=variance)
     learn = _projected if route == "projected" else _paper
-    return learn(sites, n_components, network, variance, d, radius, rng)
+    return learn(sites, n_components, network, variance, rng)
 
 
 def _projected(
-    sites: Sequence[MixtureSite],
-    n_components: int,
-    network: SimulatedSites,
-    variance: float | None,
-    d: int,
-    radius: float,
-    rng: np.random.Generator,
+    sites: Sites, n_components: int, network: SimulatedSites, variance: float | None, rng: Rng
 ) -> MixtureEstimate:
+    d, radius = sites[0].dimension, sites[0].radius
     second = network.release(
-        network.sums_of(sites, lambda site: {"second": site.second()}),
+        network.sums_of(sites, lambda site: {"second": pack(site.second, 0.5)}),
         [second_block(d, radius)],
         part=SECOND_PART,
         ratio=SECOND_RATIO,
@@ -213,7 +200,7 @@ def _projected(
     N = second.documents
     # Off the diagonal an entry is its packed value over sqrt(2).
     stddev = second.stddevs["second"] / math.sqrt(2) / N
-    moment = unpack_pairs(second.sums["second"] / N, d)
+    moment = unpack(second.sums["second"] / N, d, 2, 0.5)
     view = mixture_view(moment, n_components, stddev, radius, variance)
     k, variance = len(view.sizes), view.variance
     if network.scheme == "pooled":
@@ -225,24 +212,16 @@ def _projected(
         part=1 - SECOND_PART,
         ratio=2.0,
     )
-    means, eigenvalues = mixture_means(view, unpack_triples(third.sums["third"] / N, k), rng)
+    means, eigenvalues = mixture_means(view, unpack(third.sums["third"] / N, k, 3, 0.5), rng)
     return _estimate(means, eigenvalues, variance, n_components)
 
 
 def _paper(
-    sites: Sequence[MixtureSite],
-    n_components: int,
-    network: SimulatedSites,
-    variance: float | None,
-    d: int,
-    radius: float,
-    rng: np.random.Generator,
+    sites: Sites, n_components: int, network: SimulatedSites, variance: float | None, rng: Rng
 ) -> MixtureEstimate:
+    d, radius = sites[0].dimension, sites[0].radius
     second = network.release(
-        network.sums_of(
-            sites,
-            lambda site: {"second": pack(unpack_pairs(site.second(), d), 0.0) / radius**2},
-        ),
+        network.sums_of(sites, lambda site: {"second": pack(site.second, 0.0) / radius**2}),
         [second_block(d, 1.0)],
         part=0.5,
         ratio=SECOND_RATIO,
@@ -281,10 +260,7 @@ def _estimate(
 
 @dataclass(frozen=True, slots=True)
 class MixtureView:
-    """View of a noisy second moment; all of it is public.
-
-    U, of shape (d, k), eigenvalues less sigma^2, shape (k,), sigma^2, and B.
-    """
+    """U, eigenvalues less sigma^2, sigma^2 and B of a noisy second moment; all of it is public."""
 
     directions: Array
     sizes: Array
@@ -295,10 +271,7 @@ class MixtureView:
 def mixture_view(
     moment: Array, n_components: int, stddev: float, radius: float, variance: float | None = None
 ) -> MixtureView:
-    """Return what to look at the third moment through. Time O(d^3).
-
-    `stddev` is that of the noise in an entry of the moment off the diagonal.
-    """
+    """Return what to look at the third moment through; `stddev` is off the diagonal."""
     d = len(moment)
     values, vectors = np.linalg.eigh(moment)
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -307,19 +280,12 @@ def mixture_view(
     k = max(1, int(np.cumprod(sizes > FLOOR * 2 * stddev * math.sqrt(d)).sum()))
     least = 1e-9 * max(float(values[0]), 1e-9 * radius**2)
     bound = BOUND * float(np.maximum(values[:k], 0.0).sum()) ** 1.5
-    return MixtureView(
-        np.ascontiguousarray(vectors[:, :k]),
-        np.maximum(sizes[:k], least),
-        variance,
-        bound,
-    )
+    directions = np.ascontiguousarray(vectors[:, :k])
+    return MixtureView(directions, np.maximum(sizes[:k], least), variance, bound)
 
 
 def mixture_means(view: MixtureView, third: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return means a_i, of shape (k, d), and 1 / sqrt(w_i), but for noise, from E H in U.
-
-    `rng` gives starts of power iterations. Time O(k^4).
-    """
+    """Return means a_i, of shape (k, d), and 1 / sqrt(w_i), but for noise, from E H in U."""
     sizes = view.sizes
     cubed = np.multiply.outer(np.multiply.outer(sizes, sizes), sizes)
     found = tensor_power(third / np.sqrt(cubed), len(sizes), rng=rng)
@@ -368,10 +334,7 @@ def weights_of(eigenvalues: Array) -> Array:
 
 
 def third_sum(vectors: Array, factors: Array | None = None) -> Array:
-    """Return the sum of f y x y x y, shape (k, k, k), f = 1 by default; raw, not private.
-
-    Time O(n k^3), memory O(k^3) and one block of samples.
-    """
+    """Return the sum of f y x y x y, shape (k, k, k), f = 1 by default; raw, not private."""
     k = vectors.shape[1]
     total = np.zeros((k, k * k))
     step = max(1, min(BLOCK_SAMPLES, BLOCK_PRODUCTS // k**2))
@@ -388,11 +351,9 @@ def paper_components(
 ) -> tuple[Array, Array]:
     """Decompose as Algorithm 3 and Appendix B-C do: a_k along U D^(1/2) v_k.
 
-    Post-processing of symmetric M2, of shape (d, d), and M3, (d, d, d). Singular vectors U and
-    values D of the K largest of M2 are taken, whatever the sign of an eigenvalue, as SVD does.
-    `rng` gives starts of the power iterations. Returned are ``lambda_k U D^(1/2) v_k``, shape
-    (K, d), which is a_k without noise, and lambda_k, 1 / sqrt(w_k) without noise. Time O(d^3 K),
-    memory O(d^3).
+    Singular vectors U and values D of the K largest of M2, of shape (d, d), are taken, whatever the
+    sign of an eigenvalue, as SVD does. Returned are ``lambda_k U D^(1/2) v_k``, shape (K, d), which
+    is a_k without noise, and lambda_k, 1 / sqrt(w_k) without noise.
     """
     values, vectors = np.linalg.eigh(pairs)
     leading = np.argsort(-np.abs(values), kind="stable")[:n_components]

@@ -20,9 +20,7 @@ Privacy
 Unit: a sample; the number of slots is public. One stage, all of the budget.
 ``||x x'||_F = ||x||^2 <= C``, C the squared radius: under add-remove the sum moves by C at most,
 attained on the sphere. As ``<x x', y y'> = (x'y)^2 >= 0``, two contributions differ, replace-one,
-by ``sqrt(2) C`` at most, attained by orthogonal samples on the sphere. *Erratum*: the paper takes
-C (1/N for a mean of unit vectors): that bounds the *spectral* norm of a difference, and is too
-small by sqrt(2) for noise on every entry under replace-one. It holds for add-remove.
+by ``sqrt(2) C`` at most, attained by orthogonal samples on the sphere (errata, entry 3).
 
 The paper's noise has one size for each entry i <= j (<= k), and is copied to the others: the
 Gaussian mechanism on the vector of these entries, *unweighted* (`pack` with power 0), whose norm is
@@ -71,18 +69,12 @@ BLOCK_SAMPLES = 4096
 def clipped(samples: Array, radius: float) -> Array:
     """Return the samples scaled down to the radius, rows that are not finite as zeros.
 
-    Time O(n d), memory that of the samples.
-
     Parameters
     ----------
     samples : array_like of shape (n, d)
     radius : float
         Most that a row may have as its norm; above 0, and public. Choose it so that few are longer:
         1.3 times the root mean square norm that is expected. Noise grows with its square.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
     """
     samples = np.asarray(samples, dtype=np.float64)
     require(
@@ -103,16 +95,12 @@ def clipped(samples: Array, radius: float) -> Array:
 
 
 def second_sum(scaled: Array) -> Array:
-    """Return the sum of x x' of clipped samples; raw, not private. Time O(n d^2).
+    """Return the sum of x x', of shape (d, d); raw, not private. Time O(n d^2).
 
     Parameters
     ----------
     scaled : ndarray of shape (n, d)
-        Of `clipped`.
-
-    Returns
-    -------
-    ndarray of shape (d, d)
+        Samples of `clipped`.
     """
     total = np.zeros((scaled.shape[1],) * 2)
     with one_blas_thread():
@@ -130,10 +118,7 @@ def second_block(dimension: int, radius: float, name: str = "second") -> Block:
 
 @dataclass(frozen=True, slots=True)
 class Subspace:
-    """Leading directions V, orthonormal columns of shape (d, K), largest eigenvalue first.
-
-    `eigenvalues` of the noisy second moment may be negative where noise is all there is.
-    """
+    """Leading directions V, orthonormal columns of shape (d, K), largest eigenvalue first."""
 
     vectors: Array
     eigenvalues: Array
@@ -147,9 +132,7 @@ def principal_subspace(
     *,
     route: Route = "packed",
 ) -> Subspace:
-    """Return the K leading directions of the samples of all sites.
-
-    Time O(S d^2 + d^3), memory O(S d^2).
+    """Return the K leading directions of the samples of all sites. Time O(S d^2 + d^3).
 
     Parameters
     ----------
@@ -182,9 +165,7 @@ def partial_root_subspace(
     n_intermediate: int | None = None,
     route: Route = "packed",
 ) -> Subspace:
-    """Return the K leading directions by DPdisPCA.
-
-    Time O(S d^3), memory O(S d^2); a site sends d R numbers.
+    """Return the K leading directions by DPdisPCA; a site sends d R numbers. Time O(S d^3).
 
     Parameters
     ----------

@@ -1,9 +1,7 @@
 """Sites that play all parts in one process: what is aggregated under each scheme of section VI.
 
-For experiments and for the algorithms of Imtiaz & Sarwate (2018)
-(`streamlda.papers.imtiaz_sarwate.pca`, `single_topic`, `gaussian_mixture`). Sites on machines of
-their own, with keys and masks, are in `streamlda.sites.share` and `streamlda.sites.aggregate`; what
-each party learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
+Sites on machines of their own, with keys and masks, are in `streamlda.sites`; what each party
+learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
 
 A statistic comes as the *sum* of one site's contributions, and the result is the sum of sums: N
 times the mean with weights mu_s = N_s / N. In these units one document moves the sums of any site
@@ -43,8 +41,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, Self, TypeVar
+from functools import lru_cache, reduce
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +59,7 @@ T = TypeVar("T")
 
 Scheme = Literal["cape", "conventional", "local", "pooled-private", "pooled"]
 SCHEMES: tuple[Scheme, ...] = ("cape", "conventional", "local", "pooled-private", "pooled")
-
 Calibration = Literal["exact", "paper"]
-CALIBRATIONS: tuple[Calibration, ...] = ("exact", "paper")
 
 #: Roundings behind a term of the statistics here: products, a clip factor, and sums over words.
 TERM_ROUNDINGS = 2**14
@@ -94,7 +90,7 @@ class Promise:
     def __post_init__(self) -> None:
         between(1e-9, accounting.MAX_EPSILON, epsilon=self.epsilon)
         between(accounting.MIN_DELTA, math.nextafter(1.0, 0.0), delta=self.delta)
-        one_of(CALIBRATIONS, calibration=self.calibration, remedy="take exact")
+        one_of(("exact", "paper"), calibration=self.calibration, remedy="take exact")
 
     def noise_multiplier(self, part: float = 1.0) -> float:
         """Return standard deviation / l2_sensitivity of a stage with this part of the budget."""
@@ -104,19 +100,16 @@ class Promise:
         return gaussian_multiplier(part * self.epsilon, part * self.delta)
 
 
-@lru_cache(maxsize=64)
-def _least_multiplier(epsilon: float, delta: float) -> float:
-    """Return the accounting's answer, which takes milliseconds and is needed at every site."""
-    return accounting.noise_multiplier(epsilon, delta)
+#: Takes milliseconds, and is asked for every site.
+_least_multiplier = lru_cache(maxsize=64)(accounting.noise_multiplier)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Outcome of a stage: sums by block, noisy but under `pooled`, and the noise in them.
+    """Outcome of a stage: sums by block, noisy but under `pooled`, and the noise in each value.
 
-    `stddevs` are those of the noise in each value, `documents` the samples behind the sums; public.
-    `tv_distance_bound` of all noise that was drawn from exact noise: one (epsilon, delta) guarantee
-    costs (1 + e^epsilon) times as much more delta (`streamlda.guarantee.noise`).
+    `documents` are the samples behind the sums; `tv_distance_bound` is that of all noise that was
+    drawn (`streamlda.guarantee.noise`).
     """
 
     sums: dict[str, Array]
@@ -125,12 +118,8 @@ class Aggregate:
     tv_distance_bound: float
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Message of one site under `cape`, in whole steps of the grid: sums + e_s + f_s + g_s.
-
-    `known` is f_s, which the aggregator made and takes off.
-    """
+class Share(NamedTuple):
+    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, which is taken off."""
 
     sent: dict[str, Counts]
     known: dict[str, Counts]
@@ -172,10 +161,9 @@ class SimulatedSites:
         one_of(SCHEMES, scheme=scheme)
         require(
             len(self.promises) == len(self.sizes),
-            "there must be a promise for each site",
+            "there must be one promise for all sites, or one for each",
             sites=len(self.sizes),
             promises=len(self.promises),
-            remedy="give one for all sites, or one for each",
         )
         between(0, len(self.sizes) - 1, site=site)
         self.scheme, self._site, self._colluders = scheme, site, colluders
@@ -226,19 +214,18 @@ class SimulatedSites:
         part: float = 1.0,
         ratio: float = 2.0,
     ) -> Aggregate:
-        """Aggregate one statistic of every site under the scheme.
+        """Aggregate one statistic of every site under the scheme; time and memory O(S cells).
 
         `site_sums`: for each site the sums of its clipped contributions, by block; not private;
         those of a site that does not count may be empty (`sums_of`). `part` is of the budget: parts
         of all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over
-        the norm of one. Time O(S cells), a few draws of noise each; memory O(S cells).
+        the norm of one.
         """
         require(
             len(site_sums) == len(self.sizes),
             "there must be the sums of every site",
             site_sums=len(site_sums),
             sites=len(self.sizes),
-            remedy="pass them in order",
         )
         between(1.0, 2.0, ratio=ratio)
         if self.scheme == "local":
@@ -257,18 +244,16 @@ class SimulatedSites:
             grids = [mechanism.to_grid(sums) for sums in site_sums]
             noisy, level = [*grids, mechanism.noise_on_grid(self._noise)], 1.0
         elif self.scheme == "conventional":
-            noisy = []
-            for sums, needed in zip(site_sums, plan.needed, strict=True):
-                own = self._draw(mechanism, needed / plan.pooled)
-                noisy.append(_added(mechanism.to_grid(sums), own))
+            noisy = [
+                _added(mechanism.to_grid(sums), self._draw(mechanism, needed / plan.pooled))
+                for sums, needed in zip(site_sums, plan.needed, strict=True)
+            ]
             level = plan.conventional / plan.pooled
         else:
             shares = self.shares(site_sums, mechanism, plan)
             noisy = [_added(share.sent, share.known, -1) for share in shares]
             level = plan.aggregate / plan.pooled
-        total_grid = noisy[0]
-        for grid in noisy[1:]:
-            total_grid = _added(total_grid, grid)
+        total_grid = reduce(_added, noisy)
         stddevs = {name: level * stddev for name, stddev in mechanism.stddevs.items()}
         S = len(self.sizes)
         # Each pair of sites, and twice each site.

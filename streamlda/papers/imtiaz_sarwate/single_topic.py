@@ -16,10 +16,8 @@ routes:
     2. Every entry i <= j <= k of the d x d x d tensor does; then it is seen through W = U D^(-1/2).
     3. Power method; negative probabilities become 0.
 
-The paper's ``t1 t2'`` and ``t1 x t2 x t3`` of the first words are not symmetric, and its symmetric
-noise would leave what is not symmetric in the open: ``M2 - M2'`` of the aggregate has no noise at
-all. Both routes therefore release the mean over all orders of different words, which is symmetric,
-has the same expectation and no larger norm.
+Both routes release the mean over all orders of different words in place of the paper's ``t1 t2'``
+and ``t1 x t2 x t3`` (errata, entry 5): the same expectation and no larger norm.
 
 Privacy
 -------
@@ -50,6 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -63,7 +62,6 @@ from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.contributions import FirstStatistic, PairStatistic, View
-from streamlda.private.packing import pack_triples, unpack_pairs, unpack_triples
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments
 
@@ -97,8 +95,6 @@ NO_NOISE = 1e-6
 class SingleTopicSite:
     """The documents of one site, and the raw sums that it makes of them.
 
-    Memory: the documents, d^2 numbers, and d^3 where d is at most `DENSE_WORDS`.
-
     Parameters
     ----------
     batch : DocumentBatch
@@ -107,8 +103,6 @@ class SingleTopicSite:
 
     def __init__(self, batch: DocumentBatch) -> None:
         self.batch = batch
-        self._pairs: dict[str, Array] | None = None
-        self._dense: Array | None = None
 
     @property
     def documents(self) -> int:
@@ -116,52 +110,49 @@ class SingleTopicSite:
         return self.batch.n_documents
 
     def pairs(self) -> dict[str, Array]:
-        """Return the sums of p1 (``first``) and of packed P2 (``pair``); raw, not private.
-
-        Time O(nnz^2) a document, once.
-        """
-        if self._pairs is None:
-            sums = {b.name: np.zeros(b.shape) for b in pair_blocks(self.batch.n_features)}
-            for part in self.batch.blocks(BLOCK_ENTRIES):
-                for statistic in _pair_parts(self.batch.n_features):
-                    found = statistic.contributions(View(part))[statistic.name]
-                    assert found.rows is not None
-                    weights = found.values[:, 0]
-                    sums[statistic.name] += np.bincount(
-                        found.rows, weights, minlength=len(sums[statistic.name])
-                    )
-            self._pairs = sums
+        """Return the sums of p1 (``first``) and of packed P2 (``pair``); raw, not private."""
         return self._pairs
 
-    def triples(self, whitening: Array) -> dict[str, Array]:
-        """Return the packed sum of P3(W, W, W) (``triple``); raw, not private.
+    @cached_property
+    def _pairs(self) -> dict[str, Array]:
+        d = self.batch.n_features
+        sums = {b.name: np.zeros(b.shape) for b in pair_blocks(d)}
+        for part in self.batch.blocks(BLOCK_ENTRIES):
+            for statistic in _pair_parts(d):
+                found = statistic.contributions(View(part))[statistic.name]
+                assert found.rows is not None
+                total = sums[statistic.name]
+                total += np.bincount(found.rows, found.values[:, 0], minlength=len(total))
+        return sums
 
-        Time O(d^3 k) once the dense sum is there, O(nnz k + k^3) a document beyond `DENSE_WORDS`.
-        """
+    def triples(self, whitening: Array) -> dict[str, Array]:
+        """Return the packed sum of P3(W, W, W) (``triple``); raw, not private."""
         if self.batch.n_features <= DENSE_WORDS:
-            seen = np.asarray(self.dense_triples())
+            seen = self.dense_triples
             for _ in range(3):
                 seen = np.tensordot(seen, whitening, axes=(0, 0))
-            return {"triple": pack_triples(seen)}
+            return {"triple": pack(seen, 0.5)}
         moments = Moments(np.ascontiguousarray(whitening))
         moments.add(self.batch)
-        return {"triple": pack_triples(moments.triple_sum())}
+        return {"triple": pack(moments.triple_sum(), 0.5)}
 
     def plain_pairs(self) -> dict[str, Array]:
         """Return P2 in the coordinates of the paper's noise (``pair``); raw, not private."""
-        return {"pair": pack(unpack_pairs(self.pairs()["pair"], self.batch.n_features), 0.0)}
+        return {"pair": pack(unpack(self.pairs()["pair"], self.batch.n_features, 2, 0.5), 0.0)}
 
     def plain_triples(self) -> dict[str, Array]:
         """Return P3 in the coordinates of the paper's noise (``triple``); raw, not private."""
-        return {"triple": pack(self.dense_triples(), 0.0)}
+        return {"triple": pack(self.dense_triples, 0.0)}
 
+    @cached_property
     def dense_triples(self) -> Array:
-        """Return the sum of P3, shape (d, d, d); raw, not private. Time O(d^3) a document, once."""
-        if self._dense is None:
-            moments = Moments(np.eye(self.batch.n_features))
-            moments.add(self.batch)
-            self._dense = moments.triple_sum()
-        return self._dense
+        """Sum of P3, shape (d, d, d); raw, not private. Time O(d^3) a document."""
+        moments = Moments(np.eye(self.batch.n_features))
+        moments.add(self.batch)
+        return moments.triple_sum()
+
+
+Sites, Rng = Sequence[SingleTopicSite], np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +177,7 @@ def learn_topics(
 ) -> TopicEstimate:
     """Learn a single-topic model from the documents of several sites.
 
-    Time O(d^3 + k^4) beside the sites' sums, memory O(S d^2), on the paper's route O(S d^3).
+    Memory O(S d^2), on the paper's route O(S d^3).
 
     Parameters
     ----------
@@ -219,11 +210,7 @@ def learn_topics(
 
 
 def _whitened(
-    sites: Sequence[SingleTopicSite],
-    n_components: int,
-    network: SimulatedSites,
-    d: int,
-    rng: np.random.Generator,
+    sites: Sites, n_components: int, network: SimulatedSites, d: int, rng: Rng
 ) -> TopicEstimate:
     pairs = network.release(
         network.sums_of(sites, SingleTopicSite.pairs),
@@ -243,7 +230,7 @@ def _whitened(
         ratio=triple_ratio(W),
     )
     spread = max(triples.stddevs["triple"], NO_NOISE) / (N * math.sqrt(6))
-    seen = unpack_triples(triples.sums["triple"] / N, k)
+    seen = unpack(triples.sums["triple"] / N, k, 3, 0.5)
     look = W.T @ view.first, W.T @ moment @ W
     found = private_topics(view, seen, spread, W, *look, NO_MIXING, N, rng)
     missing = n_components - len(found.components)
@@ -261,24 +248,13 @@ def _view(pairs: Aggregate, n_components: int, d: int) -> PairView:
     first_stddev = max(pairs.stddevs["first"], NO_NOISE)
     # Every document adds 1 in all, and their number is public.
     first = pairs.sums["first"] + (N - pairs.sums["first"].sum()) / d
-    return PairView.of(
-        first,
-        first_stddev,
-        unpack_pairs(packed, d),
-        float(N),
-        stddev,
-        None,
-        n_components,
-        NO_MIXING,
-    )
+    moment = unpack(packed, d, 2, 0.5)
+    how = None, n_components, NO_MIXING
+    return PairView.of(first, first_stddev, moment, float(N), stddev, *how)
 
 
 def _paper(
-    sites: Sequence[SingleTopicSite],
-    n_components: int,
-    network: SimulatedSites,
-    d: int,
-    rng: np.random.Generator,
+    sites: Sites, n_components: int, network: SimulatedSites, d: int, rng: Rng
 ) -> TopicEstimate:
     pairs = network.release(
         network.sums_of(sites, SingleTopicSite.plain_pairs),

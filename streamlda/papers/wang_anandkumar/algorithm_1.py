@@ -18,11 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import require
-from streamlda.papers.wang_anandkumar.tensors import (
-    DenseTensor,
-    ImplicitTensor,
-    SymmetricTensor,
-)
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import DeflatedPower, unit_columns
 
 Array = NDArray[np.float64]

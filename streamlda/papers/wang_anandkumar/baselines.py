@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
-from streamlda.papers.wang_anandkumar.algorithm_1 import (
-    PowerResult,
-    as_tensor,
-    robust_tensor_power,
-)
+from streamlda.checks import between, require
+from streamlda.papers.wang_anandkumar.algorithm_1 import PowerResult, as_tensor, robust_tensor_power
 from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import unit_columns
 
@@ -60,9 +56,6 @@ def random_marginal_power(
     The span is that of the k eigenvectors of M(theta) of the largest eigenvalues in size. What the
     tensor holds outside the span is lost.
 
-    Time O(d) columns of T and d^3, then `robust_tensor_power` in k dimensions; memory O(d^2) beside
-    the tensor.
-
     Parameters
     ----------
     tensor : SymmetricTensor of order 3 or array_like of shape (d, d, d)
@@ -75,14 +68,7 @@ def random_marginal_power(
     """
     queried = as_tensor(tensor)
     d = queried.dimension
-    at_least(1, n_components=n_components)
-    require(
-        n_components <= d,
-        "there must be no more components than dimensions",
-        n_components=n_components,
-        dimension=d,
-        remedy="take fewer components",
-    )
+    between(1, d, n_components=n_components)
     # Not the stream of the starts, [seed, i].
     theta = np.random.default_rng([seed, 0, 1]).standard_normal((d, 1))
     marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])

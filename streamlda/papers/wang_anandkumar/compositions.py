@@ -21,18 +21,6 @@ from streamlda.guarantee import accounting
 from streamlda.papers.laplace import gaussian_multiplier
 
 
-class WangAnandkumar(NamedTuple):
-    """The noise that [WA16] Algorithm 3 prescribes for one of its releases.
-
-    `epsilon_each` and `delta_each` are what the paper sets aside for it, `noise_multiplier` its
-    standard deviation / l2_sensitivity.
-    """
-
-    epsilon_each: float
-    delta_each: float
-    noise_multiplier: float
-
-
 class Comparison(NamedTuple):
     """A schedule of [WA16] beside exact accounting, at `delta` and K = `releases` of one tensor.
 
@@ -61,16 +49,14 @@ def advanced_epsilon(epsilon: float, releases: int, slack: float) -> float:
     return spread + releases * epsilon * math.expm1(epsilon)
 
 
-def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkumar:
-    """Return the noise that [WA16] Algorithm 3 prints for K releases of the same documents.
+def wang_anandkumar(epsilon: float, delta: float, releases: int) -> tuple[float, float]:
+    """Return epsilon' and the noise multiplier that [WA16] Algorithm 3 prints for K releases.
 
     epsilon' = epsilon / sqrt(K (4 + ln(2 / delta))), delta' = delta / (2 K), and by the textbook
     Gaussian mechanism a noise multiplier of sqrt(2 ln(1.25 / delta')) / epsilon'.
 
     Refused where epsilon' is above 1 and the textbook formula no longer gives epsilon'.
 
-    Notes
-    -----
     Put into advanced composition, as the paper argues, epsilon' gives 1.29 epsilon at
     delta = 1e-5 and up to sqrt(2) epsilon as delta falls. The releases are (epsilon, delta)-DP
     all the same: the formula's noise is six to seven times what is needed.
@@ -86,8 +72,7 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> WangAnandkum
         epsilon=epsilon_each,
         remedy="use streamlda.guarantee.accounting.noise_multiplier",
     )
-    multiplier = gaussian_multiplier(epsilon_each, delta_each)
-    return WangAnandkumar(epsilon_each, delta_each, multiplier)
+    return epsilon_each, gaussian_multiplier(epsilon_each, delta_each)
 
 
 def wang_anandkumar_table(
@@ -111,15 +96,14 @@ def wang_anandkumar_table(
 
 
 def _compare(epsilon: float, delta: float, releases: int) -> Comparison:
-    each = wang_anandkumar(epsilon, delta, releases)
-    mu_squared = releases / each.noise_multiplier**2
+    epsilon_each, multiplier = wang_anandkumar(epsilon, delta, releases)
     needed = accounting.noise_multiplier(epsilon, delta, releases)
     return Comparison(
         delta=delta,
         releases=releases,
-        formula_noise_multiplier=each.noise_multiplier,
-        advanced_epsilon=advanced_epsilon(each.epsilon_each, releases, delta / 2),
-        exact_epsilon=accounting.epsilon_of(math.sqrt(mu_squared), delta),
+        formula_noise_multiplier=multiplier,
+        advanced_epsilon=advanced_epsilon(epsilon_each, releases, delta / 2),
+        exact_epsilon=accounting.epsilon_of(math.sqrt(releases / multiplier**2), delta),
         needed_noise_multiplier=needed,
-        ratio=each.noise_multiplier / needed,
+        ratio=multiplier / needed,
     )

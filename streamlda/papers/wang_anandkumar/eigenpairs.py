@@ -18,11 +18,7 @@ ROUNDING = 1e-14
 
 
 class ZEigenpairs(NamedTuple):
-    """Where T(u, ..., u) is stationary on the sphere: T(I, u, ..., u) = l u.
-
-    One eigenvalue and one column of `eigenvectors` for each start, largest value first; `settled`:
-    whether ||T(I, u, ..., u) - l u|| came below the tolerance.
-    """
+    """T(I, u, ..., u) = l u for each start, largest l first; `settled` below the tolerance."""
 
     eigenvalues: Array
     eigenvectors: Array
@@ -46,9 +42,9 @@ def z_eigenpairs(
     [2]_, judged by the step itself and not by the least eigenvalue of the Hessian, which would cost
     a d x d decomposition a step.
 
-    Time O(L n_iterations) answers, memory O(d L), with L = `n_starts`. With sign -1 the least
-    eigenvalues are found. `tolerance` is of the residual ``||T(I, u, ..., u) - l u||``, in units of
-    the largest ``||T(I, u, ..., u)||`` met; the error of an eigenvalue is of second order in it.
+    With sign -1 the least eigenvalues are found. `tolerance` is of the residual
+    ``||T(I, u, ..., u) - l u||``, in units of the largest ``||T(I, u, ..., u)||`` met; the error of
+    an eigenvalue is of second order in it.
 
     References
     ----------

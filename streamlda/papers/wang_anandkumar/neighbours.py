@@ -10,10 +10,7 @@ notion         neighbours differ by      T(I, u, u)    T(u, u, u)
 ============== ========================= ============= =============
 entry          [WA16] Definition 4.2     6 s^2         6 s^3
 add-remove     a document or a blank     r s^2 / n     s^3 / n
-replace-one    another document          c r s^2 / n   2 s^3 / n
 ============== ========================= ============= =============
-
-c = sqrt(26) / 3 = 1.70 without a map, 2 with one.
 
 **entry.** T' - T = +-D, D the sum of ``e_a x e_b x e_c`` over all six orders of (i, j, k), with
 i, j, k any indices, equal ones included. ``D(I, u, u)`` is
@@ -29,23 +26,16 @@ So 6 s^2, which the paper reaches by the triangle inequality, is the supremum it
 
 **Documents.** T = (1/n) sum of P3 over documents, contracted with W. P3 of a document is the mean,
 over all choices of three of its tokens x, y, z, of S_xyz, the average of ``e_a x e_b x e_c`` over
-the orders of (x, y, z); of a blank or shorter document it is 0. So a difference of two P3 is a mean
-of differences S - S', and a norm of it is at most the largest norm of one. As
+the orders of (x, y, z); of a blank or shorter document it is 0. So a norm of P3 is at most the
+largest norm of an S. As
 ``S_xyz(I, v, v) = (e_x v_y v_z + e_y v_x v_z + e_z v_x v_y) / 3``, its l1 norm is at most s^2, and
 so is its l2 norm; through W' it is at most r s^2; and ``|v_x v_y v_z| <= s^3``. A document of the
 word with the largest |v| attains the bounds without a map, and those with one if its row of W is
 the longest.
-
-**replace-one.** Twice that, by the triangle inequality; with a map, two words with opposite rows
-attain it. Without one, ``(S - S')(I, y, z)`` is linear in y and in z, so its norm over the cube
-|y|, |z| <= s is largest at corners. Six words make all cases; the largest of the finitely many is
-sqrt(26) / 3 s^2 (a test goes through them), attained at y = z = v by the words x x x against x x y
-where v_y = -v_x.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +48,7 @@ from streamlda.kernels.association import associate_triples, group_by_word, proj
 Array = NDArray[np.float64]
 
 #: What neighbouring tensors may differ by.
-NOTIONS = ("entry", "add-remove", "replace-one")
+NOTIONS = ("entry", "add-remove")
 
 #: Largest l1 norm of the absolute terms by which a document is computed, in units of s^2: that of
 #: three equal tokens, (l + 1)(l + 2) / ((l - 1)(l - 2)) at l = 3.
@@ -74,9 +64,8 @@ class Neighbours:
 
     Parameters
     ----------
-    notion : {"entry", "add-remove", "replace-one"}
-        The first protects one entry of a tensor (with those that symmetry makes equal), the others
-        a document.
+    notion : {"entry", "add-remove"}
+        One entry of a tensor (with those that symmetry makes equal), or a document.
     magnitude : float, optional
         Public bound, for every tensor in question and every unit u, on
         ``|| |T|(I, |u|, |u|) ||``, absolute values taken of all terms that are added: of the
@@ -146,12 +135,7 @@ class Neighbours:
         power = s**3 if values else s**2
         if self.notion == "entry":
             return 6.0 * power
-        if values:
-            return (1.0 if self.notion == "add-remove" else 2.0) * power / self.n_documents
-        factor = {"add-remove": 1.0, "replace-one": math.sqrt(26) / 3}[self.notion]
-        if self.notion == "replace-one" and self.whitening is not None:
-            factor = 2.0
-        return factor * self.row_norm * power / self.n_documents
+        return (1.0 if values else self.row_norm) * power / self.n_documents
 
     def magnitudes(self, probes: Array, *, values: bool) -> Array:
         """Return the bound on the norm of all absolute terms behind an answer at each column u."""
@@ -171,8 +155,7 @@ class DocumentTensor:
 
     Those with fewer than three tokens count as blanks; counts are whole, as the bounds of
     `Neighbours` do not hold for weights. `n_documents`: n, slots, at least the documents in the
-    batch; `whitening`: W. Memory O(nnz + (d + n) L), time O(nnz L) an answer, and O(n_features d L)
-    with a map.
+    batch; `whitening`: W.
     """
 
     def __init__(
@@ -185,13 +168,6 @@ class DocumentTensor:
             n_documents=n_documents,
             held=held,
             remedy="count every slot",
-        )
-        require(
-            whitening is None or (whitening.ndim == 2 and len(whitening) == batch.n_features),
-            "a projection must have a row for each word",
-            shape=None if whitening is None else whitening.shape,
-            n_features=batch.n_features,
-            remedy="pass W",
         )
         self._batch, self._whitening = batch, whitening
         self.order = 3

@@ -22,12 +22,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, one_of, require
+from streamlda.checks import at_least, between, one_of, require
 from streamlda.errors import BudgetExceededError
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
-from streamlda.papers.rounding import MechanismOfDoubles
+from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
@@ -114,8 +114,6 @@ class NoisyPower:
     `tv_distance_bound` for what drawing adds to delta. For documents, that holds for
     the tensor of E[P3] alone (alpha_0 = 0).
 
-    Time and memory of the noise O(d L) a round: about 0.15 us and 40 bytes a value.
-
     Parameters
     ----------
     method : DeflatedPower or SimultaneousPower
@@ -188,8 +186,7 @@ class NoisyPower:
         if not self.private:
             return f"not private at epsilon {asked:g}: the noise costs {cost}."
         unit = {"entry": "entry of the tensor", "add-remove": "document (add-remove)"}
-        changed = unit.get(self.schedule.neighbours.notion, "document (replace-one)")
-        return f"private: {cost}, for each {changed}."
+        return f"private: {cost}, for each {unit[self.schedule.neighbours.notion]}."
 
     @property
     def tv_distance_bound(self) -> float:
@@ -224,12 +221,9 @@ class NoisyPower:
         if len(self._done) >= self.rounds:
             spent, wanted = (cost(x).mu_squared for x in (self.spent, self._done[-1]))
             raise BudgetExceededError(
-                "queries must fit into the privacy budget of the tensor, got "
-                f"mu_squared={wanted!r} remaining=0.0 spent={spent!r}; ask fewer queries, or take "
-                "other documents",
-                spent=spent,
-                remaining=0.0,
-                requested=wanted,
+                f"queries must fit into the privacy budget of the tensor, got spent={spent!r} "
+                "remaining=0.0; ask fewer queries, or take other documents",
+                **{"spent": spent, "remaining": 0.0, "requested": wanted},
             )
         probes = self.method.probes
         _check_unit(probes)
@@ -254,58 +248,39 @@ class NoisyPower:
         return self.method.components()
 
     def _mechanism(self, probes: Array, *, values: bool) -> JointGaussian:
-        """Return the joint release of a round; a query's sensitivity is the clip norm of its block.
-
-        A neighbour counts as one contribution more or less, of norm at most that. Rounding errors
-        are those of n_max contributions of absolute terms, which is where the magnitude enters.
-        """
+        """Return the release of a round; the sensitivity of a query is its clip norm."""
         neighbours = self.schedule.neighbours
         d, n = probes.shape
         moves = neighbours.sensitivities(probes, values=values)
         shape = () if values else (d,)
-        return MechanismOfDoubles(
-            [Block(str(j), shape, float(moves[j])) for j in range(n)],
-            self.round_event.noise_multiplier,
-            n_max=contributions(neighbours.magnitudes(probes, values=values) / moves),
-            term_roundings=neighbours.roundings_of(d),
-            roundings=1,
-        )
+        blocks = [Block(str(j), shape, float(moves[j])) for j in range(n)]
+        ratio = float((neighbours.magnitudes(probes, values=values) / moves).max())
+        roundings = neighbours.roundings_of(d)
+        return mechanism_of_ratio(blocks, self.round_event.noise_multiplier, ratio, roundings)
 
 
 def planned(method: DeflatedPower | SimultaneousPower) -> tuple[int, int]:
     """Return how many rounds a method takes until it has finished, and queries in each."""
-    match method:
-        case DeflatedPower():
-            each = method.n_iterations + int(method.eigenvalue_round)
-            return len(method.state()["values"]) * each, method.n_restarts
-        case SimultaneousPower():
-            return method.n_iterations, method.probes.shape[1]
-    raise failure(
-        "a private power method must be a DeflatedPower or a SimultaneousPower",
-        type=type(method).__name__,
-        remedy="its queries must be counted before the first",
-    )
-
-
-def contributions(ratios: Array) -> int:
-    """Return how many contributions of the largest size make up the magnitude, at least 1."""
-    # Probes may be a little longer than 1.
-    return max(1, math.ceil(1.001 * float(ratios.max())))
+    if isinstance(method, SimultaneousPower):
+        return method.n_iterations, method.probes.shape[1]
+    each = method.n_iterations + int(method.eigenvalue_round)
+    return len(method.state()["values"]) * each, method.n_restarts
 
 
 @lru_cache(maxsize=64)
 def _noise_multiplier(epsilon: float, delta: float, queries: int, calibration: str) -> float:
     if calibration == "exact":
         return accounting.noise_multiplier(epsilon, delta, queries)
-    return compositions.wang_anandkumar(epsilon, delta, queries).noise_multiplier
+    return compositions.wang_anandkumar(epsilon, delta, queries)[1]
 
 
 def _check_unit(probes: Array) -> None:
     lengths = np.linalg.norm(probes, axis=0)
-    worst = int(np.argmax(np.abs(lengths - 1)))
+    worst = float(lengths[np.argmax(np.abs(lengths - 1))])
+    remedy = "divide it by its length"
     require(
-        (np.abs(lengths - 1) <= UNIT_TOLERANCE).all(),
+        abs(worst - 1) <= UNIT_TOLERANCE,
         "a probe must be a unit vector",
-        length=float(lengths[worst]),
-        remedy="divide it by its length",
+        length=worst,
+        remedy=remedy,
     )

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from streamlda.checks import one_of
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise
-from streamlda.papers.rounding import MechanismOfDoubles
+from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import Schedule, contributions
+from streamlda.papers.wang_anandkumar.noisy import Schedule
 from streamlda.privacy.events import GaussianRelease
 from streamlda.spectral.tensor_power import checked_array
 
@@ -25,11 +25,7 @@ Array = NDArray[np.float64]
 
 
 class PerturbedTensor(NamedTuple):
-    """A symmetric tensor with noise, free to be used in any way, and what it cost.
-
-    `private`: whether the noise was secure. `tv_distance_bound` of the drawn noise from exact
-    noise: ``(1 + e^epsilon)`` times as much is added to delta.
-    """
+    """A symmetric tensor with noise, free to be used in any way, and what it cost."""
 
     tensor: Array
     event: GaussianRelease
@@ -46,11 +42,7 @@ def perturb_tensor(
     public are d, epsilon, delta and the magnitude. Let t_ijk, i <= j <= k, be the free entries and
     m the number of orders of (i, j, k): 6, 3 or 1. Neighbours differ in a single free entry, by
     6 / m (6 where i = j = k, 2 where two are equal, else 1). So one vector of ``(m / 6) t_ijk``,
-    released by one Gaussian mechanism, has sensitivity 1 exactly, attained by every entry. By the
-    Frobenius norm (at most 6, again at i = j = k) the noise would be as much where i = j = k and
-    2.45 times as much where all differ.
-
-    Time O(d^3), memory about 30 d^3 bytes.
+    released by one Gaussian mechanism, has sensitivity 1 exactly, attained by every entry.
 
     Parameters
     ----------
@@ -67,14 +59,8 @@ def perturb_tensor(
     index, orders = find_free(len(checked), 3)
     weights = orders / 6
     multiplier = Schedule(epsilon, delta, neighbours).noise_multiplier(1)
-    mechanism = MechanismOfDoubles(
-        [Block("entries", orders.shape, 1.0)],
-        multiplier,
-        n_max=contributions(np.array([neighbours.magnitude])),
-        term_roundings=neighbours.roundings_of(len(checked)),
-        roundings=1,
-    )
+    blocks, roundings = [Block("entries", orders.shape, 1.0)], neighbours.roundings_of(len(checked))
+    mechanism = mechanism_of_ratio(blocks, multiplier, neighbours.magnitude, roundings)
     noisy = mechanism.release({"entries": checked[index] * weights}, noise)["entries"] / weights
-    full = unpack(noisy, len(checked), 3, 0.0)
-    distance = mechanism.tv_distance_bound
-    return PerturbedTensor(full, GaussianRelease(multiplier), noise.secure, distance)
+    full, event = unpack(noisy, len(checked), 3, 0.0), GaussianRelease(multiplier)
+    return PerturbedTensor(full, event, noise.secure, mechanism.tv_distance_bound)

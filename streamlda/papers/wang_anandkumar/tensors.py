@@ -7,6 +7,7 @@ function (`ImplicitTensor`); one that is not symmetric is embedded in one that i
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Protocol
 
 import numpy as np
@@ -35,9 +36,6 @@ class SymmetricTensor(Protocol):
 
 class DenseTensor:
     """A symmetric array, stored with one index for each set of the last p - 1 (half, for p = 3).
-
-    Memory d C(d+p-2, p-1) numbers; `apply` takes as many multiplications a column, as one matrix
-    product. `streamlda.spectral.tensor_power.checked_array` says what symmetric is.
 
     Parameters
     ----------
@@ -100,10 +98,7 @@ class FactoredTensor:
 
 
 class ImplicitTensor:
-    """A tensor known by a function alone, from columns u, shape (d, L), to T(I, u, ..., u).
-
-    That it is symmetric is for the caller to know.
-    """
+    """A tensor known by a function alone, from columns u, shape (d, L), to T(I, u, ..., u)."""
 
     def __init__(self, dimension: int, apply: Callable[[Array], Array], order: int = 3) -> None:
         at_least(1, dimension=dimension)
@@ -122,11 +117,9 @@ class ImplicitTensor:
         return _answer(images, vectors)
 
 
-class SymmetrisedTensor:
-    """The symmetric tensor whose blocks are A and its transposes; made by `symmetrised`.
+def symmetrised(array: ArrayLike) -> DenseTensor:
+    """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples.
 
-    Notes
-    -----
     C has side d1 + d2 + d3, block (1, 2, 3) is A, the other orders of 1, 2, 3 are its transposes,
     all other blocks are 0 [1]_. With x = (u, v, w) it follows that C(x, x, x) = 6 A(u, v, w) and
     C(I, x, x) = 2 (A(I, v, w), A(u, I, w), A(u, v, I)). So (s; u, v, w), s > 0, is a singular
@@ -136,51 +129,30 @@ class SymmetrisedTensor:
     Each triple makes four eigenvectors, (u, v, w) and those with two signs changed, which are not
     orthogonal: to find more triples, subtract one from A, not from C. The power method without a
     shift turns the blocks the right way but swaps their lengths at every step; `z_eigenpairs`
-    settles. Time and memory O(d1 d2 d3), times L for `apply`.
+    settles. Time and memory O((d1 + d2 + d3)^3).
+
+    Parameters
+    ----------
+    array : array_like of shape (d1, d2, d3)
 
     References
     ----------
     .. [1] Ragnarsson, Van Loan (2013), "Block tensors and symmetric embeddings", Linear Algebra
        and its Applications 438, 853-874.
     """
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self._splits = np.cumsum(array.shape)[:2]
-        self.dimension, self.order = sum(array.shape), 3
-
-    def apply(self, vectors: Array) -> tuple[Array, Array]:
-        """Return C(I, x, x) and C(x, x, x) at the columns x."""
-        u, v, w = np.split(vectors, self._splits)
-        through = np.tensordot(self._array, w, axes=(2, 0))
-        first = np.einsum("abn,bn->an", through, v)
-        second = np.einsum("abn,an->bn", through, u)
-        third = np.einsum("abc,an,bn->cn", self._array, u, v, optimize=True)
-        return _answer(2 * np.concatenate([first, second, third]), vectors)
-
-
-def symmetrised(array: ArrayLike) -> SymmetrisedTensor:
-    """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples.
-
-    Parameters
-    ----------
-    array : array_like of shape (d1, d2, d3)
-        Finite; copied.
-
-    Returns
-    -------
-    SymmetrisedTensor
-        Of dimension d1 + d2 + d3 and order 3.
-    """
-    checked = np.array(array, dtype=np.float64)
+    given = np.array(array, dtype=np.float64)
     require(
-        checked.ndim == 3 and checked.size > 0,
+        given.ndim == 3 and given.size > 0,
         "an array to embed must have three sides of at least 1",
-        shape=checked.shape,
+        shape=given.shape,
         remedy="pass a d1 by d2 by d3 array",
     )
-    check_finite(checked)
-    return SymmetrisedTensor(checked)
+    ends = np.cumsum(given.shape)
+    blocks = [slice(end - side, end) for end, side in zip(ends, given.shape, strict=True)]
+    whole = np.zeros((ends[-1],) * 3)
+    for order in permutations(range(3)):
+        whole[tuple(blocks[i] for i in order)] = given.transpose(order)
+    return DenseTensor(whole)
 
 
 def checked_order(order: int) -> int:

@@ -3,6 +3,8 @@
 import math
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
@@ -12,6 +14,12 @@ def network_of(sizes, scheme, epsilon, delta=1e-3, *, route="", seed=0, kind=Sim
     """Return sites with the paper's calibration on its own route."""
     promise = Promise(epsilon, delta, "paper" if route == "paper" else "exact")
     return kind(sizes, promise, scheme, site=1, noise=SeededNoise(seed))
+
+
+def matched_component_error(true, estimated):
+    """Return the mean distance under the best one-to-one matching, which no copies can please."""
+    distances = cdist(true, estimated)
+    return float(distances[linear_sum_assignment(distances)].mean())
 
 
 def changed(parts, sample):

@@ -14,10 +14,15 @@ from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     skew_block,
     skew_norms,
 )
-from streamlda.papers.imtiaz_sarwate.metrics import matched_component_error
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.private.packing import pack_triples, unpack_triples
-from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
+from tests.papers.imtiaz_sarwate.neighbours import (
+    Recorder,
+    changed,
+    matched_component_error,
+    network_of,
+    shift,
+)
 
 D, K, VARIANCE, RADIUS = 8, 3, 0.05, 1.4
 SIZES = (2000, 3000, 4000)

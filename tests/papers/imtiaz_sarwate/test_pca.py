@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import third_sum
-from streamlda.papers.imtiaz_sarwate.metrics import (
-    captured_energy,
-    component_error,
-    matched_component_error,
-)
+from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
 from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
@@ -24,7 +20,13 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.packing import pack_pairs
-from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
+from tests.papers.imtiaz_sarwate.neighbours import (
+    Recorder,
+    changed,
+    matched_component_error,
+    network_of,
+    shift,
+)
 
 BOUND = 1.5
 VECTORS = st.lists(st.floats(-3, 3), min_size=4, max_size=4)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.papers.imtiaz_sarwate import single_topic
-from streamlda.papers.imtiaz_sarwate.metrics import component_error, matched_component_error
+from streamlda.papers.imtiaz_sarwate.metrics import component_error
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.papers.imtiaz_sarwate.single_topic import (
     SingleTopicSite,
@@ -20,7 +20,13 @@ from streamlda.papers.imtiaz_sarwate.single_topic import (
 )
 from streamlda.spectral.whitening import random_projection
 from tests.corpora import batch_of
-from tests.papers.imtiaz_sarwate.neighbours import Recorder, changed, network_of, shift
+from tests.papers.imtiaz_sarwate.neighbours import (
+    Recorder,
+    changed,
+    matched_component_error,
+    network_of,
+    shift,
+)
 
 D, K = 12, 3
 SIZES = (3000, 4000, 5000)
