@@ -31,14 +31,13 @@ from bench.papers.rule import (
 )
 from bench.papers.runner import Line, Panel, Reproduction
 from bench.styles import SERIES, STYLES
-from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
-from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
-from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
+from streamlda.papers.wang_anandkumar.algorithm_1 import random_marginal_power, robust_tensor_power
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,
     ImplicitTensor,
     SymmetricTensor,
+    operator_norm,
 )
 from streamlda.spectral.power import DeflatedPower
 

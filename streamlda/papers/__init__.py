@@ -21,14 +21,16 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 from streamlda.papers.laplace import release_laplace
-from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
-from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
+from streamlda.papers.wang_anandkumar.algorithm_1 import random_marginal_power, robust_tensor_power
 from streamlda.papers.wang_anandkumar.compositions import wang_anandkumar_table
-from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, symmetrised
+from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule, perturb_tensor
+from streamlda.papers.wang_anandkumar.tensors import (
+    DenseTensor,
+    FactoredTensor,
+    operator_norm,
+    symmetrised,
+)
 from streamlda.spectral.associations import VectorAssociation
 from streamlda.spectral.online import OnlinePower, suggested_documents
 from streamlda.spectral.power import DeflatedPower, SimultaneousPower

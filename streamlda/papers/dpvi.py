@@ -91,9 +91,7 @@ class DPVISettings:
         Probability q that a step draws a document.
     steps : int, default 50
     alpha_0 : float, default 1.0
-        Sum of the prior of the proportions, which is symmetric.
-    eta : float or None, default None
-        Prior of a topic's words; None takes 1/K, as the authors do.
+        Sum of the prior of the proportions, which is symmetric; that of words is 1/K.
     seed : int, default 0
         Of the topics to start from. It seeds no noise and draws no documents.
     """
@@ -105,7 +103,6 @@ class DPVISettings:
     sampling_rate: float = 0.1
     steps: int = 50
     alpha_0: float = 1.0
-    eta: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -145,22 +142,6 @@ class DPVITopics:
     def private(self) -> bool:
         """Whether this may be called differentially private."""
         return self.settings.epsilon is not None and self.secure
-
-    @property
-    def statement(self) -> str:
-        """One paragraph to publish beside the topics."""
-        settings = self.settings
-        who = "private variational Bayes (Park et al. 2016, 2020)"
-        if settings.epsilon is None:
-            return f"not private: without noise. {who}."
-        if not self.secure:
-            return f"not private: the noise was seeded. {who}."
-        return (
-            f"private: epsilon {settings.epsilon:g}, delta {settings.delta:g} for each document "
-            f"(add-remove). {who}: {settings.steps} steps, each over a Poisson sample of rate "
-            f"{settings.sampling_rate:g}, statistics clipped to norm {settings.clip_norm:g}, noise "
-            f"{self.noise_multiplier:.3f} times that."
-        )
 
 
 def fit_dp_vi(
@@ -205,7 +186,6 @@ def fit_dp_vi(
         mechanism = MechanismOfDoubles(
             [Block("statistic", (V, K), settings.clip_norm)], multiplier, n_max=n_max
         )
-    eta = 1 / K if settings.eta is None else settings.eta
     alpha = np.full(K, settings.alpha_0 / K)
     # Hoffman's start. Of the public scale that a step's statistic has, so that it is forgotten.
     dirichlet = np.random.default_rng(settings.seed).gamma(100.0, 0.01, size=(V, K))
@@ -217,7 +197,7 @@ def fit_dp_vi(
             total = np.maximum(mechanism.release({"statistic": total}, noise)["statistic"], 0.0)
         rho = (RATE_OFFSET + step) ** -RATE_EXPONENT
         dirichlet *= 1 - rho
-        dirichlet += rho * (eta + total / settings.sampling_rate)
+        dirichlet += rho * (1 / K + total / settings.sampling_rate)
     topics = np.ascontiguousarray((dirichlet / dirichlet.sum(axis=0)).T)
     return DPVITopics(topics, alpha, settings, multiplier, noise.secure)
 

@@ -95,7 +95,6 @@ def release_laplace(
     epsilon : float
         In nats.
     noise : Noise
-        `SecureNoise`; `SeededNoise` in tests and simulations.
     magnitude : float
         Public bound on the l1 norm of all absolute terms behind the values.
     roundings : int

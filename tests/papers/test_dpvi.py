@@ -131,17 +131,15 @@ def test_coins_are_right_and_differ():
 
 
 @pytest.mark.parametrize(
-    ("changes", "noise", "statement"),
+    ("changes", "noise", "private"),
     [
-        ({}, None, "private: epsilon 1, delta 1e-05 for each document"),
-        ({}, SeededNoise(0), "not private: the noise was seeded"),
-        ({"epsilon": None, "delta": None}, None, "not private: without noise"),
+        ({}, None, True),
+        ({}, SeededNoise(0), False),
+        ({"epsilon": None, "delta": None}, None, False),
     ],
 )
-def test_statements(changes, noise, statement):
-    found = fit_dp_vi(SMALL, settings(**changes), noise=noise)
-    assert found.statement.startswith(statement)
-    assert found.private == statement.startswith("private")
+def test_topics_are_private_with_secure_noise_alone(changes, noise, private):
+    assert fit_dp_vi(SMALL, settings(**changes), noise=noise).private == private
 
 
 def test_coins_are_paid_for_as_noise_is(monkeypatch):

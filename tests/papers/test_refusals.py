@@ -22,17 +22,16 @@ from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, Simulate
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 from streamlda.papers.laplace import discrete_laplace, release_laplace
 from streamlda.papers.wang_anandkumar import compositions
-from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
-from streamlda.papers.wang_anandkumar.baselines import random_marginal_power
-from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm, z_eigenpairs
+from streamlda.papers.wang_anandkumar.algorithm_1 import random_marginal_power, robust_tensor_power
 from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
-from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule, perturb_tensor
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,
     ImplicitTensor,
+    operator_norm,
     symmetrised,
+    z_eigenpairs,
 )
 from streamlda.spectral.power import DeflatedPower
 from tests.corpora import batch_of

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -185,12 +186,11 @@ def procedure_1(
     plan : Plan
         Of `make_plan`.
     noise : Noise
-        `SecureNoise`.
     """
     found = {"sigma_k": math.nan, "gamma_s": math.nan}
     # Of M2 for sigma_k, of M3 for gamma_s.
     by_norm = BY_L1 if plan.by_l1 else BY_L2
-    how = {"magnitude": max(1.0, float(facts.n_components)), "roundings": ROUNDINGS}
+    how: dict[str, Any] = {"magnitude": max(1.0, float(facts.n_components)), "roundings": ROUNDINGS}
     for name in configuration.bounds:
         moved = by_norm["e2" if name == "sigma_k" else "e3"](facts)
         exact = np.array(getattr(facts, name))

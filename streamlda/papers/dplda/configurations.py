@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -324,7 +325,7 @@ class Edges:
         plan, moved = self._plan, self._sensitivities[edge]
         size = moved * LOCAL_TERMS if magnitude is None else magnitude
         if not plan.multipliers:
-            how = {"magnitude": size, "roundings": self._roundings}
+            how: Any = {"magnitude": size, "roundings": self._roundings}
             answer = release_laplace(values, moved, plan.pure[edge], self._noise, **how)
             self.scales[edge] = answer.scale
             return answer.values

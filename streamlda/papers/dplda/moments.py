@@ -38,11 +38,7 @@ _BLOCK = 1024
 
 
 class Coefficients(NamedTuple):
-    """Weights of the products of means; `mixed` is negative.
-
-    `squared`, a/(a+1), of M1 x M1 in M2 (there subtracted); `mixed`, -a/(a+2), of each of the three
-    E P2 x M1 in M3; `cubed`, 2 a^2/((a+1)(a+2)), of M1 x M1 x M1 in M3.
-    """
+    """Weights of M1 x M1 in M2 (subtracted), and of each E P2 x M1 and of M1 x M1 x M1 in M3."""
 
     squared: float
     mixed: float

@@ -95,16 +95,8 @@ class MixtureSite:
 
     def __init__(self, samples: Array, radius: float) -> None:
         self.samples, self.radius = clipped(samples, radius), float(radius)
-
-    @property
-    def documents(self) -> int:
-        """N_s."""
-        return len(self.samples)
-
-    @property
-    def dimension(self) -> int:
-        """D."""
-        return int(self.samples.shape[1])
+        #: N_s and D.
+        self.documents, self.dimension = self.samples.shape
 
     @cached_property
     def second(self) -> Array:
@@ -126,7 +118,8 @@ class MixtureSite:
         return third_sum(self.samples) / self.radius**3
 
 
-Sites, Rng = Sequence[MixtureSite], np.random.Generator
+Sites = Sequence[MixtureSite]
+Rng = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ distributed principal component analysis*, ICASSP, their [17]; Dwork, Talwar, Th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,6 +61,9 @@ Route = Literal["packed", "paper"]
 
 #: Most that two contributions to the second moment differ by, over the squared radius.
 SECOND_RATIO = math.sqrt(2)
+
+#: Coordinates of the noise: norms stay Frobenius norms, or entries are as they are.
+POWERS = {"packed": 0.5, "paper": 0.0}
 
 #: Samples in one matrix product.
 BLOCK_SAMPLES = 4096
@@ -147,13 +150,10 @@ def principal_subspace(
     route : {"packed", "paper"}
     """
     d = _checked(second_sums, n_components, network, radius, route)
-    pack, unpack = _coordinates(route)
-    found = network.release(
-        [{"second": pack(total)} for total in second_sums],
-        [second_block(d, radius)],
-        ratio=SECOND_RATIO,
-    )
-    return Subspace(*leading(unpack(found.sums["second"] / found.documents, d), n_components))
+    packed = [{"second": pack(total, POWERS[route])} for total in second_sums]
+    found = network.release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
+    moment = unpack(found.sums["second"] / found.documents, d, 2, POWERS[route])
+    return Subspace(*leading(moment, n_components))
 
 
 def partial_root_subspace(
@@ -182,12 +182,12 @@ def partial_root_subspace(
     one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
     rank = min(2 * n_components, d) if n_intermediate is None else n_intermediate
     between(n_components, d, n_intermediate=rank)
-    pack, unpack = _coordinates(route)
-    packed = [{"second": pack(total)} for total in second_sums]
+    packed = [{"second": pack(total, POWERS[route])} for total in second_sums]
     gathered = np.zeros((d, d))
     for site, weight in enumerate(network.plan().weights):
         found = network.alone(site).release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
-        values, vectors = np.linalg.eigh(unpack(found.sums["second"] / found.documents, d))
+        moment = unpack(found.sums["second"] / found.documents, d, 2, POWERS[route])
+        values, vectors = np.linalg.eigh(moment)
         values = np.abs(values) if route == "paper" else np.maximum(values, 0.0)
         kept = np.argsort(-values, kind="stable")[:rank]
         root = vectors[:, kept] * np.sqrt(values[kept])
@@ -212,7 +212,7 @@ def _checked(
     """Return d of sums that are square, of one shape, and of samples of the network's sizes."""
     shapes = {np.shape(total) for total in second_sums}
     d = next(iter(shapes))[0] if shapes else 0
-    one_of(("packed", "paper"), route=route)
+    one_of(POWERS, route=route)
     require(
         shapes == {(d, d)} and 1 <= n_components <= d and len(second_sums) == len(network.sizes),
         "directions must be at most as many as the rows of square sums of one shape, one a site",
@@ -230,8 +230,3 @@ def _checked(
             remedy="give the network the size of each site, and clip to the radius",
         )
     return d
-
-
-def _coordinates(route: Route) -> tuple[Callable[[Array], Array], Callable[[Array, int], Array]]:
-    power = 0.5 if route == "packed" else 0.0
-    return lambda array: pack(array, power), lambda packed, d: unpack(packed, d, 2, power)

@@ -136,12 +136,10 @@ class SimulatedSites:
         One for all sites, or one for each.
     scheme : str, default "cape"
         One of `SCHEMES`.
-    colluders : int, default 0
-        Sites that may help the aggregator (`cape`); for the scheme `cape` alone.
     site : int, default 0
         The one that is left under `local`.
     noise : Noise, optional
-        `SecureNoise` by default; `SeededNoise` in tests.
+        `SecureNoise` by default.
     """
 
     def __init__(
@@ -150,7 +148,6 @@ class SimulatedSites:
         promises: Promise | Sequence[Promise],
         scheme: Scheme = "cape",
         *,
-        colluders: int = 0,
         site: int = 0,
         noise: Noise | None = None,
     ) -> None:
@@ -166,7 +163,7 @@ class SimulatedSites:
             promises=len(self.promises),
         )
         between(0, len(self.sizes) - 1, site=site)
-        self.scheme, self._site, self._colluders = scheme, site, colluders
+        self.scheme, self._site = scheme, site
         self._noise = SecureNoise() if noise is None else noise
         # Checks the rest.
         self.plan()
@@ -185,11 +182,8 @@ class SimulatedSites:
 
     def plan(self, part: float = 1.0) -> CapePlan:
         """Return the noise of a stage, in units of the sensitivity of a sum over N."""
-        return CapePlan.for_means(
-            self.sizes,
-            [promise.noise_multiplier(part) for promise in self.promises],
-            colluders=self._colluders,
-        )
+        multipliers = [promise.noise_multiplier(part) for promise in self.promises]
+        return CapePlan.for_means(self.sizes, multipliers)
 
     def sums_of(self, sites: Sequence[T], sums: Callable[[T], dict[str, Array]]) -> list[Any]:
         """Return `sums` of every site that counts, and nothing of the others under `local`."""

@@ -102,12 +102,8 @@ class SingleTopicSite:
     """
 
     def __init__(self, batch: DocumentBatch) -> None:
-        self.batch = batch
-
-    @property
-    def documents(self) -> int:
-        """N_s, blank ones included."""
-        return self.batch.n_documents
+        #: N_s, blank ones included.
+        self.batch, self.documents = batch, batch.n_documents
 
     def pairs(self) -> dict[str, Array]:
         """Return the sums of p1 (``first``) and of packed P2 (``pair``); raw, not private."""
@@ -152,7 +148,8 @@ class SingleTopicSite:
         return moments.triple_sum()
 
 
-Sites, Rng = Sequence[SingleTopicSite], np.random.Generator
+Sites = Sequence[SingleTopicSite]
+Rng = np.random.Generator
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,8 @@ from streamlda.papers.laplace import gaussian_multiplier
 class Comparison(NamedTuple):
     """A schedule of [WA16] beside exact accounting, at `delta` and K = `releases` of one tensor.
 
-    `formula_noise_multiplier` is what the paper's formula uses for each release, and
-    `advanced_epsilon` what the paper's argument, advanced composition, gives for it;
-    `exact_epsilon` is what it really is. `needed_noise_multiplier` is enough for the wanted
-    epsilon; the formula's noise is `ratio` times that.
+    Advanced composition, the paper's argument, gives `advanced_epsilon` for its noise, which is
+    `ratio` times what is needed for the wanted epsilon; `exact_epsilon` is true.
     """
 
     delta: float
@@ -57,9 +55,8 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> tuple[float,
 
     Refused where epsilon' is above 1 and the textbook formula no longer gives epsilon'.
 
-    Put into advanced composition, as the paper argues, epsilon' gives 1.29 epsilon at
-    delta = 1e-5 and up to sqrt(2) epsilon as delta falls. The releases are (epsilon, delta)-DP
-    all the same: the formula's noise is six to seven times what is needed.
+    Put into advanced composition, as the paper argues, epsilon' gives more than epsilon (errata,
+    entry 4). The releases are (epsilon, delta)-DP all the same: the noise is more than needed.
     """
     between(0.0, accounting.MAX_EPSILON, epsilon=epsilon)
     between(1e-290, 0.5, delta=delta)
@@ -81,8 +78,6 @@ def wang_anandkumar_table(
     releases: Iterable[int] = (10, 100, 1000, 10_000),
 ) -> list[Comparison]:
     """Return, for every delta and number of releases, the paper's noise beside what is needed.
-
-    At epsilon = 1 the noise needed is 5.9 to 7.1 times smaller than the formula's.
 
     Parameters
     ----------

@@ -3,8 +3,8 @@
 Wang & Anandkumar (2016), Algorithm 3: a power method asks for T(I, u, u) at a vector u that is
 public by then, and is answered with noise in proportion to how far a neighbouring tensor could move
 the answer, ``||u||_inf^2``; an eigenvalue T(u, u, u) with noise in proportion to ``||u||_inf^3``.
-For flat (incoherent) u that is far less than the tensor itself would need, entry by entry
-(`streamlda.papers.wang_anandkumar.perturbation`).
+For flat (incoherent) u that is less than input perturbation (`perturb_tensor`, section 4) needs,
+whose noise of d^3 entries outgrows a component of d entries.
 *Erratum*: each of the L restarts has its own u, and so its own noise. The paper asks T - D in lines
 6 and 10; D is public, so that T is asked here and D taken off the answer.
 
@@ -18,6 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.rounding import mechanism_of_ratio
+from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
@@ -35,6 +37,7 @@ from streamlda.privacy import costs
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
+from streamlda.spectral.tensor_power import checked_array
 
 Array = NDArray[np.float64]
 
@@ -121,7 +124,6 @@ class NoisyPower:
     tensor : SymmetricTensor
     schedule : Schedule
     noise : Noise
-        `SecureNoise`; `SeededNoise` in tests and simulations.
     """
 
     def __init__(
@@ -284,3 +286,45 @@ def _check_unit(probes: Array) -> None:
         length=worst,
         remedy=remedy,
     )
+
+
+class PerturbedTensor(NamedTuple):
+    """A symmetric tensor with noise, free to be used in any way, and what it cost."""
+
+    tensor: Array
+    event: GaussianRelease
+    private: bool
+    tv_distance_bound: float
+
+
+def perturb_tensor(
+    tensor: Array, epsilon: float, delta: float, neighbours: Neighbours, noise: Noise
+) -> PerturbedTensor:
+    """Add symmetric Gaussian noise to every entry, once: input perturbation.
+
+    Unit and relation are those of neighbours that differ in an entry (`Neighbours("entry")`);
+    public are d, epsilon, delta and the magnitude. Let t_ijk, i <= j <= k, be the free entries and
+    m the number of orders of (i, j, k): 6, 3 or 1. Neighbours differ in a single free entry, by
+    6 / m (6 where i = j = k, 2 where two are equal, else 1). So one vector of ``(m / 6) t_ijk``,
+    released by one Gaussian mechanism, has sensitivity 1 exactly, attained by every entry.
+
+    Parameters
+    ----------
+    tensor : ndarray of shape (d, d, d)
+        Symmetric.
+    epsilon, delta : float
+        epsilon in nats.
+    neighbours : Neighbours
+    noise : Noise
+    """
+    checked = checked_array(tensor, 3)
+    one_of(("entry",), notion=neighbours.notion, remedy="documents have sums to add noise to")
+    assert neighbours.magnitude is not None
+    index, orders = find_free(len(checked), 3)
+    weights = orders / 6
+    multiplier = Schedule(epsilon, delta, neighbours).noise_multiplier(1)
+    blocks, roundings = [Block("entries", orders.shape, 1.0)], neighbours.roundings_of(len(checked))
+    mechanism = mechanism_of_ratio(blocks, multiplier, neighbours.magnitude, roundings)
+    noisy = mechanism.release({"entries": checked[index] * weights}, noise)["entries"] / weights
+    full, event = unpack(noisy, len(checked), 3, 0.0), GaussianRelease(multiplier)
+    return PerturbedTensor(full, event, noise.secure, mechanism.tv_distance_bound)

@@ -23,8 +23,7 @@ from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule
-from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule, perturb_tensor
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from tests.bench.results import measured_by
 from tests.papers.corpora import planted

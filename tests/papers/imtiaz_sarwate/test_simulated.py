@@ -42,7 +42,6 @@ SCENES = [
     *((lambda scheme=s: network(FIVE, scheme, site=2), 1) for s in SCHEMES[2:4]),
     (lambda: network(FIVE, "pooled"), 0),
     (lambda: network(FIVE, "conventional"), math.sqrt(5)),
-    (lambda: network([100] * 5, colluders=2), math.sqrt(5 / 3)),
     # The strictest site decides.
     (
         lambda: network([100] * 3, promises=STRICT),

@@ -8,7 +8,7 @@ import pytest
 from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
-from streamlda.papers.wang_anandkumar.perturbation import perturb_tensor
+from streamlda.papers.wang_anandkumar.noisy import perturb_tensor
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from tests import oracle
 from tests.corpora import batch_of

@@ -5,13 +5,18 @@ import pytest
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.papers.wang_anandkumar.algorithm_1 import (
+    random_marginal,
+    random_marginal_power,
     robust_tensor_power,
     suggest_iterations,
     suggest_restarts,
 )
-from streamlda.papers.wang_anandkumar.baselines import random_marginal, random_marginal_power
-from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, FactoredTensor, ImplicitTensor
+from streamlda.papers.wang_anandkumar.tensors import (
+    DenseTensor,
+    FactoredTensor,
+    ImplicitTensor,
+    operator_norm,
+)
 from streamlda.spectral.tensor_power import apply_pairs, tensor_power
 from tests.papers.wang_anandkumar.test_tensors import symmetric
 from tests.spectral import twins

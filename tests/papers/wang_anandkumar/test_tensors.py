@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from bench.papers.wa16_noise import noise_tensor
-from streamlda.papers.wang_anandkumar.eigenpairs import operator_norm, z_eigenpairs
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,
     ImplicitTensor,
+    operator_norm,
     symmetrised,
+    z_eigenpairs,
 )
 from tests.spectral.checks import orthonormal
 
