@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "name", nargs="?", choices=[*REPRODUCTIONS, "data"], help="list if left out"
     )
     papers.add_argument("--fast", action="store_true", help="small sizes")
-    papers.add_argument("--output", "-o", type=Path, default=Path(), help="for NAME.png, NAME.csv")
+    papers.add_argument("--output", "-o", type=Path, default=Path(), help="for NAME.png, NAME.json")
     for name, asked in DOWNLOADS.items():
         papers.add_argument(f"--{name}", type=Path, help=f"file of {asked.address}")
     papers.add_argument("--stand-ins", action="store_true", help="other data for missing files")

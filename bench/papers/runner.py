@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from bench.corpus import Blocks, count_words, texts_of_lines, texts_of_reviews
+from bench.corpus import count_words, texts_of_lines, texts_of_reviews
 from bench.kinds import Json, Scenario, markdown
 from bench.papers.data import DOWNLOADS, STAND_INS, check
 from bench.papers.rule import Verdict, verdict_of
@@ -96,18 +97,6 @@ def table(panel: Panel) -> str:
     return f"{panel.title}\n\n{markdown(header, cells)}\n"
 
 
-def rows(panels: Sequence[Panel]) -> Iterator[Json]:
-    """Yield the rows of a CSV: a point each."""
-    for panel in panels:
-        for line in panel.lines:
-            for place, values in line.points.items():
-                yield {
-                    **{"panel": panel.title, "line": line.label, "axis": panel.x, "at": place},
-                    **{"measure": panel.y, "value": panel.middle(values), "values": len(values)},
-                    **{"least": min(values), "most": max(values)},
-                }
-
-
 def draw(panels: Sequence[Panel], columns: int, path: Path) -> None:
     """Draw panels in rows; lines are named at the right of each row."""
     import matplotlib
@@ -174,18 +163,22 @@ def reproduce(
     fast: bool = False,
     stand_ins: bool = False,
 ) -> None:
-    """Run a reproduction, write its picture and its table, and print figures and verdict."""
+    """Run a reproduction, write its picture and values, and print figures and verdict."""
     contenders = check_files(reproduction, files, stand_ins)
     folder.mkdir(parents=True, exist_ok=True)
     # Threads of linear algebra that wait for each other double the processor time.
     with one_blas_thread():
         result = run(reproduction, files, contenders, fast=fast)
-    written = write(reproduction, result, folder)
+    path = folder / f"{reproduction.id}.json"
+    path.write_text(json.dumps(result, indent=1), "utf-8")
+    reproduction.draw(result, folder)
     print(f"{reproduction.id}: {reproduction.claim}")
     for figure in reproduction.figures(result):
         target = "" if figure.target == "-" else f" ({figure.target}: {MARKS[figure.met]})"
         print(f"  {figure.name}: {figure.measured}{target}")
     print(f"{reproduction.verdict(result).line}{' (small sizes)' if fast else ''}")
+    print(reproduction.more(result), end="")
+    written = sorted(folder.glob(f"{reproduction.id}.*"))
     print(f"written: {', '.join(map(str, written))}")
 
 
@@ -225,21 +218,6 @@ def check_files(
     return ("synthetic", *chosen)
 
 
-def check_documents(blocks: Blocks, path: Path) -> None:
-    """Refuse a corpus of too few documents; reads no more of it than these."""
-    found = 0
-    while found < LEAST_DOCUMENTS and (block := next(blocks, None)) is not None:
-        found += len(block[0])
-    require(
-        found >= LEAST_DOCUMENTS,
-        f"a corpus must have at least {LEAST_DOCUMENTS:,} documents",
-        name=path.name,
-        documents=found,
-        remedy="give JSON Lines with a key text, or the archive of reviews (.tar.gz)",
-        error=InsufficientDataError,
-    )
-
-
 def run(
     reproduction: Reproduction,
     files: Mapping[str, Path],
@@ -256,7 +234,15 @@ def run(
             corpus, counts = files["corpus"], str(Path(folder) / "counts")
             inputs["counts"] = counts
             read = texts_of_reviews if is_archive(corpus) else texts_of_lines
-            check_documents(read(corpus), corpus)
+            found = sum(len(texts) for texts, _ in islice(read(corpus), LEAST_DOCUMENTS))
+            require(
+                found >= LEAST_DOCUMENTS,
+                f"a corpus must have at least {LEAST_DOCUMENTS:,} documents",
+                name=corpus.name,
+                documents=found,
+                remedy="give JSON Lines with a key text, or the archive of reviews (.tar.gz)",
+                error=InsufficientDataError,
+            )
             count_words(lambda: read(corpus), VOCABULARY_SIZE, counts)
         for repeat in range(1 if fast else reproduction.repeats):
             for case in cases:
@@ -265,18 +251,3 @@ def run(
                 runs.append({"case": case.label, "repeat": repeat, "measured": measured})
     listed = {case.label: {"task": case.task, "parameters": case.parameters} for case in cases}
     return {"scenario": reproduction.id, "quick": fast, "cases": listed, "runs": runs}
-
-
-def write(reproduction: Reproduction, result: Json, folder: Path) -> list[Path]:
-    """Write <id>.png and <id>.csv, or the page of a table."""
-    stem, found = folder / reproduction.id, list(rows(reproduction.panels(result)))
-    if not found:
-        page = stem.with_suffix(".md")
-        page.write_text(reproduction.page(result), "utf-8")
-        return [page]
-    reproduction.draw(result, folder)
-    with stem.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
-    return [stem.with_suffix(".png"), stem.with_suffix(".csv")]

@@ -1,4 +1,4 @@
-"""Theorem 4.2 of Wang & Anandkumar (2016), the epsilon that components need, and deflation.
+"""Theorem 4.2 of Wang & Anandkumar (2016): the epsilon that a first component needs.
 
 T = sum_i l_i v_i^3 with orthonormal, flat v_i (random signs, made orthogonal). The paper: with
 noise at every iteration (Algorithm 3), epsilon need not grow with a power of d; with noise on the
@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from bench.papers.rule import (
     resampled_halves,
 )
 from bench.papers.runner import Line, Panel, Reproduction
-from bench.styles import SERIES, STYLES
+from bench.styles import STYLES
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
@@ -270,79 +269,6 @@ def panels(result: Json) -> list[Panel]:
     return [Panel("First component found in half of the trials", "d", "epsilon", lines, (guide,))]
 
 
-# Deflation: the theorem leaves the components after the first open.
-
-FIVE = (1.0, 0.9, 0.8, 0.7, 0.6)
-EPSILONS = tuple(float(f"{value:.3g}") for value in np.geomspace(0.1, 3.0, 10))
-
-FOUND = 0.5
-
-
-def wa16_deflation(parameters: Json, inputs: Json, seed: int) -> Json:
-    """Run Algorithm 3 for all components; distances of each from its vector, one list a trial."""
-    d, values = parameters["dimension"], LARGEST * np.array(parameters["eigenvalues"])
-    neighbours = Neighbours("entry", magnitude=values.sum(), roundings=2 * d + 16)
-    errors = []
-    for trial in range(parameters["trials"]):
-        rng = np.random.default_rng([seed, trial, d])
-        vectors = np.linalg.qr(rng.choice([-1.0, 1.0], (d, len(values))))[0]
-        method = DeflatedPower(d, len(values), **schedule(d), seed=trial)
-        promised = Schedule(parameters["epsilon"], DELTA, neighbours)
-        noise = SeededNoise(1000 * seed + trial)
-        found = NoisyPower(method, FactoredTensor(values, vectors), promised, noise).run()
-        cosines = np.clip((vectors.T @ found.eigenvectors).max(axis=1), -1, 1)
-        errors.append(np.sqrt(2 - 2 * cosines).tolist())
-    return {"errors": errors}
-
-
-def cases_d(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    found = []
-    for d in (100,) if quick else (100, 400):
-        for epsilon in EPSILONS:
-            parameters = {"dimension": d, "eigenvalues": list(FIVE), "epsilon": epsilon}
-            parameters |= {"trials": 10 if quick else 20}
-            found.append(Case(f"d = {d}, epsilon {epsilon:g}", "wa16_deflation", parameters))
-    return found
-
-
-def errors_by(result: Json) -> dict[int, dict[float, list[float]]]:
-    """Return for each d and epsilon the median error of every component."""
-    found: dict[int, dict[float, list[float]]] = {}
-    for label, case in result["cases"].items():
-        p = case["parameters"]
-        trials = [errors for run in series(result, label, "errors") for errors in run]
-        medians = [median(column) for column in zip(*trials, strict=True)]
-        found.setdefault(p["dimension"], {})[p["epsilon"]] = medians
-    return found
-
-
-def figures_d(result: Json) -> list[Figure]:
-    found = []
-    for d, points in errors_by(result).items():
-        logs = np.log(FOUND / np.array([points[epsilon] for epsilon in points]))
-        numbers = [at_half(list(points), 0.5 + column) for column in logs.T]
-        text = ", ".join(f"{value:.2g} (component {i + 1})" for i, value in enumerate(numbers))
-        found.append(Figure(f"epsilon at which the error is {FOUND}, d = {d}", text))
-        ratio = f"{numbers[-1] / numbers[0]:.2f}"
-        found.append(Figure(f"last over first of these, d = {d}", ratio))
-    return found
-
-
-def panels_d(result: Json) -> list[Panel]:
-    found = []
-    for d, points in errors_by(result).items():
-        lines = [
-            Line(
-                f"component {i + 1}, eigenvalue {value:g}",
-                {epsilon: [errors[i]] for epsilon, errors in points.items()},
-                style,
-            )
-            for i, (style, value) in enumerate(zip(SERIES, FIVE, strict=False))
-        ]
-        found.append(Panel(f"d = {d}", "epsilon", "distance from its vector", lines))
-    return found
-
-
 WA16_THEOREM_4_2 = Reproduction(
     id="wa16-theorem-4-2",
     question="Does the epsilon that Algorithm 3 needs grow no faster than log^2 d (Theorem 4.2)?",
@@ -353,13 +279,4 @@ WA16_THEOREM_4_2 = Reproduction(
     figures=figures,
     panels=panels,
     more=lambda result: f"{NOTE}\n",
-)
-WA16_DEFLATION = Reproduction(
-    id="wa16-deflation",
-    question="How much more epsilon do later components need, found in what deflation leaves?",
-    claim="Left open in section 4: the error of the later components.",
-    task=wa16_deflation,
-    cases=cases_d,
-    figures=figures_d,
-    panels=panels_d,
 )

@@ -151,15 +151,6 @@ def test_noise_of_figure_1_hides_components_where_it_is_strong(method):
     assert found["failures"] == found["failures_any_order"] == [0.0, 1.0]
 
 
-def test_deflation_finds_the_first_component_with_the_least_epsilon():
-    common = {"dimension": 100, "eigenvalues": [1.0, 0.6], "trials": 2}
-    few, many = (
-        np.mean(measured_by("wa16_deflation", {**common, "epsilon": e})["errors"], axis=0)
-        for e in (0.01, 3.0)
-    )
-    assert many.max() < 0.2 < 0.9 < few.min()
-
-
 # DP-LDA
 
 
