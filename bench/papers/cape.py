@@ -299,7 +299,7 @@ def titled(result: Json, label: str) -> tuple[str, str]:
     """Return the panel of a case, and its axis."""
     head = label
     for data, stand_in in STAND_INS.items():
-        head = head.replace(f"{stand_in},", f"{stand_in} (stand-in for {data}),")
+        head = head.replace(f"{stand_in},", f"{stand_in} (stand-in for {data})\n")
     for axis in ("epsilon", "delta"):
         if label.endswith(f", over {axis}"):
             return head.removesuffix(f", over {axis}"), axis
@@ -312,7 +312,7 @@ def titled(result: Json, label: str) -> tuple[str, str]:
 def panels(result: Json) -> list[Panel]:
     """One panel a case with many points, or a set of cases with one each."""
     energy = result["scenario"] == "cape-figure-2"
-    measure = "captured energy over the best" if energy else "q_comp"
+    measure = "energy over the best" if energy else "q_comp"
     grouped: dict[tuple[str, str], list[str]] = {}
     for label in result["cases"]:
         grouped.setdefault(titled(result, label), []).append(label)
