@@ -89,9 +89,9 @@ class FirstRecords(NamedTuple):
     batches: tuple[RecordBatch, ...]
     whole: bool
 
-    def documents(self) -> Iterator[str]:
-        """Yield their documents."""
-        return chain.from_iterable(batch.documents for batch in self.batches)
+    def documents(self) -> list[str]:
+        """Return their documents."""
+        return [*chain.from_iterable(batch.documents for batch in self.batches)]
 
 
 def of_files(

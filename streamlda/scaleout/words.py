@@ -1,4 +1,4 @@
-"""Words for the texts of a corpus: counted on workers, in the first records of its shards.
+"""Words for the texts of a corpus, learned from the first records of its shards.
 
 Records of shards that were read to their end stay with the workers, so that none is read twice.
 """
@@ -6,11 +6,8 @@ Records of shards that were read to their end stay with the workers, so that non
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from operator import attrgetter
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
@@ -21,10 +18,7 @@ from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, rows_of, task_of
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays
 
 Words = Vocabulary | VocabularyLearner | None
 
@@ -56,45 +50,29 @@ def learned_words(
 ) -> tuple[Vocabulary, int, dict[int, Any]]:
     """Return words that are those of one process, from how many documents, and what was read.
 
-    Workers count them, and only the table comes here.
+    The texts that they are learned from come here: 64 MB at most (`VOCABULARY_CHARACTERS`).
     """
-    read: list[Any] = []
-    lengths: list[NDArray[np.int64]] = []
-    whole: list[bool] = []
+    texts, characters, kept, at = list[str](), 0, dict[int, Any](), 0
     for shards in _doubling(corpus):
-        if words.is_enough(sum(map(len, lengths)), int(sum(map(np.sum, lengths)))):
+        if words.is_enough(len(texts), characters):
             break
         made = run.start(
             [run.task("first", _read, shard, run.given(value), words) for shard, value in shards]
         )
-        sizes = [run.task("sizes", _sizes, one) for one in made]
-        for found, ended in run.compute(run.task("sizes", listed, *sizes)):
-            lengths.append(found)
-            whole.append(ended)
-        read += made
-    starts = np.cumsum([0, *map(len, lengths)])
-    before = np.cumsum([0, *np.concatenate([*lengths, [0]])])
-    documents = next(
-        (n for n in range(starts[-1]) if words.is_enough(n, int(before[n]))), int(starts[-1])
-    )
-    check(documents, "no texts", texts=0, shards=len(corpus.shards))
-
-    def count(analyzer: TextAnalyzer) -> WordFrequencies:
-        leaves = [
-            run.task("words", _word_counts, shard, one, min(b, documents) - a, analyzer)
-            for shard, one, (a, b) in zip(
-                corpus.shards, read, pairwise(starts.tolist()), strict=False
-            )
-            if a < min(b, documents)
-        ]
-        found = WordFrequencies(analyzer.build_analyzer())
-        found.restore(run.compute(run.tree("merge", _added, leaves)))
-        return found
-
-    kept = {n: one for n, one in enumerate(read) if whole[n]}
-    learned = words.learn_from(count, documents)
-    run.release([one for n, one in enumerate(read) if not whole[n]])
-    return learned, documents, kept
+        flags = [run.task("whole", attrgetter("whole"), one) for one in made]
+        for n, whole in enumerate(run.compute(run.task("whole", listed, *flags))):
+            if not words.is_enough(len(texts), characters):
+                own = run.compute(run.task("texts", FirstRecords.documents, made[n]))
+                texts += own
+                characters += sum(map(len, own))
+            if whole:
+                kept[at + n] = made[n]
+            else:
+                run.release([made[n]])
+        at += len(made)
+    check(texts, "no texts", texts=0, shards=len(corpus.shards))
+    given = words.beginning(texts)
+    return words.learn(given), len(given), kept
 
 
 def _doubling(corpus: Corpus) -> Iterator[list[tuple[Shard, Any]]]:
@@ -118,29 +96,6 @@ def _read(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
             documents += len(rows.documents)
             characters += sum(map(len, rows.documents))
     return FirstRecords(tuple(batches), True)
-
-
-def _sizes(first: FirstRecords) -> tuple[NDArray[np.int64], bool]:
-    """Return the characters of each document, and whether these are all of the shard. A task."""
-    return np.array([len(text) for text in first.documents()], dtype=np.int64), first.whole
-
-
-def _word_counts(
-    shard: Shard, first: FirstRecords, documents: int, analyzer: TextAnalyzer
-) -> Arrays:
-    """Return how often each word occurs in the first documents of a shard. A task; pure."""
-    with task_of(shard):
-        found = WordFrequencies(analyzer.build_analyzer())
-        found.update(islice(first.documents(), documents))
-    return found.state()
-
-
-def _added(one: Arrays, *others: Arrays) -> Arrays:
-    """Return the word counts of disjoint sets of texts. A task; pure."""
-    found = WordFrequencies(str.split)
-    for arrays in (one, *others):
-        found.add(arrays)
-    return found.state()
 
 
 def first_columns(run: Run, corpus: Corpus) -> int | None:

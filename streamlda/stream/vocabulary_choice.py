@@ -105,17 +105,11 @@ class VocabularyLearner:
             found.update(texts)
             return found
 
-        return self.learn_from(count, len(texts))
-
-    def learn_from(
-        self, count: Callable[[TextAnalyzer], WordFrequencies], documents: int
-    ) -> Vocabulary:
-        """Return the vocabulary of this number of texts, whose words `count` counts."""
         analyzer = self.analyzer
         if self.phrases:
             # A pair that is rare when the table is full is not found.
             analyzer = analyzer.with_phrases(count(analyzer.with_pairs()).words, self.phrases)
-        return Vocabulary.from_frequencies(count(analyzer), self.limits(documents), analyzer)
+        return Vocabulary.from_frequencies(count(analyzer), self.limits(len(texts)), analyzer)
 
     def limits(self, documents: int) -> FrequencyLimits:
         """Return the limits of words of this number of documents."""

@@ -91,26 +91,6 @@ class WordFrequencies:
         self.documents = Counter(dict(zip(words, documents, strict=True)))
         self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
 
-    def add(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Add the `state` of other texts. Time O(words).
-
-        Exact where no table was full; else the undercounts add up.
-        """
-        other = WordFrequencies(self._analyze, self._max_words)
-        other.restore(arrays)
-        if self.undercount or other.undercount:
-            late, its_late = self.undercount, other.undercount
-            self._lost = {
-                word: self._lost.get(word, late) + other._lost.get(word, its_late)
-                for word in self.words.keys() | other.words.keys()
-            }
-        self.words.update(other.words)
-        self.documents.update(other.documents)
-        self.n_documents += other.n_documents
-        self.undercount += other.undercount
-        self._characters += other._characters
-        self._bound()
-
     def _bound(self) -> None:
         """Drop the rarer half of a table that is full."""
         while len(self.words) > self._max_words:

@@ -70,33 +70,6 @@ def test_frequencies_are_short_by_undercount_at_most(max_words):
         assert 0 <= documents[word] - found.documents[word] <= found.undercount
 
 
-@pytest.mark.parametrize("max_words", [1, 20, 300, 10**6])
-def test_added_frequencies_are_short_by_undercount_at_most(max_words):
-    """Tables of parts that were full, joined in a tree, as workers join them."""
-    texts, analyze = [*endless(300, seed=5)], TextAnalyzer().build_analyzer()
-    left = []
-    for start in range(0, 300, 40):
-        part = WordFrequencies(analyze, max_words)
-        part.update(texts[start : start + 40])
-        left.append(part)
-    while len(left) > 1:
-        one, other = left[:2]
-        one.add(other.state())
-        assert len(one.words) <= max_words
-        assert one.words.keys() == one.documents.keys() >= one._lost.keys()
-        left = [*left[2:], one]
-    (found,) = left
-    truth = Counter(word for text in texts for word in analyze(text))
-    documents = Counter(word for text in texts for word in set(analyze(text)))
-    assert found.n_documents == 300
-    assert (found.undercount == 0) == (max_words >= len(truth))
-    for word, count in truth.items():
-        assert 0 <= count - found.words[word] <= found.undercount
-        assert 0 <= documents[word] - found.documents[word] <= found.undercount
-    if not found.undercount:
-        assert (found.words, found.documents) == (truth, documents)
-
-
 def test_memory_bounded_when_words_are_endless(monkeypatch):
     monkeypatch.setattr(frequencies, "MAX_TABLE_CHARACTERS", 4000)
     found = WordFrequencies(TextAnalyzer().build_analyzer())
