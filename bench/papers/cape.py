@@ -356,10 +356,9 @@ def authors_lines(result: Json, label: str) -> list[Line]:
     return lines
 
 
-def cape_figure(number: int, cases: Any, question: str, claim: str) -> Reproduction:
+def cape_figure(number: int, cases: Any, claim: str) -> Reproduction:
     return Reproduction(
         id=f"cape-figure-{number}",
-        question=question,
         claim=claim,
         task=cape_pca if number == 2 else cape_components,
         cases=cases,
@@ -372,25 +371,14 @@ def cape_figure(number: int, cases: Any, question: str, claim: str) -> Reproduct
     )
 
 
+def of_model(model: str) -> Any:
+    return lambda quick, contenders: sweeps(model, quick)
+
+
+LESS = "capeAGN has less error than conventional and local noise"
 CAPE = [
-    cape_figure(
-        *(2, cases_2),
-        "Do sites find the directions of their samples with the noise of one (capePCA)?",
-        "capePCA captures more energy than conventional and local noise.",
-    ),
-    cape_figure(
-        *(3, lambda quick, contenders: sweeps("mixture", quick)),
-        "How well do sites learn a mixture of Gaussians with the noise of one (capeAGN)?",
-        "capeAGN has less error than conventional and local noise: mixture of Gaussians.",
-    ),
-    cape_figure(
-        *(4, lambda quick, contenders: sweeps("topics", quick)),
-        "How well do sites learn single-topic documents with the noise of one (capeAGN)?",
-        "capeAGN has less error than conventional and local noise: single-topic model.",
-    ),
-    cape_figure(
-        *(5, cases_5),
-        "How much does a smaller delta cost several sites (capeAGN)?",
-        "The error of capeAGN falls as delta grows, and stays below the others.",
-    ),
+    cape_figure(2, cases_2, "capePCA captures more energy than conventional and local noise."),
+    cape_figure(3, of_model("mixture"), f"{LESS}: mixture of Gaussians."),
+    cape_figure(4, of_model("topics"), f"{LESS}: single-topic model."),
+    cape_figure(5, cases_5, "The error of capeAGN falls with delta, and is below the others."),
 ]

@@ -346,7 +346,6 @@ def panels_4(result: Json) -> list[Panel]:
 DPLDA = [
     Reproduction(
         id="dplda-figure-2",
-        question="How large is the error of private topics against epsilon, with 50 words?",
         claim="DP-LDA is ahead of private variational Bayes, with the best configuration.",
         task=dplda_figure_2,
         cases=cases_2,
@@ -356,7 +355,6 @@ DPLDA = [
     ),
     Reproduction(
         id="dplda-v2-figure-2",
-        question="How large is the error at delta 1e-7, with 1,000 and 10,000 documents?",
         claim="Every configuration is ahead of DP-VI (parts of its budget are equal here).",
         task=dplda_figure_2,
         cases=cases_v2,
@@ -365,7 +363,6 @@ DPLDA = [
     ),
     Reproduction(
         id="dplda-figure-3",
-        question="How good are private topics of 50,000 documents with 8,000 words?",
         claim="DP-LDA is ahead of private variational Bayes on a real corpus.",
         task=dplda_figure_3,
         cases=cases_3,
@@ -375,7 +372,6 @@ DPLDA = [
     ),
     Reproduction(
         id="dplda-v2-table-2",
-        question="Which words do private topics of 50,000 documents show at epsilon 1?",
         claim="Every configuration shows topics of readable words at epsilon 1.",
         task=dplda_table_2,
         cases=cases_t2,
@@ -385,7 +381,6 @@ DPLDA = [
     ),
     Reproduction(
         id="dplda-figure-4",
-        question="How large is what DP-LDA divides by, sigma_k and gamma_s, and is it released?",
         claim="sigma_k and gamma_s against k: Procedure 1 releases the lower bounds that "
         "configurations 2 to 4 divide by.",
         task=dplda_figure_4,

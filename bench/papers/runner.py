@@ -52,8 +52,9 @@ class Panel(NamedTuple):
 class Reproduction(Scenario):
     """A scenario that runs a figure or a theorem of a paper again."""
 
-    #: What the paper says.
+    #: What the paper says, which is the question.
     claim: str
+    question: str = ""
     task: Callable[[Json, Json, int], Json]
     #: None of a table, whose page is all that there is.
     panels: Callable[[Json], list[Panel]] = lambda result: []
@@ -69,6 +70,7 @@ class Reproduction(Scenario):
     def __post_init__(self) -> None:
         object.__setattr__(self, "needs_corpus", "corpus" in self.data)
         object.__setattr__(self, "details", self.page)
+        object.__setattr__(self, "question", self.claim)
 
     def verdict(self, result: Json) -> Verdict:
         return verdict_of(self.figures(result))

@@ -247,7 +247,6 @@ def panels_b(result: Json) -> list[Panel]:
 
 WA16_FIGURE_1 = Reproduction(
     id="wa16-figure-1",
-    question="Does the noise that Algorithm 1 tolerates shrink with d as WA16 Theorem 2.2 says?",
     claim="Curves of all d meet: Gaussian noise in sigma sqrt d, adversarial noise in sigma d, "
     "weakly correlated noise in sigma ln d.",
     task=wa16_figure1,
@@ -259,7 +258,6 @@ WA16_FIGURE_1 = Reproduction(
 )
 WA16_APPENDIX_B = Reproduction(
     id="wa16-appendix-b",
-    question="How much noise does whitening by a random marginal stand, beside Algorithm 1?",
     claim="A random marginal tolerates noise of the order lambda_min / sqrt d only; Algorithm 1 "
     "tolerates more.",
     task=wa16_appendix_b,

@@ -271,7 +271,6 @@ def panels(result: Json) -> list[Panel]:
 
 WA16_THEOREM_4_2 = Reproduction(
     id="wa16-theorem-4-2",
-    question="Does the epsilon that Algorithm 3 needs grow no faster than log^2 d (Theorem 4.2)?",
     claim="The epsilon that a first component needs grows as log^2 d at most with noise on every "
     "iteration, and as d with noise on the tensor.",
     task=wa16_theorem42,

@@ -132,7 +132,6 @@ def panels(result: Json) -> list[Panel]:
 
 WA16_THEOREM_3_1 = Reproduction(
     id="wa16-theorem-3-1",
-    question="Does the error of Algorithm 2 fall with n and grow with d as WA16 Theorem 3.1 says?",
     claim="The error of the online tensor power method goes as sqrt(d / n).",
     task=theorem_3_1,
     cases=cases,
