@@ -256,37 +256,3 @@ def test_rows_are_views_with_the_meaning_of_a_slice(rows, start, stop):
         assert not array.flags.writeable
     # What a kernel needs of it still holds: it passes the checks of a batch of its own.
     DocumentBatch(part.counts, part.word_ids, part.row_pointers, part.n_features)
-
-
-@given(st.integers(0, 2**12 - 1), st.integers(0, 2**12 - 1), st.integers(0, 10**6), st.booleans())
-def test_documents_that_share_memory_equal_copied_ones(bits, others, seed, whole):
-    matrix = sp.random_array((12, 7), density=0.3, format="csr", rng=np.random.default_rng(seed))
-    matrix.data = np.ceil(9 * matrix.data)
-    if not whole and len(matrix.data):
-        matrix.data[0] = 0.5
-    batch = DocumentBatch.from_matrix(matrix, integral=False).dated(np.arange(12))
-    chosen, within = ((number >> np.arange(12)) % 2 == 1 for number in (bits, others))
-    copied, shared = batch.where(chosen), batch.sharing(chosen)
-    within = within[: len(copied)]
-    assert (shared is batch) == chosen.all()
-
-    def check_equal(found, wanted):
-        assert repr(found) == repr(wanted)
-        for name in ("lengths", "usable", "row_pointers", "bins"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-
-    check_equal(shared, copied)
-    check_equal(shared.sharing(within), copied.where(within))
-    for start, stop in ((2, 5), (-3, 12), (4, 2), (0, 99)):
-        found, wanted = shared.rows(start, stop), copied.rows(start, stop)
-        check_equal(found, wanted)
-        np.testing.assert_array_equal(found.to_csr().toarray(), wanted.to_csr().toarray())
-    # All of them are copied when counts are asked for, not before.
-    assert "_copied" not in vars(shared)
-    for found, wanted in (
-        (shared, copied),
-        (shared.sharing(within), copied.where(within)),
-        (shared.where(within), copied.where(within)),
-    ):
-        np.testing.assert_array_equal(found.to_csr().toarray(), wanted.to_csr().toarray())
-        assert found.whole == wanted.whole

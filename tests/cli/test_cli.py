@@ -87,27 +87,6 @@ def test_evaluate_measures_a_model_on_other_documents(folder):
     assert f"perplexity           {found['perplexity']:,.4f}" in run(*arguments).stdout
 
 
-def test_infer_numbers_its_lines_and_keeps_their_order(folder, tmp_path):
-    lines = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
-    path = tmp_path / "in.txt"
-    path.write_bytes(f"{lines[0]}\n\n{lines[1]}\n".encode() + b"\xff\n" + lines[2].encode())
-    result = run("infer", folder / "model", path, "--most-lost", 0.2)
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(row["location"], row["record"]) for row in rows] == [
-        (str(path), n + 1) for n in range(5)
-    ]
-    assert [row["reason"] for row in rows] == [None, "blank", None, "not-utf8", None]
-    assert [row["tokens"] for row in rows[::2]] == [len(line.split()) for line in lines]
-    assert "1 record skipped: not-utf8 1" in result.stderr
-    given = ("infer", folder / "model", path, "--most-lost", 0.2)
-    run(*given, "--top", 2, "-o", tmp_path / "out")
-    top = [json.loads(line)["topics"] for line in (tmp_path / "out").read_text().splitlines()]
-    for pairs, row in zip(top[::2], rows[::2], strict=True):
-        assert sum(row["topics"]) == pytest.approx(1, abs=1e-5)
-        best = sorted(range(3), key=lambda k: -row["topics"][k])[:2]
-        assert pairs == [[k, row["topics"][k]] for k in best]
-
-
 def package_of_news(folder):
     """Write a package as the demo asks its index for: a few dated articles about two things."""
     kinds = ("rain storm flood river", "goal league match striker")

@@ -11,7 +11,6 @@ from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
-from tests.engine.kinds import KINDS, fed, text_documents
 
 D = 30
 WORDS = Vocabulary.given([f"w{i}" for i in range(D)])
@@ -70,45 +69,6 @@ def test_daemons_that_share_a_projection_are_merged_to_one_model(daemons, tmp_pa
     said = run("merge", tmp_path / "first", "-o", tmp_path / "model", "--quiet").stderr
     assert "documents of" not in said
     assert load(tmp_path / "model").documents_seen == 1000
-
-
-def test_daemons_that_refine_share_topics_and_are_merged(tmp_path):
-    words = Vocabulary.given([f"w{i}" for i in range(300)])
-
-    def saved(name, engine, partition, start, stop):
-        return save(tmp_path / name, fed(engine, text_documents(), start, stop), partition, words)
-
-    first = KINDS["refining"].engine()
-    saved("first", first, 9, 0, 600)
-    said = run("projection", tmp_path / "first", "-o", tmp_path / "start").stderr
-    made = load_projection(tmp_path / "start")
-    assert "be of about 3,000 documents, got documents_seen=600" in said
-    about = f"start {made.digest}: 12 refined topics, 300 words"
-    assert f"{about}, made by an engine of 600 documents\n" in said
-    folders = [
-        saved(str(n), made.engine(first.settings), n, 600 + 50 * n**2, 650 + 50 * (n**2 + 2 * n))
-        for n in range(3)
-    ]
-    said = run("projection", folders[1], "-o", tmp_path / "again").stderr
-    assert f"{about}, shared by an engine of 150" in said
-    assert "of about" not in said
-    said = run("merge", *folders, "-o", tmp_path / "model").stderr
-    assert "450 documents of 3 states, " in said
-    model = load(tmp_path / "model")
-    assert model.documents_seen == 450
-    assert model.diagnostics["refinement"]["documents"] == 450
-    # What each daemon has had since its own last snapshot is no interval of the merged one.
-    assert model.interval is None
-    run("merge", folders[1], "-o", tmp_path / "model")
-    assert load(tmp_path / "model").interval.documents == 150
-    # One that sums, of as many words, is not merged with them.
-    sums = KINDS["refining"].engine(refine=False)
-    saved("sums", sums, 5, 0, 600)
-    run("projection", tmp_path / "sums", "-o", tmp_path / "projection")
-    shared = load_projection(tmp_path / "projection")
-    other = saved("other", shared.engine(sums.settings), 6, 0, 50)
-    said = refused("merge", folders[0], other, "-o", tmp_path / "model", code=78)
-    assert f"start={made.digest},{shared.digest}" in said
 
 
 def test_a_shared_projection_is_given_on_and_a_better_one_made_by_renew(daemons, tmp_path):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from streamlda.container import to_json
-from streamlda.documents import AHEAD, UNDATED, DocumentBatch
+from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.engine import measures
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.timeline import STEPS, Bins, shares_since
+from streamlda.engine.timeline import Bins, shares_since
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.text.columns import ColumnChange
 from tests.corpora import LikeText
@@ -92,35 +92,6 @@ def test_an_interval_is_of_its_own_documents_however_topics_moved(monkeypatch):
         if switches[0] == switches[1]:
             assert factor(shares_since(model, before), wanted, 0.05) < 1.35
     assert shares_since(model, model) is None
-
-
-def test_bins_are_of_the_topics_as_published():
-    """By what topics were when a document came, bins were off by 1.5."""
-    documents, _ = moving()
-    engine = fed(Engine(SETTINGS), documents, 0, 6000)
-    model = engine.snapshot()
-    for start, shares in zip(model.timeline.starts, model.timeline.shares, strict=True):
-        part = documents.rows(0, model.documents_seen)
-        part = part.where(part.bins == start)
-        assert factor(shares, shares_of(model, part), 0.03) < 1.25
-        np.testing.assert_allclose(shares, steps_of_em(model, engine, part), rtol=1e-9)
-
-
-def steps_of_em(model, engine, part):
-    """Return the shares of a bin by the definition, one word after the other."""
-    found = []
-    for documents in (part, moving()[0]):
-        words = np.asarray(documents.to_csr().sum(axis=0))[0]
-        shares = model.prevalence
-        for _ in range(STEPS):
-            new = np.zeros(K)
-            for w in np.flatnonzero(words):
-                each = [shares[k] * model.smoothed[k, w] for k in range(K)]
-                new += words[w] * np.array(each) / sum(each)
-            shares = new / new.sum()
-        found.append(shares)
-    corrected = found[0] * model.prevalence / found[1]
-    return corrected / corrected.sum()
 
 
 @pytest.mark.parametrize("most", [2**21, 128, 50])
@@ -219,29 +190,6 @@ def test_documents_in_memory_are_one_interval_and_a_stream_goes_on_from_it():
     assert (
         factor(later.interval.prevalence, shares_of(later, documents.rows(4000, 6000)), 0.05) < 1.35
     )
-
-
-def test_bins_are_bounded_and_late_documents_counted_however_they_are_cut(monkeypatch):
-    monkeypatch.setattr("streamlda.engine.timeline.MOST_BINS", 3)
-    bins = np.array([5, 1, 3, UNDATED, 7, 2, 3, 9, AHEAD, 4, 9, UNDATED, 8])
-    batch = DocumentBatch.from_matrix(np.full((13, 2), 2)).dated(bins)
-    whole, parts = Bins(), Bins()
-    whole.add(batch)
-    for n in range(13):
-        parts.add(batch.rows(n, n + 1))
-    assert whole.held == parts.held
-    assert len(whole.held) == 3
-    assert (whole.undated, whole.ahead) == (parts.undated, parts.ahead) == (2, 1)
-    assert whole.late == parts.late == 10 - sum(n for n, _ in whole.held.values())
-    again = Bins()
-    again.restore(*whole.state())
-    assert (again.held, again.undated, again.ahead, again.late) == (whole.held, 2, 1, whole.late)
-    engine = Engine(SETTINGS)
-    engine.add(moving()[0].take(np.arange(0, 6000, 600)))
-    assert engine.progress.late == restored(engine).progress.late == 7
-    again.merge(parts)
-    assert again.held == {start: (2 * n, 2 * tokens) for start, (n, tokens) in whole.held.items()}
-    assert (again.undated, again.ahead, again.late) == (4, 2, 2 * whole.late)
 
 
 def counted(bins, starts):

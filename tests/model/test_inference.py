@@ -6,7 +6,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.kernels.inference import fold_in, word_probabilities
-from streamlda.model.inference import smoothed, topic_proportions
+from streamlda.model.inference import topic_proportions
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.threads import limit_threads
 from tests import oracle_text
@@ -86,28 +86,6 @@ def test_proportions_are_as_near_the_optimum_as_the_tolerance_says(share):
         assert distance.max() < 10 * tolerance
 
 
-def test_proportions_are_the_optimum_of_the_stated_objective():
-    components, alpha = make_topics(4, 25)
-    batch = random_batch(25)
-    counts = batch.to_csr().toarray()
-
-    def objective(theta):
-        return np.sum(counts * np.log(theta @ components), axis=1) + np.log(theta) @ alpha
-
-    before = components.copy(), alpha.copy(), batch.counts.copy()
-    theta = topic_proportions(batch, components, alpha, max_iterations=20_000, tolerance=1e-13)
-    np.testing.assert_allclose(theta.sum(axis=1), 1.0, rtol=0, atol=1e-14)
-    assert np.all(theta > 0)
-    pairs = zip(before, (components, alpha, batch.counts), strict=True)
-    assert all(np.array_equal(a, b) for a, b in pairs)
-    rng = np.random.default_rng(3)
-    for concentration in (5.0, 500.0):
-        for _ in range(50):
-            other = np.array([rng.dirichlet(concentration * row + 1e-3) for row in theta])
-            other = (other + 1e-9) / (other + 1e-9).sum(axis=1, keepdims=True)
-            assert np.all(objective(other) <= objective(theta) + 1e-9)
-
-
 def test_rows_do_not_depend_on_neighbours_order_or_threads():
     planted = PlantedLDA(8, 300, mean_length=40, seed=5)
     batch = planted.documents(60)
@@ -120,19 +98,6 @@ def test_rows_do_not_depend_on_neighbours_order_or_threads():
     assert np.array_equal(turned[::-1], whole)
     with limit_threads(1):
         assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
-
-
-def test_smoothed_mixes_with_the_background():
-    components, _ = make_topics(3, 6)
-    components[0, 2] = 0.0
-    background = np.full(6, 1 / 6)
-    mixed = smoothed(components, background, 0.25)
-    np.testing.assert_allclose(mixed, 0.75 * components + 0.25 / 6)
-    assert mixed.min() > 0
-    assert components[0, 2] == 0.0
-    for length, weight in ((6, -0.1), (6, 1.1), (6, np.nan), (5, 0.1)):
-        with pytest.raises(InvalidSettingError):
-            smoothed(components, np.full(length, 1 / length), weight)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ CHINESE = ["我们今天去市场买菜和水果", "科学家研究新的材料�
 
 @pytest.fixture(scope="module")
 def texts():
-    return open_source("docstrings").poll(3000, timeout_seconds=60).documents
+    return open_source("docstrings").poll(2000, timeout_seconds=60).documents
 
 
 @pytest.fixture
@@ -62,15 +62,15 @@ def folder(tmp_path, texts):
     parts = {
         "articles": texts,
         "held-out": texts[::5],
-        "january": texts[:1500],
-        "february": texts[1500:],
+        "january": texts[:1000],
+        "february": texts[1000:],
         "chinese": CHINESE * 50,
     }
     for name, part in parts.items():
         write_lines(tmp_path / f"{name}.jsonl", part)
     with closing(mailbox.mbox(tmp_path / "mail.mbox")) as box:
         box.add("Subject: one\nMessage-ID: <1@a>\n\ntext\n")
-    for name, part in {"reviews": texts[:1500], "more": texts[1500:1600]}.items():
+    for name, part in {"reviews": texts[:1000], "more": texts[1000:1100]}.items():
         with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("id", "text", "date", "rating"))

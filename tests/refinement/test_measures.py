@@ -9,9 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
-from streamlda.model.coherence import NpmiCounter, topic_npmi
-from streamlda.model.diagnostics import exclusivity, nearest_topics
-from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
     FIRST_DOCUMENTS,
@@ -229,39 +226,3 @@ def test_alpha_follows_the_documents(alpha_0):
     assert alpha.sum() == pytest.approx(alpha_0, rel=0.25)
     assert said == {}
     np.testing.assert_array_equal(fitted_alpha(replace(free, alpha=alpha), drawn)[0], alpha)
-
-
-def test_npmi_of_topics_is_that_of_the_counter(text):
-    corpus, documents = text
-    counter = NpmiCounter(top_words(corpus.components, 10), window=None)
-    counter.add_batch(documents)
-    found = topic_npmi(corpus.components, documents)
-    assert found == counter.result().per_topic.tolist()
-    assert topic_npmi(np.ones((2, 1)), DocumentBatch.from_matrix([[3]])) is None
-    assert topic_npmi(corpus.components, documents.rows(0, 0)) is None
-    samples = Samples()
-    samples.add(documents)
-    said = measured(model_of(corpus), samples).diagnostics
-    assert said["topic_npmi"] == found
-    assert said["topic_npmi_documents"] == len(documents)
-
-
-def test_exclusivity_and_nearest_topics_by_definition(text):
-    components = text[0].components
-    for k, (own, near) in enumerate(
-        zip(exclusivity(components), nearest_topics(components), strict=True)
-    ):
-        words = sorted(range(400), key=lambda w: -components[k, w])[:10]
-        each = [components[k, w] / components[:, w].sum() for w in words]
-        weights = [components[k, w] for w in words]
-        assert own == pytest.approx(np.average(each, weights=weights))
-        apart = {
-            j: np.sqrt(1 - np.sqrt(components[k] * components[j]).sum())
-            for j in range(12)
-            if j != k
-        }
-        assert near.topic == min(apart, key=apart.get)
-        assert near.distance == pytest.approx(apart[near.topic])
-    np.testing.assert_allclose(exclusivity(np.full((4, 20), 0.05)), 0.25)
-    np.testing.assert_allclose(exclusivity(np.eye(3)), 1.0)
-    assert nearest_topics(np.ones((1, 4)) / 4) == [None]

@@ -1,7 +1,6 @@
 """Refinement: better topics on planted corpora, one result for every cut, resuming, bounds."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -103,26 +102,6 @@ def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(documents, cor
 
     assert worst(start_flatness=0.0, annealing=0.0) > 1.0
     assert worst() < 0.3
-
-
-@pytest.mark.parametrize("n_cuts", [1, 5, 300])
-def test_any_cut_and_resumption_of_the_stream_gives_the_same_bits(documents, model, n_cuts):
-    whole, parts = refinement(model), refinement(model)
-    whole.add(documents.rows(0, 730))
-    assert (whole.steps, whole.documents, whole.waiting) == (7, 700, 30)
-    cuts = sorted(np.random.default_rng(n_cuts).integers(0, 731, n_cuts).tolist())
-    for start, stop in pairwise([0, *cuts, 730]):
-        # Documents that wait are kept when the caller reuses its arrays.
-        counts = documents.counts.copy()
-        mine = DocumentBatch(counts, documents.word_ids, documents.row_pointers, V)
-        parts.add(mine.rows(start, stop))
-        counts[:] = 7
-        parts = StepwiseEM.from_state(*parts.state())
-    assert digest(parts) == digest(whole)
-    for machine in (whole, parts):
-        machine.flush()
-    assert digest(parts) == digest(whole)
-    assert (parts.documents, parts.waiting) == (730, 0)
 
 
 def test_any_number_of_threads_gives_the_same_bits(documents, model):

@@ -99,34 +99,3 @@ def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts, monkeypatch):
     seeded = fit(seed_topics={"first": columns})
     assert seeded.diagnostics_["refinement"]["sweeps"] >= USUAL_ROUNDS.sweeps
     assert seeded.components_[0, columns].min() > 0.9 * WORD_SHARE / (1 + 3 * WORD_SHARE)
-
-
-def test_sweeps_hold_the_prior_of_seeds_as_their_slow_twin_does(parts):
-    _, learned, _, model = parts
-    seeds, few = ((0, 1, 2), (3,)), learned.rows(0, 20)
-    settings = GibbsSettings(seed=5, fits_alpha_0=False, seeds=seeds)
-    sampler = GibbsSampler(few, model.components, model.alpha, settings)
-    topics, alpha = sampler.topics.copy(), model.alpha.astype(np.float32)
-    sampler.sweep()
-
-    def held(counts):
-        found = counts.copy()
-        for k, columns in enumerate(seeds):
-            found[list(columns), k] += min(WORD_SHARE, 0.1 / len(columns)) * counts[:, k].sum()
-        return found + 0.1
-
-    sizes = np.concatenate([[0], np.cumsum(few.counts)]).astype(int)
-    words_of = np.repeat(few.word_ids, few.counts.astype(int))
-    for d in range(few.n_documents):
-        # One document is drawn at a time: a twentieth of them.
-        own = slice(sizes[few.row_pointers[d]], sizes[few.row_pointers[d + 1]])
-        counts = np.zeros((V, K))
-        np.add.at(counts, (words_of, topics), 1)
-        np.add.at(counts, (words_of[own], topics[own]), -1)
-        counts = held(counts)
-        words = (counts * (1 / counts.sum(axis=0))).astype(np.float32)
-        one, pointers = few.rows(d, d + 1), sizes[few.row_pointers[d] :] - own.start
-        topics[own] = twin.resample_topics(one, pointers, words, alpha, 5, d, 1, topics[own])
-    assert sampler.topics.tolist() == topics.tolist()
-    totals = held(sampler.totals)
-    np.testing.assert_allclose(sampler.components, (totals / totals.sum(axis=0)).T)

@@ -25,12 +25,6 @@ def time_of(i):
     return BAD_TIMES.get(i % 50, (START + timedelta(hours=i)).isoformat())
 
 
-def interval_of(first, last):
-    """Return the event time of the earliest and the latest of these documents."""
-    dated = [START + timedelta(hours=i) for i in range(first, last) if i % 50 not in BAD_TIMES]
-    return dated[0].isoformat(), dated[-1].isoformat()
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     rng = np.random.default_rng(0)
@@ -82,17 +76,6 @@ def test_the_topics_of_a_theme_that_comes_rise_in_snapshots_and_metrics(whole):
     assert seen[-1][theme] > 0.7
     assert seen[-1][theme] >= 1.5 * seen[0][theme]
     assert Store.open(output=snapshots.folder, private=False).newest_summary().number == len(seen)
-
-
-def test_intervals_say_from_when_their_documents_are(whole):
-    found, snapshots = whole
-    listed = snapshots.summaries()
-    assert [summary.documents for summary in listed] == [*range(EVERY, DOCUMENTS + 1, EVERY)]
-    for n, summary in enumerate(listed):
-        start, end = interval_of(n * EVERY, (n + 1) * EVERY)
-        about = summary.interval
-        assert (about["documents"], about["start"], about["end"]) == (EVERY, start, end)
-    assert found.counts.undated == 3 * DOCUMENTS / 50
 
 
 def test_a_timeline_counts_the_documents_of_each_day(whole):

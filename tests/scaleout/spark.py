@@ -1,6 +1,6 @@
 """`StreamLDA` on a data frame of Spark: run as ``python -m tests.scaleout.spark``.
 
-Needs pyspark, which the test installs into an environment of its own, and Java. Writes what it
+Needs pyspark, which the test fetches into a cache, and Java. Writes what it
 found as JSON to standard output.
 """
 

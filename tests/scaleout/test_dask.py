@@ -1,6 +1,5 @@
 """Fits on two worker processes: bits, kills, passes over the text, and what is refused."""
 
-import json
 import os
 import signal
 from dataclasses import replace
@@ -8,36 +7,20 @@ from dataclasses import replace
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
-from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
     InvalidSettingError,
-    SourceError,
-    VocabularyError,
 )
-from streamlda.scaleout import connect, learn_once, of_files, of_partitions
+from streamlda.scaleout import connect, learn_once, of_partitions
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.store import keep_documents
 from streamlda.simulate import PlantedLDA
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.vocabulary import Vocabulary
 from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 
 K, V = 4, 120
-WORDS = VocabularyLearner(
-    documents=400,
-    min_document_frequency=1,
-    max_document_frequency=1.0,
-    analyzer=TextAnalyzer(token_pattern=r"w\d+"),
-)
 
 
 def settings_of(**changes):
@@ -155,26 +138,6 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
     assert "a refinement must take some 200 steps" in " ".join(few.diagnostics["warnings"])
 
 
-def test_text_is_read_once(tmp_path):
-    """Also behind learned words and many rounds; in this process, to count what is read."""
-    texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    corpus = of_files(path, shards=3, beginning=300)
-    add = Pipeline.add
-
-    def count(self, records):
-        read.append(records.n_records)
-        return add(self, records)
-
-    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-    with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
-        patch.setattr(Pipeline, "add", count)
-        found = learn_once(here, corpus, settings_of(), WORDS, refinement_passes=4)
-    assert found.model().diagnostics["refinement"]["documents"] == 6000
-    assert sum(read) == 6000
-
-
 @pytest.mark.long
 def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, documents):
     """Parts are runs of equal documents, from shards of any size; nothing stays behind."""
@@ -189,35 +152,4 @@ def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, docu
         assert [type(part) for part in parts] == [Kept] * plan.parts
         assert [len(part) for part in parts] == np.diff(ends).tolist()
         np.testing.assert_array_equal(store.rows(0, 4875).counts, usable.counts)
-    wait_until_empty(client)
-
-
-@pytest.mark.long
-def test_what_cannot_be_learned_from_is_refused_by_its_shard(client, settings, cut, tmp_path):
-    for name in ("a.jsonl", "b.jsonl"):
-        (tmp_path / name).write_text('{"text": "w00001 w00002 w00003"}\n' * 20)
-    gone = of_files(tmp_path, shards=2)
-    (tmp_path / "b.jsonl").unlink()
-    three = Vocabulary.given(["w00001", "w00002", "w00003"], WORDS.analyzer)
-    wide, ones, blank = (
-        DocumentBatch.from_matrix(matrix)
-        for matrix in (np.ones((3, D + 1)), np.ones((5, D)), np.zeros((9, D)))
-    )
-    five, many = (replace(settings, n_components=n) for n in (5, D + 1))
-    for parts, words, asked, error, wanted in (
-        ([cut[0], wide], None, settings, InvalidDocumentsError, f"{D + 1}.*'partition 1'"),
-        ([["some text"]], None, settings, InvalidDocumentsError, "vocabulary=None"),
-        (cut, WORDS, settings, InsufficientDataError, "texts=0"),
-        (cut, None, many, VocabularyError, rf"words={D} n_components={D + 1}"),
-        ([ones.rows(0, 4)], None, five, InsufficientDataError, "usable=4 topics=5"),
-        ([blank, blank], None, five, InsufficientDataError, "usable=0"),
-        (gone, three, settings, SourceError, r"b\.jsonl"),
-        (cut, None, replace(settings, solver="online-power"), InvalidSettingError, "solver="),
-    ):
-        corpus = parts if parts is gone else of_partitions(parts)
-        with pytest.raises(error, match=wanted):
-            learn_once(client, corpus, asked, words)
-    with pytest.raises(InvalidSettingError, match="refinement_passes=-1"):
-        learn_once(client, of_partitions([ones]), five, refinement_passes=-1)
-    assert learn_once(client, of_partitions([ones]), five).model().documents_seen == 5
     wait_until_empty(client)

@@ -61,14 +61,6 @@ def test_moments_equal_oracle_on_any_small_corpus(drawn):
     check_equals_oracle(*drawn)
 
 
-@pytest.mark.parametrize("tokens", [[1, 1, 2], [0, 1, 1, 2, 2, 2], [0] * 12, [3, 1, 2, 0, 0]])
-def test_both_oracles_agree_and_are_distributions(tokens):
-    for order in (1, 2, 3):
-        dense = oracle.drawn(tokens, 4, order)
-        np.testing.assert_allclose(dense, oracle.counted(tokens, 4, order), rtol=1e-14)
-        assert dense.sum() == pytest.approx(1.0, abs=1e-14)
-
-
 def planted(n):
     return PlantedLDA(3, 12, mean_length=20, seed=0).documents(n)
 
@@ -106,22 +98,6 @@ def test_merge_equals_one_accumulation(t, cuts):
         one, other = (m.state()[name].sum(axis=axis) for m in (merged, whole))
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
     assert merged.documents / 4 <= merged.first_half <= merged.documents * 3 / 4
-
-
-@pytest.mark.statistical
-def test_halves_are_equal_and_follow_no_period():
-    """20,000 numbers; each period's share of one half is within 5 standard errors of 1/2.
-
-    About 60 shares with a false alarm of 6e-7 each; the parity of the number would be caught.
-    """
-    halves = moments_module.half_of(0, 20_000).astype(int)
-    assert halves.reshape(-1, 2).sum(axis=1).tolist() == [1] * 10_000
-    for period in range(2, 12):
-        for phase in range(period):
-            shown = halves[phase::period]
-            assert abs(shown.mean() - 0.5) < 2.5 / np.sqrt(len(shown))
-    pieces = [moments_module.half_of(first, 7) for first in range(0, 700, 7)]
-    assert np.concatenate(pieces).tolist() == halves[:700].tolist()
 
 
 def restored(**changes):

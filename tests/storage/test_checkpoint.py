@@ -3,7 +3,6 @@
 import resource
 import sqlite3
 import stat
-from dataclasses import replace
 
 import pytest
 
@@ -50,19 +49,6 @@ def test_killed_at_every_step_it_goes_on_with_a_whole_generation(tmp_path, crash
 @pytest.mark.long
 def test_killed_at_any_moment_it_goes_on_with_a_whole_generation(tmp_path, crashes):
     assert crashes.run("any-moment", tmp_path)["generations"] > 5
-
-
-@pytest.mark.parametrize("solver", ["whitened-tensor", "online-power", "simultaneous"])
-def test_an_engine_goes_on_bit_for_bit(tmp_path, documents, solver):
-    engine = Engine(replace(SETTINGS, solver=solver, documents_per_round=100))
-    engine.add(documents.rows(0, 600))
-    with Store.open(tmp_path) as store:
-        store.write(store.capture(engine, {}, WORDS))
-        again = store.newest().restore()
-    assert type(again) is type(engine)
-    for part in (engine, again):
-        part.add(documents.rows(600, 1200))
-    assert digest(again) == digest(engine)
 
 
 def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, documents):

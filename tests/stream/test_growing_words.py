@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamlda.engine.engine import Engine
-from streamlda.engine.entering import divide_words
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion
 from streamlda.model.representatives import CandidateDocuments
@@ -21,7 +19,6 @@ from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.columns import ColumnChange
 from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import endless
@@ -256,36 +253,3 @@ def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypat
 
 
 # Whose the words are that enter.
-
-
-def test_words_that_enter_many_at_once_are_of_topics_by_documents():
-    """Themes that no topic knows go to topics that the others need least, not to all of them."""
-    first, second = halves(1000)
-    words = sorted({word for text in first for word in text.split()})
-    planted = PlantedLDA(6, 280, topic_concentration=0.05, mean_length=40, seed=3).components
-    numbers = [int(word[1:]) for word in words]
-    # Each of six topics is of one theme, and two are of none.
-    rest = np.full((2, len(words)), 1 / len(words))
-    topics = np.vstack([planted[:, numbers], rest])
-    topics /= topics.sum(axis=1, keepdims=True)
-    # The last word is in no document.
-    new = [*sorted({word for text in second[:400] for word in text.split()} - set(words)), "v99999"]
-    grown = Vocabulary.given([*words, *new], ANALYZER)
-    # In turns: a stream that went from one to the other would be followed.
-    texts = [text for pair in zip(first[:400], second[:400], strict=True) for text in pair]
-    mixed = grown.encode(texts).batch
-    none = np.empty(0, dtype=np.int64)
-    change = ColumnChange(none, len(words), grown.n_features, np.full(len(new), 1 / len(new)))
-    fresh = engine(grown, warmup_documents=900)
-    fresh.add(mixed)
-    parts = divide_words(fresh.snapshot(), change, topics, mixed)
-    np.testing.assert_allclose(parts[:-1].sum(axis=1), 1)
-    assert not parts[-1].any()
-    share = np.bincount(mixed.word_ids, mixed.counts, grown.n_features)[len(words) :]
-    of_topics = share @ parts / share.sum()
-    # By their shares, these would have a quarter.
-    assert of_topics[6:].sum() > 0.45
-    assert of_topics[6:].min() > 0.1
-    masses = replace(change, parts=parts).masses(np.arange(1.0, 9))
-    np.testing.assert_allclose(masses[:-1], parts[:-1] * 36 / len(new))
-    np.testing.assert_allclose(masses[-1], np.arange(1.0, 9) / len(new))

@@ -1,6 +1,5 @@
 """From texts to columns and counts: against scikit-learn, and by kernel as by word."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -151,45 +150,6 @@ def test_token_ids_equal_by_kernel_and_by_word(analyzer, texts):
     check_equal(Vocabulary.hashed(9, analyzer), texts)
 
 
-def test_the_kernel_serves_the_default_words_only(monkeypatch):
-    served = [Vocabulary.given(WORDS, analyzer) for analyzer in ANALYZERS]
-    monkeypatch.delattr(encoding, "AsciiWords")
-    for made in served:
-        if made.analyzer.unigrams and made.analyzer.token_pattern in (None, LETTERS):
-            with pytest.raises(NameError, match="AsciiWords"):
-                made.token_ids(["ab"])
-        else:
-            check_equal(made, ["ab cd", "éa"])
-
-
-class Liar(str):
-    """A string that says wrong things of itself."""
-
-    def __len__(self):
-        return 10**9
-
-    def isascii(self):
-        return True
-
-
-@pytest.mark.parametrize(
-    "made", [Vocabulary.given(["ab", "cd", "Ab"], STOPS), Vocabulary.hashed(5)]
-)
-def test_every_ascii_character_parts_or_spoils_alike(made):
-    # In every place, beside all that may follow it; control characters and NUL are no exception.
-    texts = [
-        f"{before}{chr(code)}{after}"
-        for code in range(128)
-        for before in ("", "a", "ab", "Ab ", "ab7")
-        for after in ("", "b", "cd", "_", "cd ab")
-    ]
-    check_equal(made, texts)
-    check_equal(made, [*texts, "é"])
-    # Nor can a kind of string mislead the kernel.
-    expected = made.token_ids(["ab cd", "éa ab", "gh"])[0].tolist()
-    assert made.token_ids([Liar("ab cd"), Liar("éa ab"), np.str_("gh")])[0].tolist() == expected
-
-
 @pytest.mark.parametrize(
     ("offsets", "n_features", "rule"),
     [
@@ -203,20 +163,3 @@ def test_count_tokens_refuses_offsets_and_ids_that_lead_outside(offsets, n_featu
     ids = np.arange(length, dtype=np.int32)[::-1].copy()
     with pytest.raises(InvalidDocumentsError, match=rule):
         count_tokens(ids, np.array(offsets), n_features)
-
-
-def test_counts_hold_no_more_memory_than_entries():
-    batch = Vocabulary.given(["ab"]).encode(["ab cd " * 1000]).batch
-    for array in (batch.counts, batch.word_ids):
-        while array.base is not None:
-            array = array.base
-        assert array.size == 1
-
-
-def test_threads_share_a_vocabulary():
-    texts = list(endless(200, seed=3))
-    for made in (Vocabulary.hashed(12), Vocabulary.given([f"often{c}" for c in "abcdefgh"])):
-        expected = made._encoder.by_word(texts)[0].tolist()
-        with ThreadPoolExecutor(4) as pool:
-            for ids, _ in pool.map(made.token_ids, [texts] * 8):
-                assert ids.tolist() == expected

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import weakref
 
 import numpy as np
 import pytest
@@ -103,22 +102,6 @@ def test_learn_finds_the_frequent_words_and_leaves_out_stop_words():
     assert Vocabulary.learn(["dd cc bb aa", "bb"], size=2).words == ("aa", "bb")
     found = Vocabulary.learn(iter(TEXTS), size=2, analyzer=TextAnalyzer(stop_words=["the"]))
     assert found.words == ("cat", "dog")
-
-
-class Text(str):
-    """A text that can be seen to be gone."""
-
-
-def test_learning_lets_each_text_go():
-    alive = weakref.WeakValueDictionary()
-
-    def texts():
-        for n, text in enumerate(map(Text, endless(100, seed=7))):
-            alive[n] = text
-            assert len(alive) <= 2
-            yield text
-
-    assert Vocabulary.learn(texts(), size=8, max_table_words=500).undercount > 0
 
 
 FACTS = {"mechanism": "gaussian-threshold", "delta": 1e-6, "event": {"noise_multiplier": 4.5}}
