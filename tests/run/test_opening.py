@@ -1,5 +1,6 @@
 """Pipelines from settings, and where they resume."""
 
+import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError
@@ -8,6 +9,15 @@ from streamlda.storage.merge import save_projection
 from streamlda.storage.store import Store
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation
 from tests.run.opened import ROWS, new_pipeline, run_settings, save
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_warm_ups():
+    """Let warm-ups of 700 records be refined, which are too short for that elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamlda.engine.fit.LEAST_DOCUMENTS", 50)
+        patch.setattr("streamlda.refinement.choice.ERRORS", -np.inf)
+        yield
 
 
 def test_rounds_documents_and_snapshots_are_counted(tmp_path):

@@ -1,15 +1,32 @@
-"""Daemons on a topic: their settings, what they answer, and kills until they end."""
+"""Daemons on streams that last: those on a topic, killed until they end, and one in this process.
+
+``python -m tests.service.long_stream FOLDER N_DOCUMENTS`` runs a daemon over a stream without disk,
+and leaves what it saw of the process in ``FOLDER/marks``.
+"""
 
 import json
 import os
+import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
-from tests.service.daemon_process import Daemon, settings_of
+from streamlda.run import opening
+from streamlda.service import running
+from streamlda.service.logs import start_logging
+from streamlda.service.signals import leave
+from streamlda.settings.load import load_settings
+from streamlda.stream.source import Progress, RecordBatch
+from streamlda.utils.process import resident_bytes
+from tests.service.daemon_process import Daemon, settings_of, texts
 
 #: For how long brokers are away in a long run, in seconds.
 AWAY_SECONDS = float(os.environ.get("STREAMLDA_TEST_AWAY_SECONDS", 600))
+
+#: How many marks a long run makes, and how many snapshots.
+MARKS, SNAPSHOTS = 400, 20
 
 
 def topic_settings(folder, bootstrap, topic, **more):
@@ -88,3 +105,66 @@ def kill_at_random(daemon, moments):
         time.sleep(0.003)
     time.sleep(moments.uniform(0.0, 2.0 if anywhere else 0.2))
     daemon.process.kill()
+
+
+class Repeated:
+    """The same documents over and over, as a source; it notes in `marks` how its process fares."""
+
+    def __init__(self, documents, n_documents, marks):
+        self._documents, self._total, self._marks = documents, n_documents, marks
+        self._next = self._marked = 0
+
+    def poll(self, max_records, timeout_seconds=1.0):
+        start = self._next % len(self._documents)
+        stop = min(start + min(max_records, self._total - self._next), len(self._documents))
+        self._next += stop - start
+        ended = self._next == self._total
+        if ended or self._next - self._marked >= self._total // MARKS:
+            self._mark()
+        return RecordBatch([*self._documents[start:stop]], exhausted=ended)
+
+    def _mark(self):
+        self._marked = self._next
+        mark = {
+            "documents": self._next,
+            "processor": time.process_time(),
+            "resident_bytes": resident_bytes(),
+            "descriptors": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+            "threads": threading.active_count(),
+        }
+        with self._marks.open("a") as file:
+            file.write(json.dumps(mark) + "\n")
+
+    def position(self):
+        return {"document": self._next}
+
+    def seek(self, position):
+        self._next = self._marked = int(position["document"])
+
+    def progress(self):
+        return Progress(self._next, self._total, "documents")
+
+    def close(self):
+        pass
+
+
+def long_run(folder, n_documents):
+    """Run a daemon of this process over a stream without disk; return its exit code."""
+    documents = texts(20_000)
+    source = Repeated(documents, n_documents, folder / "marks")
+    opening.open_stream = lambda *_: source
+    flags = {
+        "checkpoint.interval": "2 s",
+        # Documents are then read as they are learned, and not in bursts.
+        "memory.queue": "4 MiB",
+        "snapshots.every": max(n_documents // SNAPSHOTS, 100),
+        "log.level": "info",
+    }
+    flags = settings_of(folder, folder / "in memory", flags)
+    settings = load_settings(environment={}, flags=flags)
+    start_logging("json", "info")
+    return running.run(settings)
+
+
+if __name__ == "__main__":
+    leave(long_run(Path(sys.argv[1]), int(sys.argv[2])))

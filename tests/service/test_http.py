@@ -1,10 +1,8 @@
 """What the routes serve, over a real socket."""
 
-import importlib
 import json
 import logging
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 
 import streamlda.service.http
-from streamlda.errors import MissingExtraError
 from streamlda.service.http import guard, make_app
 from streamlda.service.http.guard import HEADERS
 from streamlda.service.status import Status
@@ -146,18 +143,3 @@ def test_a_server_stops_soon_though_a_client_holds_on(serve):
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port))
     server.stop()
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "streamlda.service.http.server")
-    with pytest.raises(MissingExtraError, match=r"uvicorn.*extra http"):
-        importlib.reload(streamlda.service.http)
-
-
-def test_a_port_in_use_is_named(serve):
-    server = serve()
-    with pytest.raises(OSError, match=rf"must be free.*port={server.port}; set http.host"):
-        serve(address={"port": server.port})
-    with pytest.raises(OSError, match=r"host=no\.such\.host\.invalid"):
-        serve(address={"host": "no.such.host.invalid"})

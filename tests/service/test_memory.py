@@ -1,7 +1,6 @@
 """The memory plan: real processes stay below it, and not far; what cannot be is refused."""
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service import memory
-from streamlda.service.memory import OF_GROUP, check_memory, memory_limit, memory_plan
+from streamlda.service.memory import check_memory, memory_plan
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
 
@@ -93,20 +91,6 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     planned, peak = total(flags, n_features) - sum(absent), int(done.stdout)
     # The first case has 0.38 of it where kernels were compiled before, more where they were not.
     assert 0.35 * planned <= peak <= planned
-
-
-def test_the_control_group_is_the_limit_where_no_other_is_set(monkeypatch):
-    most = total({}, 20_000)
-    enough = math.ceil(most / OF_GROUP)
-    monkeypatch.setattr(memory, "allowed_bytes", lambda: enough)
-    assert most <= memory_limit(settings_for({})) <= most + 1
-    check_memory(settings_for({}), 20_000)
-    monkeypatch.setattr(memory, "allowed_bytes", lambda: enough - MIB)
-    remedy = f"or allow the control group {math.ceil(enough / MIB)} MiB:"
-    with pytest.raises(InvalidSettingError, match=remedy):
-        check_memory(settings_for({}), 20_000)
-    assert memory_limit(settings_for({"memory.limit": most})) == most
-    check_memory(settings_for({"memory.limit": most}), 20_000)
 
 
 def test_an_impossible_limit_is_refused_with_a_remedy():

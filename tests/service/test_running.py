@@ -29,21 +29,6 @@ def run_here(*command, **variables):
     return CliRunner(env=variables).invoke(commands, ["run", *map(str, command)])
 
 
-def test_wrong_settings_are_all_named_and_so_is_a_missing_file(tmp_path):
-    config = tmp_path / "streamlda.toml"
-    assert "the settings file must be readable" in run_here("--config", config).output
-    config.write_text('[topics]\ncuont = 5\n[vocabulary]\nhash_bits = 99\n[other]\nkey = "value"\n')
-    message = run_here("--config", config, STREAMLDA_HTTP_PROT="80").output
-    assert "problems=4" in message
-    for part in (
-        "topics.cuont is no known setting; did you mean topics.count?",
-        "vocabulary.hash_bits must be >= 1",
-        "other.key is no known setting",
-        "STREAMLDA_HTTP_PROT is no known variable; did you mean STREAMLDA_HTTP_PORT?",
-    ):
-        assert part in message
-
-
 def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, source):
     folder = tmp_path / "run"
 

@@ -235,19 +235,3 @@ def test_prevalence_is_that_of_the_newest_snapshot_that_may_be_shown(clock, priv
     # Unknown shares have no sample.
     status.note_snapshot(replace(newest, private=False, topics=topics[:1], interval=None))
     assert shares(status) == (wanted if private else {("all", "3"): 0.25})
-
-
-def test_counters_of_metrics_begin_with_the_process_and_those_of_status_with_the_state(status):
-    status.note(documents=outcomes(learned=90, rejected=10), rejects={"bad": 10}, releases=1)
-    status.note(rounds=3)
-    status.note(
-        documents=outcomes(learned=150, rejected=50), rejects={"bad": 45, "worse": 5}, releases=2
-    )
-    # The state goes back to a checkpoint, and what is read again counts again.
-    status.note(documents=outcomes(learned=90, rejected=10), rejects={"bad": 10}, releases=1)
-    status.note(documents=outcomes(learned=95, rejected=10), rejects={"bad": 10}, releases=1)
-    assert status.status()["documents"]["learned"] == 95
-    found = samples(status)
-    assert found["documents_total", ("outcome", "learned")] == 65
-    assert labelled(status, "rejects_total") == {"bad": 35, "worse": 5}
-    assert (found["releases_total",], found["rounds_total",]) == (1, 0)
