@@ -1,4 +1,4 @@
-"""Decompressed blocks of stored files, with bounded memory.
+"""Decompressed blocks of stored files and workbooks, with bounded memory.
 
 The decompressors are driven directly: the file objects of the libraries end silently where bz2 or
 xz is damaged between two streams, or where zstd is cut off.
@@ -7,10 +7,12 @@ xz is damaged between two streams, or where zstd is cut off.
 from __future__ import annotations
 
 import bz2
+import csv
 import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import date, time
 from functools import partial
 from typing import IO, Any
 from zipfile import BadZipFile
@@ -18,7 +20,6 @@ from zipfile import BadZipFile
 from streamlda.errors import MissingExtraError
 from streamlda_connectors.encodings import Encoding, find_encoding, gather_head, recode
 from streamlda_connectors.records import Rejected
-from streamlda_connectors.workbook import WORKBOOK, import_openpyxl, read_workbook
 
 #: Stored bytes read at once.
 READ_BYTES = 64 * 1024
@@ -156,3 +157,52 @@ class BlockReader:
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
+
+
+#: Name of this kind of file among the compressions.
+WORKBOOK = "workbook"
+
+#: What openpyxl raises for a file that is damaged, or is something else.
+_DAMAGED = (BadZipFile, KeyError, ValueError, EOFError, AttributeError, TypeError)
+
+
+def import_openpyxl() -> Any:
+    """Return the package that reads workbooks."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise MissingExtraError("openpyxl", "excel", "reading Excel workbooks") from error
+    return openpyxl
+
+
+def read_workbook(raw: IO[bytes], block_bytes: int) -> tuple[Iterator[bytes], str]:
+    """Return blocks of CSV, and what must be said where there is more than one sheet."""
+    openpyxl = import_openpyxl()
+    try:
+        book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
+        sheet, *others = book.worksheets
+    except _DAMAGED as error:
+        raise Rejected("broken-workbook") from error
+    note = f"is read from its first sheet; {len(others)} more are skipped" if others else ""
+    return _write_rows(sheet, block_bytes), note
+
+
+def _write_rows(sheet: Any, block_bytes: int) -> Iterator[bytes]:
+    written = io.StringIO()
+    lines = csv.writer(written, lineterminator="\n")
+    try:
+        for row in sheet.iter_rows(values_only=True):
+            lines.writerow([_get_text(value) for value in row])
+            if written.tell() >= block_bytes:
+                yield written.getvalue().encode()
+                written.seek(0)
+                written.truncate()
+    except _DAMAGED as error:
+        raise Rejected("broken-workbook") from error
+    yield written.getvalue().encode()
+
+
+def _get_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value.isoformat() if isinstance(value, date | time) else str(value)

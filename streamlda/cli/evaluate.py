@@ -19,7 +19,7 @@ from streamlda.model.evaluation import (
 from streamlda.model.inference import SMOOTHING
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.newest import get_words
+from streamlda.storage.snapshots import get_words
 from streamlda.text.encoding import UNREADABLE, count_tokens
 
 #: Words of a topic that coherence and diversity look at.

@@ -17,7 +17,7 @@ from streamlda.run.proportions import WRITERS, guess_format, spread, whole_rows
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
-from streamlda.storage.newest import NewestModel
+from streamlda.storage.snapshots import NewestModel
 from streamlda.text.encoding import UNREADABLE
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 

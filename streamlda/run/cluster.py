@@ -34,7 +34,7 @@ from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.newest import NamedModel
+from streamlda.storage.snapshots import NamedModel
 from streamlda.storage.store import Store
 from streamlda.stream.listing import name_part
 from streamlda.stream.pipeline import Pipeline

@@ -48,8 +48,7 @@ from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import SeedWords, read_seeds, seed_by_words
 from streamlda.settings.setting import FIT
-from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.index import OWNER_ONLY
+from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.schedule import Released, Schedule

@@ -16,7 +16,7 @@ from streamlda.errors import MissingExtraError
 from streamlda.text.encoding import UNREADABLE
 
 if TYPE_CHECKING:
-    from streamlda.storage.newest import NamedModel
+    from streamlda.storage.snapshots import NamedModel
     from streamlda.stream.source import RecordLocation
 
 #: Decimals of a proportion in the output.

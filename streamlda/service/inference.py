@@ -31,8 +31,7 @@ from streamlda.service.rules import Retry
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
-from streamlda.storage.newest import NamedModel, NewestModel
-from streamlda.storage.snapshots import Snapshots, is_private
+from streamlda.storage.snapshots import NamedModel, NewestModel, Snapshots, is_private
 from streamlda.stream.sink import Answer, DeadLetterSink, Exchange, Received
 from streamlda.utils import exit_codes
 

@@ -34,8 +34,7 @@ from streamlda.errors import (
 )
 from streamlda.model.model_file import vocabulary_from, vocabulary_parts
 from streamlda.refinement.shared_start import SharedStart
-from streamlda.storage.checkpoint import Checkpoint, read_newest
-from streamlda.storage.index import OWNER_ONLY, CheckpointIndex
+from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex, read_newest
 from streamlda.storage.partitions import LOG
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content, whole_file
 from streamlda.errors import SourceRefusedError
-from streamlda.storage.index import OWNER_ONLY, PRIVATE_FOLDER, CheckpointIndex, make_folder
+from streamlda.storage.checkpoint import OWNER_ONLY, PRIVATE_FOLDER, CheckpointIndex, make_folder
 from streamlda.stream.source import Position
 from streamlda.utils.lock import FileLock, LockedError
 

@@ -37,13 +37,15 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
+    PRIVATE_FOLDER,
     Checkpoint,
+    CheckpointIndex,
     PendingCheckpoint,
     collect_state,
+    make_folder,
     read_newest,
     write_state,
 )
-from streamlda.storage.index import PRIVATE_FOLDER, CheckpointIndex, make_folder
 from streamlda.storage.partitions import find_partitions, name_partition
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
 from streamlda.stream.sink import SnapshotSink

@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda.service.logs import reason_of
 from streamlda.utils.exit_codes import exit_code
-from streamlda_connectors.kafka import KafkaSource, endings
+from streamlda_connectors.kafka import KafkaSource, connection
 from tests.kafka.broker import PASSWORD, USER
 from tests.service.daemon_process import Daemon
 from tests.service.long_stream import topic_settings
@@ -126,7 +126,7 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
     kind = SourceAwayError if case in AWAY else SourceAccessError
     # What is known is said long before this time is over.
     seconds = 3.0 if "no-answer" in cause else 120.0
-    monkeypatch.setattr(endings, "NAMING_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "NAMING_SECONDS", 0.1)
     with reached(where, given) as (there, security), pytest.raises(kind) as caught:
         KafkaSource(
             "topic", bootstrap_servers=there, security=security, request_timeout_seconds=seconds

@@ -12,7 +12,7 @@ import pytest
 
 from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda_connectors.kafka import KafkaSource, Security
-from streamlda_connectors.kafka.tokens import TokenProvider
+from streamlda_connectors.kafka.security import TokenProvider
 
 CLIENT, SECRET = "reader", "s3cret + more"
 

@@ -17,8 +17,7 @@ from streamlda.service.inference import WAIT_SECONDS, Inference
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.settings.setting import INFER
-from streamlda.storage.newest import NewestModel
-from streamlda.storage.snapshots import Snapshots, fingerprint
+from streamlda.storage.snapshots import NewestModel, Snapshots, fingerprint
 from tests.kafka.topics import wait_until
 from tests.service import planted
 from tests.service.daemon_process import STREAMLDA, Daemon, few_or, texts

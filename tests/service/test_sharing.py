@@ -4,7 +4,7 @@ import pytest
 
 from streamlda.errors import FencedError, SourceAwayError
 from streamlda.service.memory import memory_plan
-from streamlda.storage.index import CheckpointIndex
+from streamlda.storage.checkpoint import CheckpointIndex
 from streamlda.storage.partitions import count_saved
 from streamlda.storage.store import Claim, Store
 from tests.kafka.topics import wait_until

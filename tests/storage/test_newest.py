@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamlda.errors import ModelFileError, VocabularyError
-from streamlda.storage.newest import NewestModel
-from streamlda.storage.snapshots import Snapshots, fingerprint
+from streamlda.storage.snapshots import NewestModel, Snapshots, fingerprint
 from tests.service.planted import model, topics
 
 

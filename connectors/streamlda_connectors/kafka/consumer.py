@@ -26,6 +26,8 @@ from streamlda_connectors.kafka.client import (
 )
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
+    TOPIC_MISSING,
+    Endings,
     asking,
     connecting,
     is_away,
@@ -34,7 +36,6 @@ from streamlda_connectors.kafka.connection import (
     refused,
     show_offsets,
 )
-from streamlda_connectors.kafka.endings import TOPIC_MISSING, Endings
 
 
 class Client:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.connection import (
+    Endings,
     asking,
     connecting,
     is_away,
@@ -22,7 +23,6 @@ from streamlda_connectors.kafka.connection import (
     refused,
     show_offsets,
 )
-from streamlda_connectors.kafka.endings import Endings
 
 logger = logging.getLogger(__name__)
 

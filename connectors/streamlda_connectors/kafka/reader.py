@@ -19,8 +19,8 @@ from streamlda_connectors.kafka.client import (
     Run,
     Truncated,
 )
+from streamlda_connectors.kafka.connection import NO_ANSWER
 from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.endings import NO_ANSWER
 from streamlda_connectors.kafka.partitions import Rounds, Share, Standing, after_gap, read_position
 
 logger = logging.getLogger(__name__)

@@ -18,13 +18,13 @@ from streamlda_connectors.checks import check, check_open, fault, with_reason
 from streamlda_connectors.kafka.client import Bounds, Broken, ClientSettings, OutOfRange, Record
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
+    NO_ANSWER,
     connecting,
     load,
     milliseconds,
     refused,
 )
 from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.endings import NO_ANSWER
 from streamlda_connectors.kafka.security import Security
 
 #: Longest time to wait for more messages to send together, in seconds, and their size together.
