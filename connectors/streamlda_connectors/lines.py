@@ -259,10 +259,9 @@ def document_reader(
     options: ReadOptions, read_field: Callable[[Any, Field], Any]
 ) -> Callable[[Any], Document | None]:
     """Return the function from a record to a document, whose fields `read_field` reads."""
-    text_field, user_field, time_field, id_field = map(
-        _split_path, (options.text_field, options.user_field, options.time_field, options.id_field)
-    )
-    assert text_field is not None
+    names = options.text_field, options.user_field, options.time_field, options.id_field
+    paths: list[Any] = [name and (name, name.split(".")) for name in names]
+    text_field, user_field, time_field, id_field = paths
 
     def read(record: Any) -> Document | None:
         text = read_field(record, text_field)
@@ -285,10 +284,6 @@ def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> 
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     options.check_format(format)
     return recoded(parse_text if format == "text" else json_parser(options), options.encoding)
-
-
-def _split_path(name: str | None) -> Field | None:
-    return None if name is None else (name, name.split("."))
 
 
 def read_field(record: Any, field: Field) -> Any:

@@ -146,16 +146,6 @@ def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> C
     return CsvHeader(columns.index(options.text_field), len(columns), end, delimiter, *others)
 
 
-def _name(parse: Parser, name: str) -> Parser:
-    """Return a parser whose documents have the name of their file as id."""
-
-    def parse_named(data: bytes) -> Document | None:
-        found = parse(data)
-        return found if found is None else (*found[:3], name)
-
-    return parse_named
-
-
 class LineReader(StoredRecords):
     """Reads text, JSON or CSV."""
 
@@ -179,7 +169,13 @@ class LineReader(StoredRecords):
         else:
             parse = parse_text
             if file.format == "file":
-                splitter, parse = WholeSplitter(options.max_document_bytes), _name(parse, file.name)
+                splitter = WholeSplitter(options.max_document_bytes)
+
+                def parse(data: bytes) -> Document | None:
+                    """Parse a document whose id is the name of its file."""
+                    found = parse_text(data)
+                    return found and (*found[:3], file.name)
+
         raw, self._begin, end, encoding = file.open(), 0, None, options.encoding
         if file.part is not None:
             # Only files whose bytes are read as they are stored have parts.

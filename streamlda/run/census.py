@@ -239,18 +239,12 @@ class UnspentSource:
         batch = self._source.poll(min(self._left, SKIPPED_RECORDS) or max_records, timeout_seconds)
         if not batch.n_records:
             return batch
-        location, record, *_ = batch.locations[-1]
-        self._left = max(0, self._spent(location) - record)
-        kept = [self._is_left(at.location, at.record) for at in batch.locations]
+        none, kept = Container("", records=0), []
+        for location, record, *_ in batch.locations:
+            found = self._containers.get(location, none)
+            kept.append(found.spent < record <= (found.records or 0))
+            self._left = max(0, found.spent - record)
         return batch if all(kept) else batch.select(kept)
-
-    def _is_left(self, location: str, record: int) -> bool:
-        found = self._containers.get(location)
-        return found is not None and found.spent < record <= (found.records or 0)
-
-    def _spent(self, location: str) -> int:
-        found = self._containers.get(location)
-        return 0 if found is None else found.spent
 
     def position(self) -> Position:
         """See `Source`."""

@@ -96,7 +96,8 @@ def fit(
         try:
             return loop.turn(on_progress)
         except BaseException:
-            loop.warn_of_spending()
+            if message := loop.run.spending:
+                warn(message)
             raise
 
 
@@ -143,7 +144,7 @@ class FitLoop:
             warn=warn,
             should_stop=should_stop,
         )
-        self._run, self._pipeline = run, run.pipeline
+        self.run, self._pipeline = run, run.pipeline
         self._slots: int | None = None
         if run.census is not None:
             self._slots = run.census.slots
@@ -172,7 +173,10 @@ class FitLoop:
         """Read to the end, and return what came of it."""
         pipeline = self._pipeline
         while not (self._ended or self._failure or self._should_stop()):
-            if pipeline.due == 0 or self._clock_is_over():
+            if pipeline.due == 0 or (
+                pipeline.learner is not None
+                and self._clock.is_over(time.monotonic(), pipeline.since_release)
+            ):
                 self._release()
                 self._save()
             if pipeline.due is None:
@@ -210,11 +214,6 @@ class FitLoop:
             stored_bytes=progress.total if progress.unit == "B" else None,
         )
 
-    def warn_of_spending(self) -> None:
-        """Say what a run that fails has spent, if it is private."""
-        if message := self._run.spending:
-            self._warn(message)
-
     def _too_few_are_left(self) -> bool:
         """Return whether the rest of the source cannot give a snapshot: it is not paid for."""
         learner = self._pipeline.learner
@@ -243,10 +242,6 @@ class FitLoop:
         at_end = getattr(self._source, "at_end", None)
         self._ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
 
-    def _clock_is_over(self) -> bool:
-        over = self._clock.is_over(time.monotonic(), self._pipeline.since_release)
-        return over and self._pipeline.has_words
-
     def _release(self, *, last: bool = False) -> None:
         chosen = self._pipeline.learner is not None
         self._publish(self._pipeline.release(last=last))
@@ -272,7 +267,7 @@ class FitLoop:
 
     def _get_model(self) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
-        if self._newest is None and self._run.checkpoint is not None:
+        if self._newest is None and self.run.checkpoint is not None:
             # Nothing came after the checkpoint that would give another model.
             self._publish_again()
         if self._newest is not None:
@@ -288,7 +283,7 @@ class FitLoop:
         if not self._settings.private:
             self._publish(self._pipeline.release(last=True))
             return
-        file, ledger = self._settings.output.file, self._run.ledger
+        file, ledger = self._settings.output.file, self.run.ledger
         assert file is not None
         assert ledger is not None
         model = load(file) if Path(file).exists() else None

@@ -70,20 +70,16 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
     if words.kind != "given":
         return None
     if words.file is not None:
-        return _with_phrases(Vocabulary.from_file(words.file, make_analyzer(settings.vocabulary)))
+        given = Vocabulary.from_file(words.file, make_analyzer(settings.vocabulary))
+        # Phrases take words out of the counts.
+        missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
+        _FAULTS.check(not missing, "phrases", missing=len(missing), first=next(iter(missing), None))
+        return given
     model = load_public_model(settings.privacy)
     assert model is not None
     listed = words_of(model)
     assert model.vocabulary is not None
     return Vocabulary.given(listed, model.vocabulary.analyzer)
-
-
-def _with_phrases(given: Vocabulary) -> Vocabulary:
-    """Return given words; phrases, which take words out of the counts, must be among them."""
-    missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
-    first = next(iter(missing), None)
-    _FAULTS.check(not missing, "phrases", missing=len(missing), first=first)
-    return given
 
 
 def load_public_model(privacy: PrivacySettings) -> TopicModel | None:

@@ -275,10 +275,6 @@ PRIVATE_SOURCE: Rules = {
 # fmt: on
 
 
-def _shares_in_group(s: RunSettings) -> bool:
-    return s.kafka.partitions == GROUP and s.command == RUN and not s.private
-
-
 class Term(NamedTuple):
     """A setting, and values of it that count; without values it must be given."""
 
@@ -313,7 +309,8 @@ def clashes(settings: RunSettings) -> list[str]:
     if settings.private:
         rules |= PRIVATE | (PRIVATE_SOURCE if reads else {})
     found = [message for message, is_broken in rules.items() if is_broken(settings)]
-    shared = shared_clashes(settings) if _shares_in_group(settings) else []
+    in_group = settings.kafka.partitions == GROUP and settings.command == RUN
+    shared = shared_clashes(settings) if in_group and not settings.private else []
     excluded = dict(_find_excluded(settings))
     missing = [text for name, text in _find_missing(settings, reads) if name not in excluded]
     return [*missing, *excluded.values(), *found, *shared]

@@ -96,7 +96,8 @@ class Pipeline(Generic[LearnerT]):
         self.first_slot = 0
         self.snapshots = 0
         self._make_learner = make_learner
-        self._learner: LearnerT | None = None
+        #: None until the words are known.
+        self.learner: LearnerT | None = None
         self._schedule = schedule or Schedule()
         self._about = dict(about or {})
         self.reading = dict(reading or {})
@@ -127,7 +128,7 @@ class Pipeline(Generic[LearnerT]):
         self, vocabulary: Vocabulary, learner: LearnerT, saved: Mapping[str, NDArray[Any]]
     ) -> None:
         """Take a learner, and what is shown beside its topics, as `beside` saved it."""
-        self.vocabulary, self._learner = vocabulary, learner
+        self.vocabulary, self.learner = vocabulary, learner
         if learner.counts_slots:
             self._candidates = None
             return
@@ -136,15 +137,10 @@ class Pipeline(Generic[LearnerT]):
             self._candidates.restore(documents, vocabulary.n_features)
 
     @property
-    def learner(self) -> LearnerT | None:
-        """The learner; None until the words are known."""
-        return self._learner
-
-    @property
     def counts_slots(self) -> bool:
         """True if every record takes a record slot."""
-        if self._learner is not None:
-            return self._learner.counts_slots
+        if self.learner is not None:
+            return self.learner.counts_slots
         return isinstance(self.words, PrivateVocabularySelection)
 
     @property
@@ -155,8 +151,8 @@ class Pipeline(Generic[LearnerT]):
     @property
     def due(self) -> int | None:
         """Records until a release is due: 0 now, None if none will be."""
-        if self._learner is not None and self._learner.counts_slots:
-            return self._learner.due
+        if self.learner is not None and self.learner.counts_slots:
+            return self.learner.due
         if isinstance(self.words, PrivateVocabularySelection):
             return self.words.slots - self._voted
         return self._schedule.due(self.records, self._released_at, self.snapshots)
@@ -164,8 +160,8 @@ class Pipeline(Generic[LearnerT]):
     @property
     def warmup(self) -> tuple[int, int] | None:
         """Documents of the warm-up, in which words are learned first, and at most how many."""
-        if self._learner is not None:
-            return self._learner.progress.warmup
+        if self.learner is not None:
+            return self.learner.progress.warmup
         if isinstance(self.words, VocabularyLearner):
             return len(self._waiting.texts), self.words.documents
         return None
@@ -175,7 +171,7 @@ class Pipeline(Generic[LearnerT]):
         """Documents in no bin by reason; None if there are no bins."""
         if self._time_bins is None:
             return None
-        late = 0 if self._learner is None else self._learner.progress.late
+        late = 0 if self.learner is None else self.learner.progress.late
         return InNoBin(self.counts.undated, self.counts.ahead, late)
 
     @property
@@ -191,12 +187,12 @@ class Pipeline(Generic[LearnerT]):
     @property
     def has_words(self) -> bool:
         """True once the words are known; before, no clock ends a window."""
-        return self._learner is not None
+        return self.learner is not None
 
     @property
     def rounds(self) -> int:
         """Finished rounds, or stages; the start of a refinement is one more."""
-        return 0 if self._learner is None else self._learner.progress.rounds
+        return 0 if self.learner is None else self.learner.progress.rounds
 
     # Records.
 
@@ -244,14 +240,14 @@ class Pipeline(Generic[LearnerT]):
                 self._on_reject(reject)
         if self.counts_slots:
             self._add_slots(batch)
-        elif self._learner is None:
+        elif self.learner is None:
             self._wait(batch.get_documents(first))
         else:
             self._learn(batch.get_documents(first))
 
     def _add_slots(self, batch: RecordBatch) -> None:
         """Give every record its slot: a row, or a vote for words."""
-        if self._learner is None:
+        if self.learner is None:
             assert isinstance(self.words, PrivateVocabularySelection)
             for text in batch.texts:
                 self.words.vote(text or "")
@@ -259,7 +255,7 @@ class Pipeline(Generic[LearnerT]):
             return
         assert self.vocabulary is not None
         encoded = self.vocabulary.encode([text or "" for text in batch.texts])
-        taken = self._learner.add(encoded.batch, batch.users or None)
+        taken = self.learner.add(encoded.batch, batch.users or None)
         assert taken == batch.n_records, "polls end where stages do"
         self.counts.add_encoded(encoded, batch.n_documents)
 
@@ -295,7 +291,7 @@ class Pipeline(Generic[LearnerT]):
     ) -> None:
         """Learn from documents between two borders of the vocabulary."""
         assert self.vocabulary is not None
-        assert self._learner is not None
+        assert self.learner is not None
         encoded = self.vocabulary.encode(texts)
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
@@ -306,17 +302,17 @@ class Pipeline(Generic[LearnerT]):
                 reason = UNREADABLE if i in encoded.unreadable else SHORT
                 self._on_reject(Reject(*locations[i][:2], reason))
         for block in self._blocks.add(self._date(encoded, times)):
-            self._learner.add(block)
+            self.learner.add(block)
 
     def _grow(self, growing: GrowingWords, texts: list[str]) -> None:
         """Count the words of texts, and let words enter and leave at a border."""
         assert self.vocabulary is not None
-        assert self._learner is not None
+        assert self.learner is not None
         growing.add(texts)
         if growing.missing:
             return
         self.flush()
-        if found := growing.grow(self.vocabulary, self._learner):
+        if found := growing.grow(self.vocabulary, self.learner):
             self.vocabulary, change = found
             if self._candidates is not None:
                 self._candidates.change_words(change)
@@ -339,14 +335,14 @@ class Pipeline(Generic[LearnerT]):
     def ends_well(self) -> bool:
         """True if a release can be made where the source ends."""
         if self.counts_slots:
-            private = None if self._learner is None else self._learner.private
-            return self._learner is not None and (private is None or private.ends_well)
+            private = None if self.learner is None else self.learner.private
+            return self.learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
     @property
     def is_unfinished(self) -> bool:
         """True if a `last` release gives better topics than the one before did."""
-        return self._learner is not None and self._learner.progress.unfinished
+        return self.learner is not None and self.learner.progress.unfinished
 
     def release(self, *, last: bool = False) -> Released:
         """Publish the due snapshot, or close the current window early: a model, or why none.
@@ -354,7 +350,7 @@ class Pipeline(Generic[LearnerT]):
         The `last` one, where the source ends, may be a fit of all documents that were kept.
         """
         self.check_account()
-        words = self.words if self._learner is None else None
+        words = self.words if self.learner is None else None
         choice = words if isinstance(words, PrivateVocabularySelection) else None
         if self.provenance is not None and self.provenance.by_slots:
             check_has_document((choice or self.counts).has_document, self.records)
@@ -363,15 +359,15 @@ class Pipeline(Generic[LearnerT]):
             self.begin(choice.choose(), choice.first_slot + choice.slots)
             return Released(None)
         try:
-            if self._learner is None:
+            if self.learner is None:
                 if not self._waiting.texts:
                     return Released(None, "no document came")
                 self._learn_words()
-            assert self._learner is not None
+            assert self.learner is not None
             self.flush()
             if last:
-                self._learner.end()
-            model = self._learner.release(self.vocabulary, self.facts())
+                self.learner.end()
+            model = self.learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
         if model is not None and self._candidates is not None:
@@ -379,9 +375,9 @@ class Pipeline(Generic[LearnerT]):
         return self._released(model)
 
     def _released(self, model: TopicModel | None) -> Released:
-        assert self._learner is not None
+        assert self.learner is not None
         if model is None:
-            private = self._learner.private
+            private = self.learner.private
             missed = () if private is None else (private.missed, private.shows_nothing)
             return Released(None, *missed)
         self.snapshots += 1
@@ -430,15 +426,15 @@ class Pipeline(Generic[LearnerT]):
 
     def flush(self) -> None:
         """Give the learner the documents that wait for a full block."""
-        if self._learner is not None and self._blocks.waiting is not None:
-            self._learner.add(self._blocks.flush())
+        if self.learner is not None and self._blocks.waiting is not None:
+            self.learner.add(self._blocks.flush())
 
     def make_shortage_error(self, reason: str = "") -> InsufficientDataError:
         """Return the error of a run that ends without topics; a private one names slots alone."""
         counts = self.counts
         if self.counts_slots:
             of = f"documents_per_snapshot={self._schedule.every}"
-            if self._learner is None and isinstance(self.words, PrivateVocabularySelection):
+            if self.learner is None and isinstance(self.words, PrivateVocabularySelection):
                 of = f"vocabulary_documents={self.words.slots}"
             return InsufficientDataError(
                 reason

@@ -198,7 +198,7 @@ def refused(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.topic,
         reason=reason,
-        remedy=remedy_of(reason),
+        remedy=REMEDIES.get(reason.partition(":")[0], CHECK),
         error=kind,
     )
     # The text of an error of the package may quote settings, so only the reason is told.
@@ -465,8 +465,3 @@ def _closed_login(first: list[tuple[str, Any]]) -> str:
 def is_no_access(reason: str) -> bool:
     """Return whether waiting cannot help."""
     return reason.partition(":")[0] in NO_ACCESS
-
-
-def remedy_of(reason: str) -> str:
-    """Return what to do about a reason."""
-    return REMEDIES.get(reason.partition(":")[0], CHECK)

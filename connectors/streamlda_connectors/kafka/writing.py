@@ -231,7 +231,14 @@ class SnapshotTopic(TopicWriter):
                     }
                     last: Record | None = None
                     for record in self._read(client, reached):
-                        if record.key == wanted and (last is None or _is_later(record, last)):
+                        if record.key != wanted:
+                            continue
+                        # In several partitions times tell which is the last.
+                        if last is None or (
+                            record.offset > last.offset
+                            if record.partition == last.partition
+                            else record.timestamp_ms >= last.timestamp_ms
+                        ):
                             last = record
                     if last is not None or reached == bounds:
                         return None if last is None else last.value
@@ -265,13 +272,6 @@ class SnapshotTopic(TopicWriter):
         policy = settings.get("cleanup.policy", "unknown")
         about = {"topic": self._settings.topic, "cleanup.policy": policy}
         check("compact" in policy.split(","), "compacted", **about)
-
-
-def _is_later(record: Record, other: Record) -> bool:
-    """Return whether a record of a key came after another; in several partitions times tell."""
-    if record.partition == other.partition:
-        return record.offset > other.offset
-    return record.timestamp_ms >= other.timestamp_ms
 
 
 #: What one waiting letter takes in memory beside its bytes.
