@@ -141,11 +141,16 @@ def find_words(texts, lowercase, columns, mask):
     """Return one list of columns a text: of `columns`, else by hash, else -1; none below -1."""
     found = []
     for text in texts:
-        runs = groupby(text, lambda character: character.isalnum() or character == "_")
-        words = ["".join(run) for inside, run in runs if inside]
+        padded = f" {text} "
+        joins = [
+            each == "_" and padded[i - 1].isalnum() and padded[i + 1].isalnum()
+            for i, each in enumerate(padded)
+        ]
+        runs = groupby(range(len(padded)), lambda i, on=joins, of=padded: of[i].isalnum() or on[i])
+        words = ["".join(padded[i] for i in run) for inside, run in runs if inside]
         document = []
         for word in words:
-            if len(word) > 1 and word.isalpha():
+            if len(word) > 1 and any(map(str.isalpha, word)):
                 known = word.lower() if lowercase else word
                 h = murmur3(known.encode())
                 hashed = (h if h < 2**31 else 2**32 - h) & mask if mask >= 0 else -1

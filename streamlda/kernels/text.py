@@ -28,9 +28,9 @@ from streamlda.kernels import (
     kernel,
 )
 
-#: Classes of bytes that are no letters: they spoil the word they touch, or end it. Letters,
-#: which stand for themselves or for their small form, come after both.
-SPOILS, ENDS = ord("0"), ord(" ")
+#: Classes of bytes: what ends a word, the last digit, and what joins two parts of a word. Letters
+#: stand for themselves or for their small form, and digits for themselves.
+ENDS, NINE, JOINS = ord(" "), ord("9"), ord("_")
 
 #: Up to here insertion is faster than distribution into 2^7 heaps.
 _FEW = 24
@@ -157,10 +157,11 @@ def find_words(
 ) -> None:
     """Split ASCII texts into words and look each of them up.
 
-    Equivalent to ``tests.oracle_text.find_words``. A word is a run of at least two letters
-    between bytes that end it; a run with a byte that spoils it is none. ``classes``, of shape
-    (128,), says of each byte which letter it stands for, or `SPOILS` or `ENDS`. Text n is
-    ``texts[starts[n]:starts[n + 1]]``, all bytes below 128; its last one ends a word.
+    Equivalent to ``tests.oracle_text.find_words``. A word is a run of letters and digits, of two
+    bytes or more with a letter among them; `JOINS` between two of them is part of it, and ends it
+    elsewhere. ``classes``, of shape (128,), says of each byte which letter or digit it stands for,
+    or `JOINS` or `ENDS`. Text n is ``texts[starts[n]:starts[n + 1]]``, all bytes below 128; its
+    last one is of class `ENDS`.
 
     A word that is not in the table (``letters`` and ``slots``, from `fill_slots`) becomes
     ``abs(hash) & mask``, its MurmurHash3 taken as a signed number of 32 bits; -1 if `mask`, below
@@ -179,8 +180,15 @@ def find_words(
         while place < starts[n + 1]:
             first = place
             slot_hash, column_hash, head, block, shift = _0, _0, _0, _0, _0
+            lettered = False
             letter = classes[texts[place]]
-            while letter > SPOILS:
+            while letter > ENDS:
+                if letter == JOINS:
+                    after = classes[texts[place + 1]]
+                    if place == first or after <= ENDS or after == JOINS:
+                        break
+                elif letter > NINE:
+                    lettered = True
                 if shift == _64:
                     if place == first + 8:
                         head = block
@@ -194,11 +202,8 @@ def find_words(
                 place += 1
                 letter = classes[texts[place]]
             length = place - first
-            spoiled = letter == SPOILS
-            while classes[texts[place]] != ENDS:
-                place += 1
             place += 1
-            if spoiled or length < 2:
+            if length < 2 or not lettered:
                 continue
 
             column = -1

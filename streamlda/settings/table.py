@@ -166,7 +166,7 @@ class VocabularySettings:
     stop_words: str = entry(
         "text", "english", "Languages (english,german) of stop words; none, or a file of words.")
     token_pattern: str | None = entry(
-        "text", None, "Regular expression of a word; default: two or more letters of any script.")
+        "text", None, "Regular expression of a word; default: letters of any script, with digits.")
     clean: str = entry(
         "text", "attachments,urls,emails,html", "What to remove from texts first; or none.")
     analyzer: str | None = entry(

@@ -14,13 +14,15 @@ from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, clean_text
 from streamlda.text.faults import check, fault
 from streamlda.text.functions import Analyze, UnreadableTextError
-from streamlda.text.scripts import TURKISH, find_letter_words, fold_text
+from streamlda.text.scripts import TURKISH, find_script_words, fold_text, split_runs
 from streamlda.texts import TokenizedText
 
 #: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
-#: underscore. It has no marks, and its texts are not composed.
+#: underscore. It has no marks, and its texts are not composed. For models of that version.
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
 
+
+_NO_LETTERS = string.digits + "_"
 
 #: Least NPMI of the words of a phrase that is learned, 1 where they are never apart, and fewest
 #: times that it is met.
@@ -40,10 +42,11 @@ class TextAnalyzer:
         Lower-case the text first. Word lists and stop words are not lower-cased. The small form
         of I is ``\u0131`` in Turkish, which it is where that is the first language of stop words.
     token_pattern : str, optional
-        Regular expression of a word, with at most one group. By default a word is a run of two or
-        more letters of any script with their marks; ``"x86"`` or ``"2019"`` are dropped whole,
-        since numbers rarely name a topic. scikit-learn's own default is ``r"(?u)\b\w\w+\b"``.
-        Scripts written without spaces need a `function`.
+        Regular expression of a word, with at most one group. By default a word has two or more
+        letters, marks and digits of any script, and single underscores between them
+        (``"error_code"``, ``"mp3"``); what has no letter, as ``"2019"``, is none, since numbers
+        rarely name a topic. scikit-learn's own default is ``r"(?u)\b\w\w+\b"``. Scripts written
+        without spaces need a `function`.
     stop_words : str or collection of str, optional
         Words to drop: ``"english"`` for scikit-learn's list, names of languages as
         ``"english,german"`` for those of the package stop-words too, or those given. All but
@@ -51,8 +54,9 @@ class TextAnalyzer:
     ngram_range : (int, int), default (1, 1)
         Shortest and longest run of neighbouring words that counts as a word.
     normalize : bool, default True
-        Compose letters and marks (Unicode NFC) and drop soft hyphens first; lower-case a dotted
-        capital I to ``i``. False is for models of version 0.1.
+        Compose letters and marks (Unicode NFC), write ligatures and full-width letters as plain
+        ones (NFKC) and drop soft hyphens first; lower-case a dotted capital I to ``i``. False is
+        for models of version 0.1.
     clean : tuple of str, default all
         Removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
         ``"emails"``, ``"html"`` (tags, and entities are read).
@@ -137,8 +141,8 @@ class TextAnalyzer:
     @property
     def bytewise(self) -> bool:
         """True if the words of an ASCII text follow from `ascii_classes`, byte by byte."""
-        default = self.token_pattern in (None, LETTERS)
-        return self.unigrams and default and self.function is None and self.lowercase != TURKISH
+        default = self.token_pattern is None and self.normalize and self.lowercase != TURKISH
+        return self.unigrams and default and self.function is None
 
     @cached_property
     def stop_set(self) -> frozenset[str]:
@@ -164,25 +168,24 @@ class TextAnalyzer:
         if self.function_name is not None:
             return self._by_function(functions.find(self.function_name))
         pattern, lowercase = self.token_pattern, self.lowercase
-        findall = find_letter_words if pattern is None else re.compile(pattern).findall
+        findall = find_script_words if pattern is None else re.compile(pattern).findall
 
         def match(text: str) -> list[str]:
             if self.normalize:
                 return findall(fold_text(text, lowercase))
             return findall(text.lower() if lowercase else text)
 
-        if pattern not in (None, LETTERS) or lowercase == TURKISH:
+        if pattern is not None or lowercase == TURKISH:
             return match
-        # In a quarter of the time of an expression. All that is no letter, digit or underscore
-        # becomes a space first, so that ``str.split`` meets no other separator.
+        # In a quarter of the time of an expression. All that is in no word becomes a space first,
+        # so that ``str.split`` meets no other separator.
         ascii_table = dict(enumerate(ascii_classes(lowercase)))
 
         def split(text: str) -> list[str]:
             if not text.isascii():
                 return match(text)
-            text = text.translate(ascii_table)
-            words = [word for word in text.split() if len(word) > 1]
-            return [word for word in words if "0" not in word] if "0" in text else words
+            runs = split_runs(text.translate(ascii_table))
+            return [run for run in runs if len(run) > 1 and run.strip(_NO_LETTERS)]
 
         return split
 
@@ -284,14 +287,14 @@ def _unpickle(metadata: Mapping[str, Any], function: str | None) -> TextAnalyzer
 def ascii_classes(lowercase: bool | str) -> str:
     """Return the class of each ASCII character under the default pattern, 128 characters.
 
-    A letter is itself, or its small form; ``"0"`` spoils the word it touches (digits, underscore)
-    and a space ends it (all others, control characters among them).
+    A letter is itself, or its small form, a digit and an underscore are themselves, and a space
+    ends a word (all others, control characters among them).
     """
     classes = [" "] * 128
     for character in string.ascii_letters:
         classes[ord(character)] = character.lower() if lowercase else character
     for character in string.digits + "_":
-        classes[ord(character)] = "0"
+        classes[ord(character)] = character
     return "".join(classes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -163,8 +164,8 @@ class AsciiWords:
     def __init__(
         self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool | str
     ) -> None:
-        # No other word is ever met.
-        words = [word for word in columns if word.isascii() and word.isalpha()]
+        # No other word is ever met, and the kernel needs words of these bytes.
+        words = [word for word in columns if _is_word(word)]
         self._letters, starts = join_letters(words)
         self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
         wanted = np.array([columns[word] for word in words], dtype=np.int32)
@@ -181,6 +182,9 @@ class AsciiWords:
             joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
         )
         return ids[: offsets[-1]].copy(), offsets
+
+
+_is_word = re.compile("[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*").fullmatch
 
 
 def join_letters(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from unicodedata import category
+from unicodedata import category, normalize
 
 from streamlda.utils.unicode_forms import normalized
 
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"
 
-#: Kinds of characters in words: letters, marks, and the joiners, which count as control characters.
-_LETTERED = frozenset("LMC")
+#: Ligatures, letters of Arabic by their place, letters of full or half width and of formulas.
+_COMPATIBLE = re.compile("[\ufb00-\ufdff\ufe70-\ufefc\uff00-\uffef\U0001d400-\U0001d7ff]")
+
+#: Underscores that join nothing. An expression that begins with a character is searched for fast.
+_split_underscores = re.compile(r"_(?:_+|(?=\s|$)|(?<=\s_)|(?<=^_))").sub
 
 #: Points of Hebrew and Arabic, and the stroke between Arabic letters: a word is the same without.
 _POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u0652\u0670]")
@@ -57,6 +60,7 @@ UNSEGMENTED_SHARE = 0.1
 def fold_text(text: str, lowercase: bool | str) -> str:
     """Return a text in composed form (NFC), without soft hyphens; in small letters, if wanted.
 
+    Ligatures and letters of another width become plain letters (NFKC), as letters of formulas do.
     The small form of a dotted capital I is ``i``, as that of others, not ``i`` and a dot; that of
     one without a dot is ``\u0131`` in Turkish.
     """
@@ -66,18 +70,22 @@ def fold_text(text: str, lowercase: bool | str) -> str:
         text = text.lower()
     if text.isascii():
         return text
+    text = _COMPATIBLE.sub(_make_plain, text)
     text = normalized("NFC", text).replace("\u00ad", "")
+    text = text.lower() if lowercase else text
     return text.replace("i\u0307", "i") if lowercase else text
 
 
-def find_letter_words(text: str) -> list[str]:
-    r"""Return the words of a text: at least two letters and marks, first a letter.
+def _make_plain(found: re.Match[str]) -> str:
+    return normalize("NFKC", found[0])
 
-    A run that touches a number or an underscore is no word. Where there are neither marks nor
-    numbers that are no digits, these are the words of ``[^\W\d_]{2,}`` between word borders. But
-    an apostrophe of Cyrillic or Hebrew, the quote of a Hebrew abbreviation and the dot of a Catalan
-    l·l are part of the word; the points of Arabic and Hebrew, and the stroke that makes Arabic
-    words longer, are not.
+
+def find_script_words(text: str) -> list[str]:
+    """Return the words of a text: two or more letters, marks and digits, a letter among them.
+
+    An underscore between two of them is part of the word, and two in a row end it. So is an
+    apostrophe of Cyrillic or Hebrew, the quote of a Hebrew abbreviation and the dot of a Catalan
+    l·l. The points of Arabic and Hebrew, and the stroke that makes Arabic words longer, are not.
     """
     inner, planes = 0, 1
     if _find_rare(text):
@@ -86,20 +94,31 @@ def find_letter_words(text: str) -> list[str]:
         text = _BEYOND.sub(_blank_sign, text)
         planes = 2 if _BEYOND.search(text) else 1
     find_runs = _compile_runs(planes)
-    words = [
-        word for run in find_runs(text) if len(word := run if run.isalpha() else _trim_run(run)) > 1
-    ]
+    words: list[str] = []
+    for run in find_runs(text):
+        if run.isalpha():
+            words.append(run)
+        else:
+            words += map(_trim_run, split_runs(run))
+    words = [word for word in words if len(word) > 1]
     return [word.translate(_AS_SIGN) for word in words] if inner else words
 
 
+def split_runs(text: str) -> list[str]:
+    """Return the runs between spaces, and between underscores that do not join two of them."""
+    return (_split_underscores(" ", text) if "_" in text else text).split()
+
+
 def _trim_run(run: str) -> str:
-    """Return a run from its first letter on, or nothing if it touches a number or an underscore.
+    """Return a run from its first letter or number on, or nothing if it has no letter.
 
     A mark may follow another sign than a letter, such as the heart of an emoji.
     """
     kinds = [category(each)[0] for each in run]
-    first = kinds.index("L") if "L" in kinds else len(run)
-    return run[first:].rstrip(JOINERS) if _LETTERED.issuperset(kinds) else ""
+    if "L" not in kinds:
+        return ""
+    first = next(n for n, kind in enumerate(kinds) if kind in "LN")
+    return run[first:].rstrip(JOINERS)
 
 
 @cache
