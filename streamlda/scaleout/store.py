@@ -149,7 +149,7 @@ class DaskDocuments(Documents):
         if len(pieces) == 1:
             ((future, low, high),) = pieces
             return [(low, high), future]
-        views = [self.run.task("rows", view, *piece) for piece in pieces]
+        views = [self.run.task("rows", part_of, (low, high), one) for one, low, high in pieces]
         return [(0, span[1] - span[0]), *views]
 
     def parts(self, passes: int, skips_aside: bool) -> tuple[LocalSchedule, list[int]]:
@@ -175,13 +175,8 @@ def fold(stage: FoldedStage, span: Span, rows: Span, *found: Any) -> Sums:
         return stage.fold(span, stage.blocks(span, kept.batches()))
 
 
-def view(found: Any, first: int, last: int) -> Kept:
-    """Return rows of a shard, which are read where they are used. A task; pure."""
-    return part_of((first, last), found)
-
-
 def part_of(rows: Span, *found: Any) -> Kept:
-    """Return rows of kept documents. A task; pure."""
+    """Return rows of kept documents, which are read where they are used. A task; pure."""
     # A shard has what was met in it as well.
     return Kept.joined(*(one[0] if isinstance(one, tuple) else one for one in found)).rows(*rows)
 

@@ -100,8 +100,8 @@ class Schedule:
 class NoisyPower:
     """A power method whose every answer is a private release.
 
-    Unit and relation: what `schedule.neighbours` says; an entry of the tensor, or a document added,
-    removed or replaced. Sensitivity of each query: `Neighbours.sensitivities`, with derivation.
+    Unit and relation: what `schedule.neighbours` says; an entry of the tensor, or a document added
+    or removed. Sensitivity of each query: `Neighbours.sensitivities`, with derivation.
     The L queries of a round are one joint release: with noise multiplier z each, they are
     sqrt(L)/z-GDP together. Images at u are noisy already, so where a method wants ``T(u, u, u)``
     beside them, it gets u' times the noisy image, which costs nothing; only an eigenvalue round
