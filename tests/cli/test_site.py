@@ -9,12 +9,14 @@ import pytest
 
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private.settings import PrivateSettings
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, USAGE
 from tests.cli import sites
 from tests.cli.conftest import run
@@ -23,6 +25,7 @@ from tests.cli.sites import (
     KNOWN,
     SITES,
     aggregate_command,
+    begin,
     begun,
     make_config,
     own_key,
@@ -282,6 +285,30 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     n = first[0][2]
     assert (first, charged) == ([["stdin", 0, n]], [["other", 0, n]])
     assert second[0][:2] == ["stdin", n]
+
+
+def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder, tmp_path):
+    first = begun(folder, tmp_path)
+    run(*share_command(folder, tmp_path, "east"))
+    shutil.rmtree(tmp_path / "east.ledger.shares")
+    result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)
+    assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
+    hub = ("--config", folder / "config", "--round", first)
+    for site in SITES:
+        key = tmp_path / f"{site}.key"
+        run("site", "redo", *hub, "--key", key, "-o", tmp_path / f"{site}.again")
+    again = begin(folder, tmp_path, "again", tmp_path / "round1.2", "--round", first)
+    command = share_command(folder, tmp_path, "east", again)
+    run(*command)
+    (first_shot, second) = LedgerReader(tmp_path / "east.ledger").report()["snapshots"]
+    ((origin, start, stop),) = first_shot["documents"]
+    assert (origin, start) == (str(folder / "east.jsonl"), 0)
+    assert second["documents"] == [[origin, stop, 2 * stop]]
+    assert Share.load(tmp_path / "east.share").attempt == 2
+    # The attack: attempts of the aggregator alone, until a site has no documents left.
+    command = ["site", "begin", *(tmp_path / f"{site}.again" for site in SITES), "-o"]
+    command += [tmp_path / "forged", *hub[:2], "--round", again, "--key", folder / "hub.key"]
+    assert "an announcement must be of this round" in run(*command, code=CONFIGURATION).stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda_connectors.follow import watch
+from streamlda_connectors.follow.listing import get_bases
 from tests.connectors.logs import LINES, Log, texts
 
 
@@ -60,6 +61,39 @@ def test_last_line_of_a_rotated_file_is_a_record_once_the_newer_one_is_written(
     assert source.lag() == {0: 0}
 
 
+def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(3).documents
+    list_files, cuts = watch.Listing, [log.copy_and_cut]
+
+    def list_before_the_cut(paths):
+        if cuts:
+            log.write("last")
+        found = list_files(paths)
+        if cuts:
+            cuts.pop()()
+        return found
+
+    monkeypatch.setattr(watch, "Listing", list_before_the_cut)
+    texts(source, [*LINES[len(read) :], "last"])
+
+
+def test_compressed_and_older_rotated_files_are_not_read(log, follow):
+    log.write("old")
+    log.rotate()
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    old = log.rotate()
+    log.write("two")
+    texts(source, ["two"])
+    old.rename(f"{old}.gz")
+    (log.path.parent / "app.log.2.gz").write_bytes(b"not text\n")
+    texts(source, [])
+    texts(follow(log.path, source.position()), [])
+
+
 def test_gone_before_it_was_read_is_refused_or_recorded_without_its_text(log, follow, caplog):
     log.write(*LINES)
     source = follow(log.path)
@@ -82,6 +116,18 @@ def test_gone_before_it_was_read_is_refused_or_recorded_without_its_text(log, fo
     assert f"{unread} bytes lost" in caplog.text
     assert "word" not in caplog.text
     texts(follow(log.path, source.position()), [])
+
+
+def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    log.rotate().unlink()
+    log.write("new")
+    with pytest.raises(SourceError, match="least_unread_bytes=0"):
+        follow(log.path, source.position())
+    # Whoever was watching knows that nothing is missing.
+    texts(source, ["new"])
 
 
 def test_file_that_is_gone_is_read_from_its_descriptor_or_from_a_copy_put_back(log, follow):
@@ -144,3 +190,34 @@ def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
     source.resume()
     texts(source, [])
     assert lost(source) == (1, size_of(LINES[1:]))
+
+
+def test_names_from_which_rotation_makes_a_name():
+    for name, wanted in {
+        "app.log.1": ["app.log"],
+        "app.log-20250131": ["app.log"],
+        "app.log.2025-01-31": ["app.log", "app.log.2025", "app.log.2025-01"],
+        "app-2025.log": ["app.log"],
+        "app.1.log": ["app.log"],
+        "app.log.old": ["app.log"],
+        "app.log": [],
+        ".1": [],
+        "part-0001-of-0009.txt": ["part-0001-of.txt"],
+    }.items():
+        assert list(get_bases(name)) == wanted
+
+
+def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_again(log, follow):
+    log.write(*LINES[:4])
+    source = follow(log.path)
+    texts(source, LINES[:4])
+    copy = log.path.read_bytes()
+    log.write(*LINES[4:])
+    texts(source, LINES[4:])
+    position = source.position()
+    # As if it had been made before the last lines, and is only seen now.
+    Path(f"{log.path}.1").write_bytes(copy)
+    log.path.write_text("new\n")
+    for each in (source, follow(log.path, position)):
+        texts(each, ["new"])
+        assert lost(each) == (0, 0)

@@ -1,15 +1,25 @@
-"""Lines and rows of CSV are the same wherever blocks end."""
+"""Wherever reading stops and whatever the block and batch sizes: the rest is exactly the rest."""
 
 import bz2
 import csv
 import gzip
+import io
+import json
 import lzma
+import tempfile
 from itertools import pairwise
+from pathlib import Path
+from unittest.mock import patch
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamlda_connectors import compressed, parquet
+from streamlda_connectors.files import FileSource
 from streamlda_connectors.lines import CsvSplitter, LineSplitter, RecordStream
 from streamlda_connectors.records import BatchBuilder, Skipped
 
@@ -20,6 +30,67 @@ COMPRESS = {
     ".xz": lzma.compress,
     ".zst": zstandard.compress,
 }
+FORMATS = [*(f"txt{ending}" for ending in COMPRESS), "jsonl.zst", "csv", "csv.gz", "tsv", "parquet"]
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+awkward_text = st.text(st.sampled_from('ab",\t\n\r \0é\ufeff'), max_size=12)
+texts_of_files = st.lists(st.lists(any_text | awkward_text, max_size=12), min_size=1, max_size=3)
+
+
+def write(path, texts):
+    """Write `texts` in the format of the name; return the documents they must come back as."""
+    format, _, ending = path.name.partition(".")[2].partition(".")
+    if format == "parquet":
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
+        return texts
+    if format == "txt":
+        texts = [text.replace("\n", " ").rstrip("\r") for text in texts]
+        # A mark at the very start would be one of the file.
+        data = "\n".join(texts).lstrip("\ufeff").encode()
+        lines = data.decode().split("\n" if b"\n" in data else "\r")
+        texts = [text for text in lines if text and not text.isspace()]
+    elif format == "jsonl":
+        data = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+    else:
+        table = io.StringIO(newline="")
+        delimiter = "\t" if format == "tsv" else ","
+        writer = csv.writer(table, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+        writer.writerow(["id", "text"])
+        writer.writerows([i, text] for i, text in enumerate(texts))
+        data = table.getvalue().encode()
+    # In two parts: compressed files may be made of several streams.
+    half = len(data) // 2
+    compress = COMPRESS["." + ending if ending else ""]
+    path.write_bytes(compress(data[:half]) + compress(data[half:]))
+    return texts
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(contents=texts_of_files, data=st.data())
+def test_resume_anywhere_gives_the_rest(format, contents, data):
+    sizes = st.integers(1, 9)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(compressed, "BLOCK_BYTES", data.draw(st.integers(1, 40), "block")),
+        patch.object(compressed, "READ_BYTES", data.draw(st.integers(1, 40), "read")),
+        patch.object(compressed, "SLICE_BYTES", data.draw(st.integers(1, 9), "slice")),
+        patch.object(parquet, "PARQUET_RUN_ROWS", data.draw(st.integers(1, 5), "rows")),
+    ):
+        expected = []
+        for i, texts in enumerate(contents):
+            expected += write(Path(folder, f"{i}.{format}"), texts)
+        seen = []
+        source = FileSource(f"{folder}/*")
+        while not (poll := source.poll(data.draw(sizes, "batch"))).exhausted:
+            seen += poll.documents
+            assert poll.rejects == []
+            if data.draw(st.booleans(), "reopen"):
+                position = json.loads(json.dumps(source.position()))
+                source.close()
+                source = FileSource(f"{folder}/*")
+                source.seek(position)
+        source.close()
+        assert seen + poll.documents == expected
 
 
 def pieces(data, cuts):

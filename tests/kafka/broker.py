@@ -99,8 +99,9 @@ class Broker:
         self.bootstrap = f"127.0.0.1:{ports['plain']}"
         self.secure_bootstrap = f"127.0.0.1:{ports['secure']}"
         self.login_bootstrap = f"127.0.0.1:{ports['login']}"
-        #: Says that it is at a port where nothing listens.
+        #: Says that it is at `relay_port`, where nothing listens but what a test puts there.
         self.relayed_bootstrap = f"127.0.0.1:{ports['relayed']}"
+        self.relay_port = ports["relay"]
         (folder / "log4j.properties").write_text(LOGGING)
         properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
         (folder / "server.properties").write_text(properties)

@@ -17,6 +17,7 @@ from streamlda.errors import SourceError, SourceRefusedError
 from streamlda_connectors.kafka import reader
 from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.consumer import Client
+from tests.kafka.relay import Relay
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until
 
@@ -142,6 +143,37 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     wait_until(refused, 60)
 
 
+def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic, source_of):
+    """The brokers make a topic for whoever asks for one, and does not say that it must be there."""
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    read(source, 3)
+    topics.remove(topic)
+
+    def refused():
+        try:
+            source.poll(100, 0.5)
+        except SourceError as error:
+            return "a topic must exist" in str(error)
+        return False
+
+    wait_until(refused, 60)
+    assert refused()
+    assert topic not in topics.admin.list_topics()
+
+
+def test_another_topic_of_the_same_name_is_refused(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 3))
+    source = source_of(topics, topic)
+    read(source, 3)
+    position = source.position()
+    source.close()
+    topics.remove(topic)
+    topics.fill(topic, numbers(0, 9))
+    with pytest.raises(SourceError, match="topic_id="):
+        at(source_of(topics, topic), position)
+
+
 def test_chosen_partitions_are_read_and_their_position_is_theirs(topics, topic, source_of):
     topics.fill(topic, *(numbers(10 * number, 10 * number + 10) for number in range(5)))
     source = source_of(topics, topic, partitions="1/3")
@@ -153,6 +185,49 @@ def test_chosen_partitions_are_read_and_their_position_is_theirs(topics, topic, 
     for partitions in ("6/7", [3, 5]):
         with pytest.raises(SourceError, match="n_partitions=5"):
             source_of(topics, topic, partitions=partitions)
+
+
+def test_partitions_added_while_streaming_are_read_from_their_start(topics, topic, source_of):
+    topics.fill(topic, numbers(0, 500))
+    source = source_of(topics, topic, refresh_seconds=0.3)
+    half = source_of(topics, topic, partitions="0/2", start="latest", refresh_seconds=0.3)
+    old = half.position()
+    assert old["offsets"] == {"0": 500}
+    texts, _, _ = read(source, 200, max_records=100)
+    topics.admin.create_partitions({topic: 3})
+    for number in (1, 2):
+        topics.send(topic, numbers(1000 * number, 1000 * number + 50), number)
+    texts += read(source, 400, max_records=100)[0]
+    assert source.position()["offsets"] == {"0": 500, "1": 50, "2": 50}
+    wanted = [*texts_from(0, 500), *texts_from(1000, 1050), *texts_from(2000, 2050)]
+    assert sorted(texts, key=int) == wanted
+    assert read(half, 50)[0] == texts_from(2000, 2050)
+    assert half.position()["offsets"] == {"0": 500, "2": 50}
+    again = at(source_of(topics, topic, partitions="0/2"), old)
+    assert read(again, 50)[0] == texts_from(2000, 2050)
+
+
+def damage(path, batch):
+    """Flip a bit in the last byte of one batch of a log segment."""
+    data = bytearray(path.read_bytes())
+    end = 0
+    for _ in range(batch + 1):
+        end += 12 + int.from_bytes(data[end + 8 : end + 12], "big")
+    data[end - 1] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_damaged_batch_is_refused(broker, own_topics, topic, source_of):
+    own_topics.make(topic)
+    for first, last in ((0, 10), (10, 35), (35, 60)):
+        own_topics.send(topic, numbers(first, last))
+    damage(broker.data / f"{topic}-0" / f"{0:020d}.log", 1)
+    source = source_of(own_topics, topic)
+    assert read(source, 10)[0] == texts_from(0, 10)
+    for _ in range(2):
+        with pytest.raises(SourceError, match="records must be readable"):
+            read(source, 1)
+        assert source.position()["offsets"] == {"0": 10}
 
 
 def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
@@ -192,6 +267,24 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
     # A fetch that was under way when the broker stopped is made again later.
     poll_until(lambda: source.last_answer() > stopped + 1)
+
+
+def test_reading_goes_on_soon_after_half_open_connections_end(broker, own_topics, topic, source_of):
+    """The client had them all closed and opened others, which nobody answered either."""
+    own_topics.fill(topic, numbers(0, 5))
+    with Relay(broker.relayed_bootstrap, port=broker.relay_port) as relay:
+        short = {"bootstrap_servers": relay.address, "request_timeout_seconds": 2.0}
+        source = source_of(own_topics, topic, **short)
+        read(source, 5)
+        relay.fall_silent()
+        until = time.monotonic() + 7
+        while time.monotonic() < until:
+            assert not source.poll(100, 0.5).documents
+        assert source.reason().startswith("no-answer")
+        relay.go_on()
+        own_topics.send(topic, numbers(5, 6))
+        # Two connections that were begun before, on a machine that may be slow.
+        assert read(source, 1, seconds=45)[0] == ["5"]
 
 
 CLOSING = """

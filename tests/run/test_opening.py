@@ -1,14 +1,49 @@
-"""Pipelines from settings, and where they resume."""
+"""Pipelines from settings: the same whatever batches come, and wherever they resume."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streamlda.container import to_json
 from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.merge import save_projection
 from streamlda.storage.store import Store
+from streamlda.stream import blocks
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation
-from tests.run.opened import ROWS, new_pipeline, run_settings, save
+from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
+
+LEARNING = ["given", "hashed", "learned", "started"]
+
+
+def run(kind, folder, cuts, restarts):
+    """Learn all rows in batches; at some of their ends, continue from a checkpoint."""
+    pipeline, found = new_pipeline(kind, folder), []
+    ends = sorted({*(cut % len(ROWS) for cut in cuts), *range(200, 700, 200), len(ROWS)} - {0})
+    start = 0
+    with Store.open(folder / "checkpoints") as store:
+        for number, end in enumerate(ends):
+            pipeline.add(RecordBatch(ROWS[start:end]))
+            start = end
+            if pipeline.due == 0:
+                released = pipeline.release()
+                assert released.model is not None
+                found.append(content(released.model))
+            if number in restarts and save(pipeline, store):
+                opened = open_pipeline(run_settings(kind, folder), store)
+                assert opened.checkpoint is not None
+                assert opened.checkpoint.position == {"at": end}
+                pipeline = opened.pipeline
+                assert pipeline.records == end
+    return found, pipeline
+
+
+def content(model):
+    arrays = (model.components, model.alpha, model.background)
+    shown = [model.vocabulary.listed, model.representative_documents]
+    values = to_json([shown, model.settings, model.diagnostics, model.documents_seen])
+    return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays) + values.encode()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,6 +53,39 @@ def short_warm_ups():
         patch.setattr("streamlda.engine.fit.LEAST_DOCUMENTS", 50)
         patch.setattr("streamlda.refinement.choice.ERRORS", -np.inf)
         yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 64)
+        return {kind: run(kind, tmp_path_factory.mktemp(kind), [], set())[0] for kind in LEARNING}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", LEARNING)
+@given(data=st.data())
+@settings(max_examples=3)
+def test_any_batches_and_restarts_give_the_same_snapshots(
+    kind, data, undisturbed, tmp_path_factory
+):
+    cuts = data.draw(st.lists(st.integers(1, len(ROWS) - 1), max_size=12))
+    restarts = data.draw(st.sets(st.integers(0, 15)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 64)
+        found, pipeline = run(kind, tmp_path_factory.mktemp("run"), cuts, restarts)
+    assert len(found) == 3
+    assert found == undisturbed[kind]
+    assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
+    # Topics are refined where that predicts documents set aside better.
+    if kind in ("hashed", "started"):
+        assert all(b"start_documents" in snapshot for snapshot in found)
+        assert "refinement" in pipeline.release().model.diagnostics
+    # Every topic is shown by words, where columns are words.
+    if kind in ("given", "started"):
+        top_words = pipeline.release().model.top_words(10)
+        words = [word.split("|")[0] for topic in top_words for word, _ in topic]
+        assert set(words) <= set(NAMES)
 
 
 def test_rounds_documents_and_snapshots_are_counted(tmp_path):

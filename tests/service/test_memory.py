@@ -1,6 +1,7 @@
 """The memory plan: real processes stay below it, and not far; what cannot be is refused."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.service.memory import check_memory, memory_plan
+from streamlda.service import memory
+from streamlda.service.memory import OF_GROUP, check_memory, memory_limit, memory_plan
 from streamlda.settings.load import load_settings
 from streamlda.settings.table import MIB
+from streamlda.utils.process import allowed_bytes
 
 pytestmark = pytest.mark.long
 
@@ -91,6 +94,43 @@ def test_a_process_stays_below_its_plan_and_not_far(tmp_path, flags, n_features)
     planned, peak = total(flags, n_features) - sum(absent), int(done.stdout)
     # The first case has 0.38 of it where kernels were compiled before, more where they were not.
     assert 0.35 * planned <= peak <= planned
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "allowed"),
+    [
+        # A container sees its own group as the root, or is named a path that only the host has.
+        ("0::/", {"memory.max": 2**31}, 2**31),
+        ("0::/docker/c0ffee", {"memory.max": 2**31}, 2**31),
+        # Of a unit its own limit counts, or that of its slice.
+        ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": "max"}, 5),
+        ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": 3}, 3),
+        ("0::/a.slice/b", {"a.slice/memory.max": "max"}, None),
+        (None, {"memory.max": 2**31}, None),
+    ],
+)
+def test_a_limit_of_a_control_group_is_found_wherever_it_is_set(tmp_path, own, files, allowed):
+    for name, value in files.items():
+        file = tmp_path / "sys" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{value}\n")
+    if own is not None:
+        (tmp_path / "own").write_text(f"{own}\n")
+    assert allowed_bytes(tmp_path / "own", tmp_path / "sys") == allowed
+
+
+def test_the_control_group_is_the_limit_where_no_other_is_set(monkeypatch):
+    most = total({}, 20_000)
+    enough = math.ceil(most / OF_GROUP)
+    monkeypatch.setattr(memory, "allowed_bytes", lambda: enough)
+    assert most <= memory_limit(settings_for({})) <= most + 1
+    check_memory(settings_for({}), 20_000)
+    monkeypatch.setattr(memory, "allowed_bytes", lambda: enough - MIB)
+    remedy = f"or allow the control group {math.ceil(enough / MIB)} MiB:"
+    with pytest.raises(InvalidSettingError, match=remedy):
+        check_memory(settings_for({}), 20_000)
+    assert memory_limit(settings_for({"memory.limit": most})) == most
+    check_memory(settings_for({"memory.limit": most}), 20_000)
 
 
 def test_an_impossible_limit_is_refused_with_a_remedy():

@@ -1,6 +1,7 @@
 """The two threads: every task is answered, in order, and what fails says so."""
 
 from queue import SimpleQueue
+from threading import Event
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
     found.next(Learned, CheckpointTaken, CheckpointDone)
     assert found.store.newest() is None
     assert found.committed == []
+
+
+def test_learning_goes_on_while_a_checkpoint_is_written(bench):
+    begun, goes_on = Event(), Event()
+
+    class Slow(Store):
+        def write(self, captured):
+            begun.set()
+            assert goes_on.wait(60)
+            return super().write(captured)
+
+    found, worker = bench("hashed", store=Slow)
+    worker.learn([batch(0, 100)])
+    worker.checkpoint()
+    worker.learn([batch(100, 150)])
+    found.next(Learned, CheckpointTaken, Learned)
+    assert begun.wait(60)
+    goes_on.set()
+    found.next(CheckpointDone)
+    # What is written is of the moment at which it was taken.
+    saved = found.store.newest()
+    assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)
+    assert saved.rows.n_documents == 100 - ROWS[:100].count(None)
 
 
 class Away:
