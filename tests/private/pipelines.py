@@ -50,7 +50,7 @@ from streamlda.run.fit import fit
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import WORDS
-from tests.private.evidence import DELTA, EPSILON, Evidence
+from tests.private.evidence import DELTA, EPSILON, Evidence, Verdict
 
 #: Part of the squared shift from which on noise in a block is sought in other releases, too.
 _ECHOED = 0.05
@@ -309,8 +309,11 @@ class Scene:
         return manager.sums, published(model)
 
 
-def audit(scene, n_runs, folder, *, echoes=True, seed=None):
-    """Make runs, each canary in half of them, and return the verdict."""
+def audit(scene, n_runs, folder, *, echoes=True, seed=None, until=None):
+    """Make runs, each canary in half of them, and return the verdict.
+
+    What one run tells by itself ends the audit where it is the fault that is sought (`until`).
+    """
     prepared = scene.prepared(folder / "known")
     rng = np.random.default_rng(seed)
     half = np.arange(n_runs) % 2 == 0
@@ -319,6 +322,9 @@ def audit(scene, n_runs, folder, *, echoes=True, seed=None):
     for i, row in enumerate(bits):
         run = scene.perform(set(np.flatnonzero(row)), folder / str(i))
         evidence.add(row, *examine(scene, prepared, row, run, echoes=echoes))
+        said = Verdict({}, 0.0, evidence.told, evidence.lone_words, [])
+        if until in said.faults:
+            return said
     return evidence.verdict()
 
 
