@@ -11,6 +11,7 @@ from zipfile import ZipFile
 import click
 import numpy as np
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from streamlda.cli import commands
@@ -219,3 +220,19 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
     assert ': <span dir="auto">mine</span></h3>' in (tmp_path / "page.html").read_text("utf-8")
     unknown = refused(*common, "--seed-topic", "mine: nowhere")
     assert "a seeded topic must have a word of the vocabulary, got topic='mine'" in unknown
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["re"], ["reduce", "report"]),
+        (["fit", "--privacy"], []),
+        (["fit", "reviews"], ["file"]),
+        (["fit", "--ledger", "reviews"], ["file"]),
+        (["topics", "reviews"], ["file"]),
+    ],
+)
+def test_a_shell_completes_commands_and_files(words, found):
+    complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
+    offered = complete.get_completions(words[:-1], words[-1])
+    assert ["file" if item.type == "file" else item.value for item in offered] == found

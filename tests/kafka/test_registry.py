@@ -66,6 +66,17 @@ def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     assert read(decoder(registry, ReadOptions("by")), values[:1]) == ["not-text"]
 
 
+def test_versions_of_a_schema_come_together(registry):
+    more = {**schemas.AVRO, "fields": [{"name": "n", "type": "int"}, *schemas.AVRO["fields"]]}
+    old = schemas.avro(registry, {"text": "a"}, {"text": "b"})
+    new = schemas.avro(registry, {"text": "c", "n": 1}, {"text": "d", "n": 2}, schema=more)
+    found = read(decoder(registry), [old[0], new[0], old[1], new[1]])
+    assert [text for text, *_ in found] == ["a", "c", "b", "d"]
+    # Each was fetched once.
+    fetched = [path for path in registry.asked if path.startswith("/schemas/ids")]
+    assert len(fetched) == 2
+
+
 def avro_with(schema):
     return {"schema": json.dumps(schema), "schemaType": "AVRO", "references": []}
 

@@ -1,5 +1,6 @@
 """The connector passes the shared checks and reads what is in a topic, on a real broker."""
 
+import json
 import uuid
 
 import pytest
@@ -129,6 +130,25 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
         source.seek({**source.position(), "offsets": {"0": 0}})
         assert read(source, 8, max_records=max_records) == (["a", "a", "c", "c"], [], 4)
         assert source.position()["offsets"] == {"0": 8}
+
+
+@pytest.mark.long
+def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, letters_to):
+    """It is larger than a fetch brings, too."""
+    size = 64 * 2**20
+    topics.make(topic, **{"max.message.bytes": str(size + 1000)})
+    topics.send(topic, [b"before", b"x" * size, b"after"])
+    letters = letters_to(topics, f"{topic}-dead")
+    for limit, sizes, wrong in (
+        (16 * 2**20, [6, 5], [Reject(f"{topic}/0", 2, "too-long")]),
+        (size, [6, size, 5], []),
+    ):
+        source = source_of(topics, topic, max_document_bytes=limit, on_reject=letters.put)
+        texts, rejects, _ = read(source, 3)
+        assert ([len(text) for text in texts], rejects) == (sizes, wrong)
+    letters.flush(10)
+    (row,) = topics.read(f"{topic}-dead")
+    assert json.loads(row.value)["bytes"] == size
 
 
 def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
