@@ -33,6 +33,7 @@ from streamlda_connectors.records import (
     Rejected,
     StoredRecords,
     shorten_names,
+    suggest_field,
 )
 
 #: Most skipped files that are named.
@@ -140,6 +141,8 @@ class FileSource:
             except MissingColumn as missing:
                 columns = list(shorten_names(missing.fields))
                 values = {"text_field": self._options.text_field, "name": file.name}
+                if hint := suggest_field(self._options.text_field, missing.fields):
+                    values["hint"] = hint
                 raise fault("column", **values, columns=columns) from missing
             except SourceError:
                 raise

@@ -262,13 +262,25 @@ def document_reader(
     names = options.text_field, options.user_field, options.time_field, options.id_field
     paths: list[Any] = [name and (name, name.split(".")) for name in names]
     text_field, user_field, time_field, id_field = paths
+    several = [(name, name.split(".")) for name in options.text_fields]
+    if len(several) == 1:
+        several = []
+
+    def join(record: Any) -> str | None:
+        found = [read_field(record, each) for each in several]
+        texts = [each for each in found if type(each) is str]
+        if len(texts) + found.count(None) < len(found):
+            raise Rejected("not-text")
+        return join_fields(texts) if texts else None
 
     def read(record: Any) -> Document | None:
         text = read_field(record, text_field)
+        if text is None and several:
+            text = join(record)
         if type(text) is not str:
             if text is not None:
                 raise Rejected("not-text")
-            if _has_field(record, text_field):
+            if any(_has_field(record, each) for each in several or [text_field]):
                 return None
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
@@ -277,6 +289,11 @@ def document_reader(
         return text, user, time, name
 
     return read
+
+
+def join_fields(texts: Collection[str]) -> str:
+    """Return the fields of a document as one text."""
+    return "\n".join(filter(None, texts))
 
 
 def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
@@ -336,9 +353,9 @@ def _csv_pattern(delimiter: str) -> re.Pattern[str]:
 
 
 class CsvHeader(NamedTuple):
-    """Columns of a CSV file, from 0, how many there are, and the byte where records start."""
+    """Columns of the text of a CSV file, their number in all, and where its records start."""
 
-    column: int
+    columns: tuple[int, ...]
     n_columns: int
     end: int
     delimiter: str
@@ -350,6 +367,7 @@ class CsvHeader(NamedTuple):
 def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -> Parser:
     """Return the parser of the records of a CSV file."""
     user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
+    column, *others = header.columns
 
     def parse(record: bytes) -> Document | None:
         line = decode(record[:-1] if record.endswith(b"\r") else record)
@@ -361,7 +379,8 @@ def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
-        return fields[header.column], user, time, name
+        text = join_fields([fields[at] for at in header.columns]) if others else fields[column]
+        return text, user, time, name
 
     return parse
 
@@ -431,6 +450,39 @@ class JsonSplitter(QuotedSplitter):
                 self._depth = max(0, self._depth - 1)
 
 
+class RecordsSplitter(JsonSplitter):
+    """Cut the array of a field: what comes after it belongs to the object around it."""
+
+    def finish(self) -> Sequence[Record]:
+        """Return nothing once the array has ended."""
+        return [] if self._closed else super().finish()
+
+    def fault(self) -> Fault | None:
+        """Return an array that never ends."""
+        return None if self._closed else Fault("not-json", None)
+
+
+#: A token of JSON: a string, with a colon if it is a key, or a sign that opens or closes.
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*+)"\s*(:)?|[\[\]{}]', re.DOTALL)
+
+
+def find_records(body: bytes, field: str) -> int:
+    """Return where the array of a field of an object begins, behind its bracket; -1 if not here."""
+    path: list[bytes] = []
+    wanted = field.encode().split(b".")
+    for token in _TOKEN.finditer(body):
+        sign = token[0]
+        if sign == b"[" and path == wanted:
+            return token.end()
+        if sign in (b"[", b"{"):
+            path.append(b"")
+        elif token[2]:
+            path[-1:] = [token[1]]
+        elif sign in (b"]", b"}"):
+            path = path[:-1]
+    return -1
+
+
 class Layout(NamedTuple):
     """Splitter of a file of JSON, and the byte where its records start."""
 
@@ -445,6 +497,12 @@ def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
         while block := reader.read():
             head += block
             body = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+            if options.records_field is not None:
+                if (at := find_records(body, options.records_field)) >= 0:
+                    return Layout(RecordsSplitter(most, array=True), len(head) - len(body) + at)
+                if len(head) > most:
+                    break
+                continue
             if body[:1] == b"[":
                 return Layout(JsonSplitter(most, array=True), len(head) - len(body) + 1)
             if b"\n" in body or len(head) > most:
@@ -452,4 +510,6 @@ def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
                 if objects.leaves_open(body.partition(b"\n")[0]):
                     return Layout(JsonSplitter(most, array=False), 0)
                 break
+    if options.records_field is not None:
+        raise Rejected("no-records")
     return Layout(LineSplitter(most), 0)

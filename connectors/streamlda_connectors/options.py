@@ -22,7 +22,10 @@ class ReadOptions:
     ----------
     text_field : str, default "text"
         Key or column of the text. A dot goes down into a JSON object or Parquet struct unless
-        the whole name is a key.
+        the whole name is a key. Several, with commas between them unless the whole name is a
+        column, are joined by line ends; those that are null or absent are left out.
+    records_field : str, optional
+        Key of the array of records in a JSON object (format ``"json"``), such as ``"data"``.
     max_document_bytes : int, default 16 MiB
         A longer record (a line, or a Parquet value) is skipped as it streams by.
     user_field, time_field, id_field : str, optional
@@ -41,6 +44,7 @@ class ReadOptions:
     """
 
     text_field: str = "text"
+    records_field: str | None = None
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
     time_field: str | None = None
@@ -66,12 +70,24 @@ class ReadOptions:
         return cls(encoding=found, read_time=TimeReader(time_format, read_ahead), **fields)
 
     @property
+    def text_fields(self) -> list[str]:
+        """The names of `text_field`, one or several."""
+        return self.text_field.split(",")
+
+    @property
     def known(self) -> dict[str, bool]:
         """Arguments of `BatchBuilder.build` that say what is known of documents."""
         return {"users": self.user_field is not None, "times": self.time_field is not None}
 
     def check_format(self, format: str) -> None:
-        """Raise `InvalidSettingError` if more than text is to be read from text without fields."""
+        """Raise `InvalidSettingError` if a format has no fields, or no records inside an object."""
+        require(
+            format == "json" or self.records_field is None,
+            "records can only be inside an object in the format json",
+            format=format,
+            records_field=self.records_field,
+            remedy="name the format json, or leave records_field out",
+        )
         for kind in ("user", "time", "id"):
             name = f"{kind}_field"
             require(

@@ -53,9 +53,12 @@ class ParquetReader(StoredRecords):
             self._first, last = file.part or (0, len(sizes))
             self._last = self._first + len(sizes[self._first : last])
             self._n_rows = rows = sum(sizes[self._first : last])
-            self._path, kind = self._find_column(options.text_field)
-            if kind not in _TEXT:
-                reason = "missing-column" if kind is None else "not-text"
+            names, found = [options.text_field], self._find_column(options.text_field)
+            if found[1] is None:
+                names = options.text_fields
+            self._paths, kinds = zip(*map(self._find_column, names), strict=True)
+            if not set(kinds) <= set(_TEXT):
+                reason = "missing-column" if None in kinds else "not-text"
                 raise MissingColumn(reason, list(self._table.schema_arrow.names))
             self._user_path = self._find_other(options.user_field, _NAMES)
             self._time_path = self._find_other(options.time_field, _TIMES)
@@ -90,7 +93,7 @@ class ParquetReader(StoredRecords):
 
     def _read_runs(self, row: int) -> Iterator[_Run]:
         """Yield values from `row` on; runs start at fixed rows, wherever reading resumes."""
-        paths = (self._path, self._user_path, self._time_path, self._id_path)
+        paths = (*self._paths, self._user_path, self._time_path, self._id_path)
         columns = list(dict.fromkeys(".".join(path) for path in paths if path is not None))
         for group in range(self._first, self._last):
             info = self._table.metadata.row_group(group)
@@ -138,12 +141,14 @@ class ParquetReader(StoredRecords):
     def _read_records(self, run: Any) -> list[Record]:
         most = self._max_bytes
 
-        def bound(value: bytes | None) -> Record:
-            if value is None:
+        def bound(*values: bytes | None) -> Record:
+            given = [value for value in values if value is not None]
+            if not given:
                 return NULL
+            value = given[0] if len(values) == 1 else b"\n".join(filter(None, given))
             return value if len(value) <= most else Skipped(len(value), "too-long")
 
-        return [*map(bound, self._values(self._column(run, self._path)))]
+        return [*map(bound, *(self._values(self._column(run, path)) for path in self._paths))]
 
     def _fill(self) -> None:
         with _reject_damage(self._arrow):

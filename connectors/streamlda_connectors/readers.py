@@ -137,13 +137,15 @@ def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> 
 
 def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> CsvHeader:
     columns = csv_fields(line, delimiter)
-    if options.text_field not in columns:
+    texts = [options.text_field] if options.text_field in columns else options.text_fields
+    if not set(texts) <= set(columns):
         raise MissingColumn("missing-column", columns)
     others = (
         columns.index(name) if name in columns else None
         for name in (options.user_field, options.time_field, options.id_field)
     )
-    return CsvHeader(columns.index(options.text_field), len(columns), end, delimiter, *others)
+    places = tuple(map(columns.index, texts))
+    return CsvHeader(places, len(columns), end, delimiter, *others)
 
 
 class LineReader(StoredRecords):
@@ -157,7 +159,7 @@ class LineReader(StoredRecords):
         splitter = LineSplitter(options.max_document_bytes)
         if file.format == "csv":
             # Without a header there are only blank lines, which any columns fit.
-            header = read_csv_header(file, options) or CsvHeader(0, 1, 0, file.delimiter)
+            header = read_csv_header(file, options) or CsvHeader((0,), 1, 0, file.delimiter)
             splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
             parse = csv_parser(header, options.read_time)
             offset = max(offset, header.end)

@@ -6,8 +6,10 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from itertools import islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ REASONS = {
     "broken-record": "bytes that do not fit their schema",
     "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field",
+    "no-records": "a JSON file without an array under records_field",
     "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",
@@ -35,9 +38,10 @@ REASONS = {
     "unknown-schema": "a record of a schema that the registry does not know",
 }
 
-#: Most names of fields that a message shows, and the most characters of one: without a header, the
-#: first row of a CSV file is a document.
-MOST_FIELDS, MOST_OF_NAME = 20, 40
+#: Most names of fields that a message shows. Without a header, the first row of a CSV file is a
+#: document: a field is shown if it looks like a name.
+MOST_FIELDS = 20
+_looks_like_name = re.compile(r"(?=.{1,40}$)[^\W\d][\w.\-]* ?[\w.\-]*").fullmatch
 
 #: A poll stops after records of this many bytes in all, however many records it may hold.
 MAX_POLL_BYTES = 32 * 2**20
@@ -93,12 +97,24 @@ def read_name(value: object) -> str | None:
 
 
 def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of fields as a message may show them: few, and none that is long."""
+    """Return names of fields as a message may show them: few, and none that may be text."""
     shown = tuple(
-        name if len(name) <= MOST_OF_NAME and name.isprintable() else f"<{len(name)} characters>"
+        name if _looks_like_name(name) else f"<{len(name)} characters>"
         for name in islice(names, MOST_FIELDS + 1)
     )
     return (*shown[:MOST_FIELDS], "...") if len(shown) > MOST_FIELDS else shown
+
+
+def suggest_field(wanted: str, names: Iterable[str]) -> str:
+    """Return what to do where a field is missing: another spelling, a header, or nothing."""
+    names = list(names)
+    plain = {name.strip().casefold(): name for name in names if _looks_like_name(name.strip())}
+    for each in wanted.split(","):
+        if each not in names and (near := get_close_matches(each.strip().casefold(), plain, 1)):
+            return f"did you mean {plain[near[0]]!r}?"
+    if not all(map(_looks_like_name, filter(None, names))):
+        return "the first line does not look like names: is there a header?"
+    return ""
 
 
 class BatchBuilder:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 TASKS = {"Documents": ("source.format", "source.encoding", "source.text_field")}
 DOCUMENTS = (
     *("source.files", "source.format", "source.encoding", "source.text_field"),
-    *("source.compression"),
-    *("source.delimiter", "source.max_record", "source.max_documents", "vocabulary.analyzer"),
+    *("source.records_field", "source.compression", "source.delimiter", "source.max_record"),
+    *("source.max_documents", "vocabulary.analyzer"),
 )
 
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.

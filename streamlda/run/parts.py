@@ -135,6 +135,7 @@ def file_options(settings: RunSettings) -> dict[str, Any]:
 def _record_options(source: SourceSettings) -> dict[str, Any]:
     return {
         "text_field": source.text_field,
+        "records_field": source.records_field,
         "user_field": source.user_field,
         "time_field": source.time_field,
         "time_format": source.time_format,

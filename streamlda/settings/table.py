@@ -43,7 +43,9 @@ class SourceSettings:
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")
     text_field: str = entry(
-        "text", "text", "Key or column of the text; use a.b for nested ones.")
+        "text", "text", "Key or column of the text; a.b for nested ones, title,body for several.")
+    records_field: str | None = entry(
+        "text", None, "Key of the array of records in a JSON object, such as data.")
     user_field: str | None = entry(
         "text", None, "Key or column of the user who wrote the document, text or an integer.")
     time_field: str | None = entry(

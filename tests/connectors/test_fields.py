@@ -6,7 +6,9 @@ from contextlib import closing
 import pytest
 
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.records import MOST_FIELDS, MOST_OF_NAME
+from streamlda_connectors.records import MOST_FIELDS
+
+LONG = ("<41 characters>", "<15 characters>")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,7 @@ from streamlda_connectors.records import MOST_FIELDS, MOST_OF_NAME
             [{f"f{i}": 1 for i in range(MOST_FIELDS + 1)}],
             (*(f"f{i}" for i in range(MOST_FIELDS)), "..."),
         ),
-        ([{"x" * MOST_OF_NAME: 1}], ("x" * MOST_OF_NAME,)),
+        ([{"x" * 40: 1, "x" * 41: 1, "see you at nine": 1}], ("x" * 40, *LONG)),
     ],
     ids=["there", "not-text", "first", "null", "long", "many", "longest"],
 )

@@ -25,7 +25,15 @@ GROUP = "group"
 
 #: Options of `ReadOptions.of`; others are those of the client.
 READING = (
-    *("text_field", "user_field", "time_field", "time_format", "id_field", "encoding"),
+    *(
+        "text_field",
+        "records_field",
+        "user_field",
+        "time_field",
+        "time_format",
+        "id_field",
+        "encoding",
+    ),
     "max_document_bytes",
 )
 
