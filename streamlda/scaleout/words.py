@@ -6,7 +6,7 @@ Records of shards that were read to their end stay with the workers, so that non
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 from streamlda.checks import require
@@ -52,23 +52,23 @@ def learned_words(
 
     The texts that they are learned from come here: 64 MB at most (`VOCABULARY_CHARACTERS`).
     """
-    texts, characters, kept, at = list[str](), 0, dict[int, Any](), 0
+    texts, documents, characters = list[str](), 0, 0
+    kept, at = dict[int, Any](), 0
     for shards in _doubling(corpus):
-        if words.is_enough(len(texts), characters):
+        if words.is_enough(documents, characters):
             break
         made = run.start(
             [run.task("first", _read, shard, run.given(value), words) for shard, value in shards]
         )
-        flags = [run.task("whole", attrgetter("whole"), one) for one in made]
-        for n, whole in enumerate(run.compute(run.task("whole", listed, *flags))):
-            if not words.is_enough(len(texts), characters):
-                own = run.compute(run.task("texts", FirstRecords.documents, made[n]))
-                texts += own
-                characters += sum(map(len, own))
+        sizes, wanted = [run.task("sizes", _sizes, one) for one in made], []
+        for n, (whole, *size) in enumerate(run.compute(run.task("sizes", listed, *sizes))):
+            if not words.is_enough(documents, characters):
+                wanted.append(run.task("texts", FirstRecords.documents, made[n]))
+                documents, characters = documents + size[0], characters + size[1]
             if whole:
                 kept[at + n] = made[n]
-            else:
-                run.release([made[n]])
+        texts += chain.from_iterable(run.compute(run.task("texts", listed, *wanted)))
+        run.release([one for n, one in enumerate(made) if at + n not in kept])
         at += len(made)
     check(texts, "no texts", texts=0, shards=len(corpus.shards))
     given = words.beginning(texts)
@@ -96,6 +96,12 @@ def _read(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
             documents += len(rows.documents)
             characters += sum(map(len, rows.documents))
     return FirstRecords(tuple(batches), True)
+
+
+def _sizes(first: FirstRecords) -> tuple[bool, int, int]:
+    """Return whether these are all of a shard, its documents and their characters. A task."""
+    documents = first.documents()
+    return first.whole, len(documents), sum(map(len, documents))
 
 
 def first_columns(run: Run, corpus: Corpus) -> int | None:
