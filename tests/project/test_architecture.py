@@ -126,6 +126,13 @@ def wrong_imports(path, source):
                 yield f"imports {other}, which is above it"
 
 
+def name_of(node):
+    """Return a name or a dotted one, else nothing."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def wrong_uses(path, source):
     for node in nodes_of(source):
         if isinstance(node, ast.keyword):
@@ -133,7 +140,7 @@ def wrong_uses(path, source):
             if node.arg in ("fastmath", "allow_pickle") and not is_false:
                 yield f"sets {node.arg}"
         elif isinstance(node, ast.Attribute):
-            owner = ast.unparse(node.value)
+            owner = name_of(node.value)
             is_random = owner in ("np.random", "numpy.random") and node.attr not in GENERATORS
             is_compiler = owner in ("numba", "nb") and node.attr in COMPILERS
             if is_random or (is_compiler and path != KERNEL_MAKER):
