@@ -152,10 +152,7 @@ class FileSource:
         return kept
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return the next records; after the timeout no further block is read.
-
-        After an error the position is after the last record returned, and polling tries again.
-        """
+        """Return the next records; after an error, polling tries again behind the last one."""
         check_open(self._closed)
         batch, before = BatchBuilder(max_records, timeout_seconds), self.position()
         try:
@@ -231,13 +228,7 @@ class FileSource:
             reader.close()
 
     def position(self) -> Position:
-        """Return where the next poll resumes.
-
-        The keys: ``file`` (index) and full ``name`` of the file (None after the last), ``record``
-        and ``offset`` (records and decompressed bytes of it that were read), ``files`` (their
-        number), ``list`` (a digest of their full names, formats and compressions) and ``records``
-        (of all files that were read).
-        """
+        """Return where the next poll resumes: file, record, byte, and a digest of the list."""
         here = None if self._reader is None else self._reader.records
         ended = self._index == len(self._files)
         return {
@@ -255,10 +246,7 @@ class FileSource:
         return {WHOLE: self._records}
 
     def seek(self, position: Position) -> None:
-        """Resume from a position that `position` returned, in this process or an earlier one.
-
-        Raises `SourceError` if it is no such position, or one of another list of files.
-        """
+        """Resume from a position of this process or an earlier one, of the same list of files."""
         index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
         same = {"list": self._digest, "files": len(self._files)}
         check_same("list of files", "name the same files in the same order", position, **same)

@@ -33,13 +33,6 @@ BYTE_ORDER_MARK = codecs.BOM_UTF8
 Field = tuple[str, list[str]]
 
 
-class Fault(NamedTuple):
-    """The reason why records of a file break off, and its bytes from there; None if cut short."""
-
-    reason: str
-    size: int | None
-
-
 class LineSplitter:
     r"""Cut at ``\n``. Holds at most one line of `max_bytes`; of a longer one only its length."""
 
@@ -68,8 +61,8 @@ class LineSplitter:
         """Return the unfinished last line, if there is one."""
         return [self._complete()] if self._size else []
 
-    def fault(self) -> Fault | None:
-        """Return the fault at the end of the stream, asked before `finish`; None without one."""
+    def fault(self) -> Skipped | None:
+        """Return why records break off, and bytes from there if known; asked before `finish`."""
         return None
 
     def _extend(self, part: bytes) -> None:
@@ -134,9 +127,9 @@ class CsvSplitter(QuotedSplitter):
         self._field_end = re.compile(b"[" + re.escape(self._delimiter) + b"\n]")
         self._state = self._FIELD_START
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> Skipped | None:
         """Return a quote that never closes: all that is behind it is in its field."""
-        return Fault("broken-csv", self._size) if self._state == self._QUOTED else None
+        return Skipped(self._size, "broken-csv") if self._state == self._QUOTED else None
 
     def _record_end(self, block: bytes, at: int) -> int:
         if self._state == self._FIELD_START:
@@ -203,7 +196,7 @@ class RecordStream(RecordQueue):
                 self.consumed += len(BYTE_ORDER_MARK)
         self.put(self._splitter.feed(block))
 
-    def finish(self) -> Fault | None:
+    def finish(self) -> Skipped | None:
         """Queue the rest at the end of the stream; return its fault."""
         head, self._head = self._head, None
         records = self._splitter.feed(head) if head else ()
@@ -405,14 +398,14 @@ class JsonSplitter(QuotedSplitter):
         """Return the rest, if it is not blank."""
         return [rest for rest in super().finish() if isinstance(rest, Skipped) or rest.strip()]
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> Skipped | None:
         """Return an array that never ends, or bytes after its end."""
         rest = self._size > self._max_bytes or bool(self._tail.strip())
         if self._closed:
-            return Fault("not-json", self._size) if rest else None
+            return Skipped(self._size, "not-json") if rest else None
         # The rest behind the end of an array is blank at a position from before.
         opened = self._ends == b",]" and (self._begun or rest)
-        return Fault("not-json", None) if opened or self._depth or self._quoted else None
+        return Skipped(0, "not-json") if opened or self._depth or self._quoted else None
 
     def leaves_open(self, line: bytes) -> bool:
         """Return whether an object or array, but no string, goes on after a first line."""
@@ -457,9 +450,9 @@ class RecordsSplitter(JsonSplitter):
         """Return nothing once the array has ended."""
         return [] if self._closed else super().finish()
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> Skipped | None:
         """Return an array that never ends."""
-        return None if self._closed else Fault("not-json", None)
+        return None if self._closed else Skipped(0, "not-json")
 
 
 #: A token of JSON: a string, with a colon if it is a key, or a sign that opens or closes.
@@ -483,15 +476,8 @@ def find_records(body: bytes, field: str) -> int:
     return -1
 
 
-class Layout(NamedTuple):
-    """Splitter of a file of JSON, and the byte where its records start."""
-
-    splitter: LineSplitter
-    start: int
-
-
-def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
-    """Return the layout of a file: an array, objects over several lines, or one a line."""
+def detect_layout(file: StoredFile, options: ReadOptions) -> tuple[LineSplitter, int]:
+    """Return the splitter of a file (an array, objects over lines or one a line) and its start."""
     most, head = options.max_document_bytes, b""
     with closing(BlockReader(file.open(), file.compression, encoding=options.encoding)) as reader:
         while block := reader.read():
@@ -499,17 +485,17 @@ def detect_layout(file: StoredFile, options: ReadOptions) -> Layout:
             body = head.removeprefix(BYTE_ORDER_MARK).lstrip()
             if options.records_field is not None:
                 if (at := find_records(body, options.records_field)) >= 0:
-                    return Layout(RecordsSplitter(most, array=True), len(head) - len(body) + at)
+                    return RecordsSplitter(most, array=True), len(head) - len(body) + at
                 if len(head) > most:
                     break
                 continue
             if body[:1] == b"[":
-                return Layout(JsonSplitter(most, array=True), len(head) - len(body) + 1)
+                return JsonSplitter(most, array=True), len(head) - len(body) + 1
             if b"\n" in body or len(head) > most:
                 objects = JsonSplitter(most, array=False)
                 if objects.leaves_open(body.partition(b"\n")[0]):
-                    return Layout(JsonSplitter(most, array=False), 0)
+                    return JsonSplitter(most, array=False), 0
                 break
     if options.records_field is not None:
         raise Rejected("no-records")
-    return Layout(LineSplitter(most), 0)
+    return LineSplitter(most), 0

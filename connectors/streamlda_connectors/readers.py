@@ -201,7 +201,7 @@ class LineReader(StoredRecords):
             self._ended = True
             if fault := self.records.finish():
                 self.fault = fault.reason
-                self.unread = (fault.size or 0) / self.records.fed
+                self.unread = fault.size / self.records.fed
             return
         dropped = min(self._behind, len(block))
         self._behind -= dropped

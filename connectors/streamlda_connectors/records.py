@@ -48,10 +48,7 @@ MAX_POLL_BYTES = 32 * 2**20
 
 
 class Rejected(Exception):
-    """Raised by a parser for a record that is to be skipped; never leaves a connector.
-
-    `fields` are names of fields that a record has in place of a missing one.
-    """
+    """Raised by a parser for a record that is to be skipped; `fields` are those it has instead."""
 
     def __init__(self, reason: str, fields: Iterable[str] = ()) -> None:
         super().__init__(reason)

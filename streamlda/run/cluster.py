@@ -55,10 +55,7 @@ def fit_on_cluster(
     on_plan: Callable[[str], None] = lambda line: None,
     should_stop: Callable[[], bool] = never,
 ) -> FitResult:
-    """Learn topics on the cluster that the settings name; private models are written as they come.
-
-    `on_opened` is called when nothing more can refuse the run, before anything is paid for.
-    """
+    """Learn topics on the cluster of the settings; `on_opened` is called before any payment."""
     start, address, stopped = time.monotonic(), settings.cluster.dask, None
     assert address is not None
     with ExitStack() as opened:

@@ -29,10 +29,9 @@ _MARK = re.compile(r"[._-](?=(\d(?:[\dTZ:._-]*[\dZ])?|old|bak)(\.[A-Za-z]\w*)?\Z
 
 
 class StreamFile(NamedTuple):
-    """A regular file found under `path`.
+    """A regular file found under `path`, which stands for it if it is `named`.
 
-    `named` is whether `path` stands for it; otherwise it may have been rotated from a name that
-    `path` stands for. `bases` are the full names from which it may have been rotated.
+    `bases` are the full names from which it may have been rotated.
     """
 
     name: str
@@ -45,10 +44,7 @@ class StreamFile(NamedTuple):
 
 
 def get_bases(name: str) -> Iterator[str]:
-    """Yield the file names that rotation may have turned into `name`.
-
-    ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` come from ``app.log``.
-    """
+    """Yield names that rotation may have turned into `name`, as app.log into app.1.log."""
     for mark in _MARK.finditer(name):
         if mark.start() > 0:
             yield name[: mark.start()] + (mark[2] or "")
@@ -66,11 +62,9 @@ def check_paths(paths: Paths, format: str) -> list[str]:
 
 
 class Listing:
-    """Files under full paths of files, directories (with all below) and patterns.
+    """Files under full paths of files, directories (with all below) and patterns, unopened.
 
-    A path that does not exist is no error: it may come later. Hidden and compressed files are not
-    listed. Time O(files in the directories), one stat for each that counts; nothing is opened.
-    Raises `OSError` if a directory cannot be read (a missing one only stays out of `folders`).
+    A path that does not exist is no error: it may come later.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:

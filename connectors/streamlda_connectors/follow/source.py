@@ -110,10 +110,8 @@ class FollowSource:
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        Time O(bytes read), and of a scan of all files where one is due. Records that can be read
-        are returned before a `SourceError` is raised, and polling again tries again. With
-        `max_records` of 0 it brings nothing, and keeps track of the files, as polls do while
-        paused.
+        Records that can be read are returned before a `SourceError` is raised. With
+        `max_records` of 0 it brings nothing, and keeps track of the files.
         """
         check_open(self._closed)
         batch = BatchBuilder(max_records or 1, timeout_seconds)
@@ -227,14 +225,7 @@ class FollowSource:
         self._paused = False
 
     def position(self) -> Position:
-        """Return where the next poll resumes.
-
-        The keys: ``paths``, ``files`` (of each: name, the name it was written under, device, inode,
-        length and digest of its first bytes, offset, record, bytes unread, state), ``gaps`` (how
-        often data was lost), ``lost_bytes`` (how much of it is known) and ``records`` (of all files
-        that were read). About 100 bytes a file beside its names; read and removed ones are
-        forgotten.
-        """
+        """Return where the next poll resumes: a row for each file, gaps, and all records."""
         return {**self._watch.position(), "records": self._records}
 
     def passed(self) -> dict[str, int]:
@@ -242,12 +233,7 @@ class FollowSource:
         return {WHOLE: self._records}
 
     def seek(self, position: Position) -> None:
-        """Resume from a position that `position` returned, in this process or an earlier one.
-
-        Scans all files, and opens each; paths may have been added since. Raises `SourceError`, and
-        changes nothing, if it is no such position, or one of other paths, or there is a gap and
-        `allow_gaps` is not set.
-        """
+        """Resume from a position; scans all files, and changes nothing if there is an error."""
         check_open(self._closed)
         records = count_at(position, "records")
         watch = self._open_watch({key: position[key] for key in position if key != "records"})

@@ -176,10 +176,7 @@ LISTINGS = 5
 
 
 class Watch:
-    """Follows the files under some paths through rotation; `files` are oldest first.
-
-    Memory O(files that are there, and that were not read to their end), about 1 kB each.
-    """
+    """Follows the files under some paths through rotation; `files` are oldest first."""
 
     def __init__(self, paths: Sequence[str], allow_gaps: bool, position: Position | None) -> None:
         self.paths, self.allow_gaps = paths, allow_gaps
@@ -285,10 +282,7 @@ class Watch:
         self._forget(file)
 
     def _find_copy(self, file: TrackedFile, listing: Listing) -> StreamFile | None:
-        """Return a copy of a file that was cut: the newest with the lines that were not read.
-
-        Without one, return a copy that has less, as more was read between copying and cutting.
-        """
+        """Return the newest copy of a file that was cut, if one has with its unread lines."""
         taken = {each.identity for each in self.files if not each.ignored}
         fits = [
             other
@@ -448,10 +442,7 @@ def _sort_by_age(
 
 
 def _is_copy(file: TrackedFile, standing: TrackedFile | None) -> bool:
-    """Return whether `file` is a copy, maybe unfinished, of the file under its family's name.
-
-    That may have been cut since it was last looked at: then its beginning as it was seen counts.
-    """
+    """Return whether a file is a copy of the one under its name, which may be cut by now."""
     first = (standing.first if standing else b"") or _read_head(file.family)
     both = min(len(file.first), len(first))
     return both > 0 and file.first[:both] == first[:both]

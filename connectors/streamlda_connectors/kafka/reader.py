@@ -310,15 +310,7 @@ class TopicReader:
             self._client.pause(paused)
 
     def position(self) -> Position:
-        """Return where the next poll will go on.
-
-        The keys: ``cluster``, ``topic`` and ``topic_id`` (which log), ``partitions`` (as chosen),
-        ``offsets`` (of each partition, by its number as text, the next record), ``lost`` and
-        ``gaps`` (of each partition with gaps that were allowed, how many records are known to be
-        lost, and by how much its offset has moved without records) and, of a fixed order,
-        ``rounds`` (``begins``, the first offset of each partition, and ``block``, how many of each
-        follow each other).
-        """
+        """Return which log it is, the partitions as chosen, and offset and gaps of each."""
         return self._position(self._share.name, sorted(self._next))
 
     def position_of(self, partition: int) -> Position:

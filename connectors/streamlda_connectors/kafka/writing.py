@@ -314,10 +314,7 @@ class DeadLetters(TopicWriter):
         super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
 
     def put(self, record: Record, reason: str) -> None:
-        """Write a letter about `record`, without waiting unless too much is pending.
-
-        Raises `SinkAwayError`, and does not put the record, if the brokers refuse or are late.
-        """
+        """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
         # Letters about letters would never end.
         own = record.topic != self._settings.topic
         check(own, "letters topic", topic=self._settings.topic)
