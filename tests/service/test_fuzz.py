@@ -55,7 +55,8 @@ VOCABULARIES = [
 )
 def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, form, size):
     rejected, told = [], []
-    options = ReadOptions(text_field, 5000, user_field if form == "jsonl" else None)
+    known = {"user_field": user_field} if form == "jsonl" else {}
+    options = ReadOptions(text_field, max_document_bytes=5000, **known)
     decoding = Decoding("t", form, options, lambda at, why: rejected.append((at.offset, why)))
     run = Run(0, [Record("t", 0, at, 0, None, value, ()) for at, value in enumerate(values)])
     pending, next_, n_records = deque([run]), {0: 0}, 0
