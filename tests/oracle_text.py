@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from collections import Counter
 from itertools import groupby, pairwise
@@ -157,8 +156,3 @@ def find_words(texts, lowercase, columns, mask):
                 document.append(columns.get(known, hashed))
         found.append([column for column in document if column >= -1])
     return found
-
-
-def fold_texts(texts):
-    """Return the words of each text of ASCII in small letters, a space between them."""
-    return [" ".join(re.findall("[a-z0-9]+", text.lower())) for text in texts]

@@ -22,7 +22,6 @@ from streamlda.kernels import (
     OUT_I32_1D,
     OUT_I64_1D,
     OUT_I64_2D,
-    OUT_U8_1D,
     U8_1D,
     U64,
     kernel,
@@ -87,30 +86,6 @@ def _column(h: U64, block: U64, bits: U64, length: int, mask: int) -> I64:
     """Return the hashed column of a word from its last block, as `_finished`."""
     hashed = _finished(h, block, bits, length)
     return (hashed if hashed < 2**31 else 2**32 - hashed) & mask
-
-
-@kernel
-def fold_texts(
-    letters: U8_1D, starts: I64_1D, classes: U8_1D, folded: OUT_U8_1D, ends: OUT_I64_1D
-) -> None:
-    """Write the words of texts, each with one space between them and none around.
-
-    Text i is ``letters[starts[i]:starts[i + 1]]``, and becomes ``folded[ends[i]:ends[i + 1]]``.
-    `classes` of bytes are those of letters, or a space (`ENDS`). Time O(characters); no memory.
-    """
-    at = 0
-    ends[0] = 0
-    for text in range(len(starts) - 1):
-        begun, before = at, np.int64(ENDS)
-        for i in range(starts[text], starts[text + 1]):
-            # Without branches: a space behind another is written over.
-            letter = np.int64(classes[letters[i]])
-            folded[at] = letter
-            at += (letter != ENDS) | (before != ENDS)
-            before = letter
-        if at > begun and before == ENDS:
-            at -= 1
-        ends[text + 1] = at
 
 
 @kernel

@@ -20,7 +20,6 @@ from streamlda.privacy.events import (
     Event,
     GaussianRelease,
     LaplaceRelease,
-    Parallel,
     unknown,
 )
 
@@ -36,10 +35,7 @@ class Cost(NamedTuple):
 
 
 def cost(event: Event) -> Cost:
-    """Return what an event costs: `Composed` adds up, `Parallel` takes the largest of each figure.
-
-    Time O(number of events inside).
-    """
+    """Return what an event costs. Time O(number of events inside)."""
     match event:
         case GaussianRelease(noise_multiplier):
             mu_squared = ULPS_UP / (noise_multiplier * noise_multiplier)
@@ -49,10 +45,8 @@ def cost(event: Event) -> Cost:
             return Cost(mu * mu * ULPS_UP, 0.0, epsilon)
         case Approximate(inner, tv_distance, delta):
             return cost(inner)._replace(tv_distance=tv_distance, delta=delta)
-        case Composed(events) | Parallel(events):
+        case Composed(events):
             columns = zip(*map(cost, events), strict=True) if events else [()] * 5
-            if isinstance(event, Parallel):
-                return Cost(*(max(column, default=0.0) for column in columns))
             return Cost(*(math.fsum(column) * ULPS_UP for column in columns))
     raise unknown(event)
 

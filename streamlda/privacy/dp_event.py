@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.errors import MissingExtraError
 from streamlda.guarantee.mechanism import ZERO_OUT, check_relation
-from streamlda.privacy.costs import cost
 from streamlda.privacy.events import (
     Approximate,
     Composed,
     Event,
     GaussianRelease,
     LaplaceRelease,
-    Parallel,
     unknown,
 )
 
@@ -33,10 +31,8 @@ def to_dp_event(event: Event, neighboring_relation: str) -> DpExport:
 
     ``zero-out`` is ``REPLACE_SPECIAL`` there: ``ADD_OR_REMOVE_ONE`` hides the number of records.
 
-    That library knows no parallel composition. Of cohorts the most expensive is exported; if none
-    is that in both mu^2 and pure epsilon, all are, as if they were of the same documents: a
-    valid, looser bound. Nor does it know `Approximate`: of that its event is exported, and what
-    it takes of delta beside (`streamlda.privacy.ledger.LedgerTerms.price`) is to be taken off.
+    That library does not know `Approximate`: the event inside is exported, and what it takes of
+    delta beside (`streamlda.privacy.ledger.LedgerTerms.price`) is to be taken off.
     """
     try:
         import dp_accounting
@@ -59,11 +55,5 @@ def _export(event: Event) -> dp_accounting.DpEvent:
         case Approximate(noisy):
             return _export(noisy)
         case Composed(events):
-            return dp_accounting.ComposedDpEvent([_export(inner) for inner in events])
-        case Parallel(events):
-            whole = cost(event)
-            for inner in events:
-                if cost(inner)[:3] == whole[:3]:
-                    return _export(inner)
             return dp_accounting.ComposedDpEvent([_export(inner) for inner in events])
     raise unknown(event)

@@ -1,7 +1,7 @@
 """Events as plain JSON values, in ledgers and beside models.
 
-A kind never changes its meaning, no kind is ever removed, a new meaning gets a new kind, and
-whatever is not known is refused, never skipped (`streamlda.privacy.events`).
+A kind never changes its meaning, a new meaning gets a new kind, and whatever is not known is
+refused, never skipped (`streamlda.privacy.events`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from streamlda.privacy.events import (
     Event,
     GaussianRelease,
     LaplaceRelease,
-    Parallel,
     Single,
     check_depth,
     unknown,
@@ -37,8 +36,6 @@ def to_json(event: Event) -> dict[str, Any]:
             return {"kind": "approximate", **values}
         case Composed(events):
             return {"kind": "composed", "events": [to_json(inner) for inner in events]}
-        case Parallel(events):
-            return {"kind": "parallel", "events": [to_json(inner) for inner in events]}
     raise unknown(event)
 
 
@@ -50,7 +47,7 @@ def from_json(value: Any) -> Event:
 def _from_json(value: Any, depth: int) -> Event:
     check_depth(depth)
     kind = value.get("kind") if isinstance(value, Mapping) else None
-    kinds = ("gaussian", "laplace", "approximate", "composed", "parallel")
+    kinds = ("gaussian", "laplace", "approximate", "composed")
     one_of(kinds, kind=kind, remedy=_WRITER)
     match kind:
         case "gaussian":
@@ -62,8 +59,7 @@ def _from_json(value: Any, depth: int) -> Event:
             return Approximate(cast(Single, _from_json(inner, depth + 1)), tv_distance, delta)
     (inner,) = _members(value, "events")
     require(isinstance(inner, list | tuple), "events must be a list", kind=kind, remedy=_WRITER)
-    events = [_from_json(item, depth + 1) for item in inner]
-    return Composed(events) if kind == "composed" else Parallel(events)
+    return Composed(_from_json(item, depth + 1) for item in inner)
 
 
 def _members(value: Mapping[str, Any], *names: str) -> list[Any]:

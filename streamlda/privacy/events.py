@@ -81,46 +81,30 @@ class Approximate:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _Several:
-    """Events in any order; none at all means that nothing was released."""
+class Composed:
+    """Several releases of the same documents: mu^2 of Gaussian, epsilon of pure ones add up.
+
+    Each query may depend on the answers before it; the noise multipliers may too as long as a
+    cap on the sum of mu^2 is checked before each release. The order means nothing; without events
+    nothing was released.
+    """
 
     events: tuple[Event, ...]
 
     def __init__(self, events: Iterable[Event]) -> None:
         members = tuple(events)
         for member in members:
-            if not isinstance(member, Single | Approximate | _Several):
+            if not isinstance(member, Single | Approximate | Composed):
                 raise unknown(member)
         check_depth(_depth(members))
         object.__setattr__(self, "events", members)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Composed(_Several):
-    """Several releases of the same documents: mu^2 of Gaussian, epsilon of pure ones add up.
-
-    Each query may depend on the answers before it; the noise multipliers may too as long as a
-    cap on the sum of mu^2 is checked before each release.
-    """
-
-
-@dataclass(frozen=True, slots=True, init=False)
-class Parallel(_Several):
-    """Releases of disjoint cohorts of documents: the largest counts, they do not add up.
-
-    That holds only if adding, removing or replacing one document changes what is in *one*
-    cohort. So a document's cohort must be fixed by itself (its hour of arrival, its site). Cohorts
-    of "the next n documents" are disjoint, yet removing a document moves the first of every later
-    cohort into the one before. They compose in parallel when one document is replaced, or when
-    its slot stays there, empty; not under plain add-or-remove.
-    """
-
-
-Event: TypeAlias = Single | Approximate | Composed | Parallel
+Event: TypeAlias = Single | Approximate | Composed
 
 
 def _depth(events: tuple[Event, ...]) -> int:
-    nested = (event.events for event in events if isinstance(event, _Several))
+    nested = (event.events for event in events if isinstance(event, Composed))
     return 1 + max(map(_depth, nested), default=0)
 
 
@@ -134,8 +118,8 @@ def check_depth(depth: int) -> None:
 def unknown(event: object) -> StreamLDAError:
     """Return the error for what is no event."""
     rule = (
-        "a privacy event must be a GaussianRelease, LaplaceRelease, Approximate (of one of these), "
-        "Composed or Parallel"
+        "a privacy event must be a GaussianRelease, LaplaceRelease, Approximate (of one of these) "
+        "or Composed"
     )
     return failure(rule, type=type(event).__name__, remedy="describe the release by these")
 

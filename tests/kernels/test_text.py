@@ -1,14 +1,12 @@
 """Text kernels against their slow twins: hashes, the table of words, splitting and counting."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 
-from streamlda.kernels.text import ENDS, count_ids, fill_slots, find_words, fold_texts
+from streamlda.kernels.text import count_ids, fill_slots, find_words
 from streamlda.text.analysis import ascii_classes
 from tests import oracle_text
 
@@ -61,17 +59,6 @@ def found_by(texts, lowercase, columns, mask, spare=1):
     find_words(joined, starts, classes, *table(columns, spare=spare), mask, room[:-1], offsets)
     assert (room[offsets[-1] :] == UNTOUCHED).all()
     return split(room, offsets) if texts else []
-
-
-@given(ascii_texts)
-def test_texts_are_folded_to_their_words(texts):
-    letters = np.frombuffer("".join(texts).encode("ascii"), dtype=np.uint8)
-    starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    small = [ord(chr(c).lower()) if chr(c).isalnum() else ENDS for c in range(128)]
-    folded, ends = (np.full(len(each), 77, each.dtype) for each in (letters, starts))
-    fold_texts(letters, starts, np.array(small + [ENDS] * 128, np.uint8), folded, ends)
-    found = [folded[a:b].tobytes().decode() for a, b in pairwise(ends.tolist())]
-    assert found == oracle_text.fold_texts(texts)
 
 
 def test_hashes_of_words_of_all_lengths_equal_sklearn():

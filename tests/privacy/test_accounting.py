@@ -30,7 +30,6 @@ from streamlda.privacy.events import (
     Composed,
     GaussianRelease,
     LaplaceRelease,
-    Parallel,
 )
 from tests.privacy.chance import MP, exact_delta
 
@@ -126,19 +125,15 @@ def test_cost_is_rounded_up_and_ignores_order_and_nesting(zs, random):
     assert cost(halves).mu_squared == pytest.approx(whole, rel=1e-14)
 
 
-def test_cohorts_side_by_side_cost_the_most_expensive():
-    less, most = gaussians(5, 5), GaussianRelease(2)
-    assert cost(Parallel([less, most, less])) == cost(most)
-    assert cost(Parallel([])) == cost(Composed([])) == (0, 0, 0, 0, 0)
-    both = Composed([Parallel([less, most]), Parallel([less, most])])
-    assert cost(both).mu_squared == pytest.approx(0.5, rel=1e-14)
-    mixed = cost(Parallel([most, LaplaceRelease(0.01)]))
-    assert mixed == (cost(most).mu_squared, cost(most).mu_squared, 0.01, 0, 0)
-    drawn = Parallel([Approximate(most, 2**-50, 2**-30), Approximate(less.events[0], 2**-40)])
-    assert cost(drawn)[3:] == (2**-40, 2**-30)
-    assert cost(Composed([drawn, most]))[3:] == pytest.approx((2**-40, 2**-30), rel=1e-14)
+def test_what_drawn_noise_takes_of_delta_adds_up():
+    assert cost(Composed([])) == (0, 0, 0, 0, 0)
+    drawn = [
+        Approximate(GaussianRelease(2), 2**-50, 2**-30),
+        Approximate(GaussianRelease(5), 2**-40),
+    ]
+    assert cost(Composed(drawn))[3:] == pytest.approx((2**-40 + 2**-50, 2**-30), rel=1e-14)
     with pytest.raises(InvalidSettingError, match="must be exact"):
-        epsilon_spent(drawn, 1e-6)
+        epsilon_spent(Composed(drawn), 1e-6)
 
 
 @given(st.floats(1e-9, 30), st.floats(0, 1))
@@ -188,10 +183,7 @@ def test_a_budget_fits_as_many_releases_as_its_noise_was_made_for(epsilon, expon
 events = st.recursive(
     st.builds(GaussianRelease, st.floats(1e-3, 1e150))
     | st.builds(LaplaceRelease, st.floats(1e-150, 1e3)),
-    lambda inner: (
-        st.builds(Composed, st.lists(inner, max_size=3))
-        | st.builds(Parallel, st.lists(inner, max_size=3))
-    ),
+    lambda inner: st.builds(Composed, st.lists(inner, max_size=3)),
     max_leaves=8,
 )
 
@@ -203,7 +195,6 @@ STORED = [
         '{"kind": "composed", "events": [{"kind": "gaussian", "noise_multiplier": 2}]}',
         Composed([GaussianRelease(2)]),
     ),
-    ('{"kind": "parallel", "events": []}', Parallel([])),
 ]
 
 
@@ -217,7 +208,6 @@ def test_what_was_stored_keeps_its_meaning():
     for text, event in STORED:
         assert from_json(json.loads(text)) == event
         assert to_json(event) == json.loads(text)
-    assert Composed([GaussianRelease(2)]) != Parallel([GaussianRelease(2)])
 
 
 def test_nesting_has_an_end():
@@ -228,7 +218,7 @@ def test_nesting_has_an_end():
     assert from_json(stored) == event
     deepest = Composed([event])
     for _ in range(2000):
-        stored = {"kind": "parallel", "events": [stored]}
+        stored = {"kind": "composed", "events": [stored]}
     for call in (lambda: Composed([deepest]), lambda: from_json(stored)):
         with pytest.raises(InvalidSettingError, match="nested at most"):
             call()
@@ -245,15 +235,6 @@ def test_export_to_dp_accounting(monkeypatch):
         ("replace-one", relations.REPLACE_ONE),
     ):
         assert to_dp_event(Composed([gaussian, laplace]), name) == (theirs, relation)
-    assert (
-        to_dp_event(Parallel([GaussianRelease(3), gaussian]), "zero-out").event == theirs.events[0]
-    )
-    # Neither costs most in both respects, so both count.
-    both = to_dp_event(Parallel([GaussianRelease(100), laplace]), "zero-out").event
-    assert both == dp_accounting.ComposedDpEvent(
-        [dp_accounting.GaussianDpEvent(100.0), dp_accounting.LaplaceDpEvent(4.0)]
-    )
-    assert to_dp_event(Parallel([]), "zero-out").event == dp_accounting.ComposedDpEvent([])
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(MissingExtraError, match=r"extra accounting"):
         to_dp_event(gaussian, "zero-out")
@@ -271,13 +252,13 @@ def test_export_to_dp_accounting(monkeypatch):
         *((GaussianRelease, (z,), "^noise_multiplier must") for z in (0.9e-3, 1e151, True)),
         *((LaplaceRelease, (e,), "^epsilon must") for e in (1e-151, 1001, math.nan, 10**400)),
         *((call, (np.float64(0.5),), "type='float64'") for call in (cost, to_json)),
-        *((call, ([1.0],), "type='float'") for call in (Composed, Parallel)),
+        (Composed, ([1.0],), "type='float'"),
         (from_json, ({"kind": "renyi", "alpha": 2},), "kind='renyi'"),
         (from_json, ({"noise_multiplier": 2.0},), "kind=None"),
         (from_json, ({"kind": "gaussian"},), "noise_multiplier and nothing else"),
         (from_json, ({"kind": "laplace", "epsilon": 2.0, "count": 3},), "nothing else"),
         (from_json, ({"kind": "composed", "events": "gaussian"},), "events must be a list"),
-        (from_json, ({"kind": "parallel", "events": [{"kind": "zcdp"}]},), "kind='zcdp'"),
+        (from_json, ({"kind": "composed", "events": [{"kind": "zcdp"}]},), "kind='zcdp'"),
     ],
 )
 def test_what_is_out_of_range_or_not_known_is_refused(call, arguments, found):
