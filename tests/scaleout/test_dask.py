@@ -1,5 +1,6 @@
 """Fits on two worker processes: bits, kills, passes over the text, and what is refused."""
 
+import json
 import os
 import signal
 from dataclasses import replace
@@ -7,17 +8,19 @@ from dataclasses import replace
 import dask
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import (
-    InvalidSettingError,
-)
-from streamlda.scaleout import connect, learn_once, of_partitions
+from streamlda.errors import InvalidSettingError
+from streamlda.scaleout import connect, learn_once, of_files, of_partitions
 from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.files import polled
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.store import keep_documents
 from streamlda.simulate import PlantedLDA
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
 from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
 
 K, V = 4, 120
@@ -136,6 +139,32 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
         refined(client, parts_of(corpus.rows(0, 5000)), **how)
     few = refined(client, [corpus.rows(0, 200)])
     assert "a refinement must take some 200 steps" in " ".join(few.diagnostics["warnings"])
+
+
+def test_text_is_read_once(tmp_path):
+    """Also behind learned words and many rounds; in this process, to count what is read."""
+    texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    corpus = of_files(path, shards=3, beginning=300)
+
+    def count(*given):
+        for records in polled(*given):
+            read.append(records.n_records)
+            yield records
+
+    words = VocabularyLearner(
+        documents=250,
+        min_document_frequency=1,
+        max_document_frequency=1.0,
+        analyzer=TextAnalyzer(token_pattern=r"w\d+"),
+    )
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
+        patch.setattr("streamlda.scaleout.shards.polled", count)
+        found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
+    assert found.model().diagnostics["refinement"]["documents"] == 6000
+    assert sum(read) <= 1.1 * 6000
 
 
 @pytest.mark.long

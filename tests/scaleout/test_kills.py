@@ -17,17 +17,9 @@ from tests.service.daemon_process import STREAMLDA, environment, texts, write_do
 
 VICTIMS = ("client", "scheduler", "workers")
 WAYS = {
-    "topics": (),
-    "private": (
-        "--set",
-        "vocabulary.hash_bits=5",
-        "--epsilon",
-        12,
-        "--delta",
-        1e-3,
-        "--snapshot-every",
-        9000,
-    ),
+    "topics": "--set checkpoint.folder=c",
+    "private": "--set vocabulary.hash_bits=5 --epsilon 12 --delta 1e-3 --snapshot-every 9000 "
+    "--ledger L",
 }
 FILES, EACH, SECONDS = 6, 4000, 240
 
@@ -45,20 +37,8 @@ def processes(port):
 
 def fit_of(folder, data, way, port):
     """Start the fit; a second time, in this folder, it is the same command."""
-    kept = {"topics": ("--set", "checkpoint.folder=c"), "private": ("--ledger", "L")}[way]
-    command = [
-        *STREAMLDA,
-        "fit",
-        data,
-        "--topics",
-        3,
-        "--set",
-        f"cluster.shards={FILES}",
-        "--output",
-        "m",
-        "--quiet",
-    ]
-    command += [*WAYS[way], *kept, "--dask", f"tcp://127.0.0.1:{port}"]
+    how = f"--topics 3 --set cluster.shards={FILES} --output m --quiet {WAYS[way]}"
+    command = [*STREAMLDA, "fit", data, *how.split(), "--dask", f"tcp://127.0.0.1:{port}"]
     folder.mkdir(exist_ok=True)
     with (folder / "said").open("ab") as said:
         return subprocess.Popen(
