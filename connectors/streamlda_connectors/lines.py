@@ -253,7 +253,7 @@ def document_reader(
 ) -> Callable[[Any], Document | None]:
     """Return the function from a record to a document, whose fields `read_field` reads."""
     names = options.text_field, options.user_field, options.time_field, options.id_field
-    paths: list[Any] = [name and (name, name.split(".")) for name in names]
+    paths: list[Any] = [None if name is None else (name, name.split(".")) for name in names]
     text_field, user_field, time_field, id_field = paths
     several = [(name, name.split(".")) for name in options.text_fields]
     if len(several) == 1:
