@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.checks import Faults, failure, require
+from streamlda.checks import Faults, at_least, failure, require
 from streamlda.documents import DocumentBatch, read_counts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
@@ -25,6 +25,7 @@ from streamlda.errors import InsufficientDataError, InvalidDocumentsError, Inval
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion, top_words
+from streamlda.model.hierarchy import keep_rows
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
@@ -217,6 +218,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     # The learner is None once a private fit has ended, the model until it is read or released.
     _learner: Engine | MatrixFit | None
     _model: TopicModel | None
+    # The topics that were read last, in whose rows later ones are shown.
+    _shown: TopicModel | None = None
 
     def __init__(
         self,
@@ -319,6 +322,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Self:
         """Learn from further documents, in batches of any size.
 
+        Topics that were read keep their rows: later ones are matched to them.
         With `epsilon`: publish a snapshot whenever a window is full; before, nothing is fitted.
 
         Parameters
@@ -352,7 +356,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             assert isinstance(self._learner, Engine)
             learner = self._learner
             # Before it learns: also after an error on the way, topics are those of its rows.
-            self._model = None
+            self._shown, self._model = self._model or self._shown, None
         with shown(self.verbose):
             feed(learner, batch)
         self._keep(learner, None, columns)
@@ -405,10 +409,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         n : int, default 10
+            Words for each topic; all if there are fewer.
         names : iterable of str, or object with ``get_feature_names_out``, optional
             A name for each column; by default those of the fit, else the word ids.
         """
-        found = top_words(self.components_, n)
+        at_least(1, n=n)
+        found = top_words(self.components_, min(n, self.n_features_in_))
         known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
         return [[known[i] for i in row] for row in found]
 
@@ -449,7 +455,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         if self._model is None:
             assert isinstance(self._learner, Engine)
-            self._model = self._learner.latest()
+            model = self._learner.latest()
+            self._model = model if self._shown is None else keep_rows(model, self._shown)
         return self._model
 
     def __sklearn_tags__(self) -> Any:
@@ -614,6 +621,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Take over what was learned; columns come with a new fit."""
         self._learner, self._model = learner, model
         if columns is not None:
+            self._shown = None
             for name in COLUMNS:
                 self.__dict__.pop(name, None)
             self.__dict__.update(columns)

@@ -101,7 +101,7 @@ def holds_texts(X: Any) -> bool:
     except ValueError:
         return True  # Rows of several lengths: no matrix.
     if array.dtype.kind == "O":
-        return any(isinstance(value, str | bytes | list | Mapping) for value in array.ravel())
+        return any(isinstance(value, str | bytes | list) for value in array.ravel())
     return array.dtype.kind in "SU"
 
 

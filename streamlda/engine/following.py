@@ -43,6 +43,7 @@ from streamlda.engine.watch import WarmUpWatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import hellinger
+from streamlda.model.hierarchy import permute_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -242,7 +243,7 @@ class Following:
         ended = phase.snapshot()
         if isinstance(made, Refinement):
             order = self._order(ended, model, phase.counters.documents_seen)
-            model = _permuted(model, order)
+            model = permute_topics(model, order)
             made = Refinement.of_model(self.settings, made.counters, model)
             self.judge = None
         else:
@@ -361,20 +362,3 @@ class Following:
         if own["judge"] is not None:
             made.judge = StepwiseEM.from_state(named(arrays, "judge."), own["judge"])
         return made
-
-
-def _permuted(model: TopicModel, order: list[int]) -> TopicModel:
-    """Return a model with its topics in another order."""
-    known = dict(model.diagnostics)
-    done = known["refinement"]
-    known["refinement"] = {**done, "start_topics": [done["start_topics"][k] for k in order]}
-    if known.get("topic_npmi") is not None:
-        known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
-    prevalence = None if model.prevalence is None else model.prevalence[order]
-    return replace(
-        model,
-        components=np.ascontiguousarray(model.components[order]),
-        alpha=model.alpha[order],
-        prevalence=prevalence,
-        diagnostics=known,
-    )

@@ -29,6 +29,9 @@ OF_DOCUMENTS = (
     *("documents_skipped", "topic_npmi_documents"),
 )
 
+#: Lists of a value for each topic: in the order of the topics, and in that of their start.
+BY_ROW, BY_DIRECTION = ("topic_npmi",), ("eigenvalues", "eigenvalue_noise", "topic_supported")
+
 #: Settings that are true of the model of one fit only.
 OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents")
 
@@ -89,6 +92,50 @@ def reduce_topics(model: Model, n_topics: int) -> Model:
     for join, (i, j) in enumerate(tree[: K - n_topics, :2].astype(int).tolist(), K):
         groups[join] = sorted(groups.pop(i) + groups.pop(j))
     return group_topics(model, sorted(groups.values()))
+
+
+def permute_topics(model: Model, order: Sequence[int]) -> Model:
+    """Return the model with its topics in another order; topics with seeds must stay in theirs."""
+    rows, known, prevalence = list(order), dict(model.diagnostics), model.prevalence
+    done = known.get("refinement")
+    if done is not None:
+        known["refinement"] = {**done, "start_topics": [done["start_topics"][k] for k in rows]}
+    # Refined topics have these in the order of their start.
+    if (followed := known.get("following")) is not None:
+        known["following"] = {**followed, "topic_ids": [followed["topic_ids"][k] for k in rows]}
+    of_rows = BY_ROW if done is not None else (*BY_ROW, *BY_DIRECTION)
+    for name in of_rows:
+        if isinstance(known.get(name), list) and len(known[name]) == len(rows):
+            known[name] = [known[name][k] for k in rows]
+    interval = model.interval
+    if interval is not None and interval.prevalence is not None:
+        shares = tuple(interval.prevalence[k] for k in rows)
+        interval = replace(interval, prevalence=shares)
+    return replace(
+        model,
+        interval=interval,
+        components=np.ascontiguousarray(model.components[rows]),
+        alpha=model.alpha[rows],
+        prevalence=None if prevalence is None else prevalence[rows],
+        diagnostics=known,
+    )
+
+
+def keep_rows(model: Model, shown: Model) -> Model:
+    """Return the model with its topics in the rows of those most like them in an earlier model.
+
+    Topics with seeds stay in their rows. Pairs have the least sum of Hellinger distances. Time
+    O(K^2 V + K^3).
+    """
+    if model.components.shape != shown.components.shape:
+        return model
+    from scipy.optimize import linear_sum_assignment
+
+    cost, seeded = hellinger(shown.components, model.components), len(model.seeds)
+    cost[:seeded, seeded:] = cost[seeded:, :seeded] = 2.0
+    cost[:seeded, :seeded] = 2.0 * (1 - np.eye(seeded))
+    order = linear_sum_assignment(cost)[1].tolist()
+    return model if order == sorted(order) else permute_topics(model, order)
 
 
 def group_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.utils.estimator_checks as checks
+from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -14,7 +15,10 @@ import streamlda
 import streamlda.errors
 from streamlda import StreamLDA
 from streamlda.engine.settings import EngineSettings
+from streamlda.errors import InvalidSettingError
+from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.hierarchy import keep_rows, permute_topics
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.settings import PrivateSettings
 from streamlda.settings.build import fit_settings, window_settings
@@ -260,3 +264,32 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     with pytest.warns(UserWarning, match="whole numbers of tokens") as caught:
         StreamLDA(2, random_state=0).fit(X[:200] * 0.5)
     assert caught[0].filename == __file__
+
+
+def test_topics_keep_their_rows_in_partial_fit(X):
+    """Within the warm-up, where topics are made anew each time."""
+    for seeds in ((), {"mine": [1, 2, 3]}):
+        lda = StreamLDA(4, random_state=0, seed_topics=seeds)
+        lda.partial_fit(X[:400])
+        shown = lda.components_
+        for start in (400, 700, 1200):
+            lda.partial_fit(X[start : start + 500])
+            apart = hellinger(shown, lda.components_)
+            assert linear_sum_assignment(apart)[1].tolist() == list(range(4))
+            shown = lda.components_
+        model = lda.to_model()
+        assert model.names[0] == ("mine" if seeds else None)
+        # What is said of a topic moves with it.
+        turned = permute_topics(model, [0, 3, 1, 2])
+        assert turned.diagnostics["topic_npmi"] != model.diagnostics["topic_npmi"]
+        again = keep_rows(turned, model)
+        assert again.diagnostics == model.diagnostics
+        for name in ("components", "alpha", "prevalence"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
+
+
+def test_words_that_are_not_there_are_not_shown(X):
+    lda = StreamLDA(2, random_state=0).fit(X)
+    assert {len(words) for words in lda.top_words(10**6)} == {X.shape[1]}
+    with pytest.raises(InvalidSettingError, match="n must be a whole number"):
+        lda.top_words("a")
