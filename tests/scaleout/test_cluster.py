@@ -98,6 +98,17 @@ def test_a_cluster_without_workers_is_refused(scheduler):
         check_cluster(client, 0.3)
 
 
+def test_a_worker_of_another_version_is_refused(scheduler, tmp_path):
+    """A real worker that finds another streamlda installed, by its metadata."""
+    about = tmp_path / "streamlda-0.0.7.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: streamlda\nVersion: 0.0.7\n")
+    # The folder that a module is run from comes first on its path.
+    wanted = refused(r"streamlda=.* there=0\.0\.7'; install the same")
+    with wanted, worker_of(scheduler, cwd=tmp_path):
+        raise AssertionError
+
+
 def end_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -138,6 +149,25 @@ def test_a_worker_that_is_killed_again_and_again_does_not_end_a_fit(scheduler, t
         found = run.compute(run.tree("join", max, [lost, run.task("other", int)]), [small], stop)
         ended.join()
     assert (found, met) == (7, [0])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("exceeded 95% memory budget", "must have room.*memory"),
+        ("", "must not end its worker.*see"),
+    ],
+)
+def test_a_task_that_ends_its_workers_is_an_error_at_last(scheduler, monkeypatch, line, message):
+    monkeypatch.setattr(cluster_module, "MOST_LOSSES", 1)
+    with worker_of(scheduler) as (client, _):
+        monkeypatch.setattr(
+            client, "get_worker_logs", lambda **_: {"a": [("WARNING", f"Worker x {line}")]}
+        )
+        client.run_on_scheduler(allow_no_failure)
+        run = Run(client)
+        with refused(message):
+            run.compute(run.task("bad", end_process))
 
 
 def wait_for_the_end(folder):
