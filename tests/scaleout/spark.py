@@ -17,7 +17,7 @@ from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.settings.build import fit_settings
 from streamlda.simulate import PlantedLDA
 
-PARTITIONS, DOCUMENTS = 4, 4000
+PARTITIONS, DOCUMENTS = 4, 2000
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
