@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamlda.checks import between
+from streamlda.checks import between, require
 from streamlda.errors import LedgerError
 from streamlda.guarantee import accounting
 from streamlda.guarantee.accounting import sampler_factor
 from streamlda.guarantee.selection import MAX_DELTA, MAX_WORDS_PER_DOCUMENT, WordSelection
 from streamlda.privacy.events import Composed, Event
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Ledger, LedgerTerms
 from streamlda.private.settings import PrivateSettings, check_sampler_loss
 
 #: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.
@@ -96,32 +96,25 @@ def check_first_price(
     ledger: Ledger,
     settings: PrivateSettings,
     words_event: Event | None = None,
-    word_slots: int = 0,
     stream: str | None = None,
 ) -> None:
     """Refuse what the ledger will not allow, before any document is read.
 
-    Words are chosen from the first `word_slots` slots, for the price `words_event`. Slots are known
-    by the name of their `stream`, or, without one, by what will be read.
+    Words are chosen for the price `words_event`. Slots are known by the name of their `stream`, or,
+    without one, by what will be read.
     """
     event: Event = settings.event
     if settings.privacy_unit == "user":
         # Users pay for every stage of a window.
         event = Composed([settings.event] * settings.n_stages)
     ledger.check(event)
-    # The first release, and the first window if that is another one.
-    event = words_event or event
-    if stream is None:
-        ledger.check(event)
-        return
-    last = word_slots or settings.stage_slots()[0][2]
-    slots = DocumentRange(stream, 0, last)
-    cohort = Cohort(f"{stream}:0-{last}", (slots,), ledger.generation)
-    try:
-        ledger.check(event, cohort)
-    except LedgerError as error:
-        raise LedgerError(
-            "documents must not be in two releases, got first slots that were in one before of "
-            f"stream={stream!r} ledger={str(ledger.path)!r}; take documents that were in none, "
-            "from files, which are known by what they hold"
-        ) from error
+    if words_event is not None:
+        ledger.check(words_event)
+    require(
+        stream is None or not ledger.known.reach.get(stream, 0),
+        "documents must not be in two releases, and the first slots of this stream were in one",
+        stream=stream,
+        ledger=str(ledger.path),
+        remedy="take documents that were in none, from files, which are known by what they hold",
+        error=LedgerError,
+    )

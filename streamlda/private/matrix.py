@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import isnan
 from typing import Any
@@ -27,7 +28,7 @@ from streamlda.errors import (
 from streamlda.guarantee.noise import Noise
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
+from streamlda.privacy.ledger import Ledger, Provenance
 from streamlda.privacy.ledger.documents import values_of_fingerprints
 from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.private import process_account
@@ -197,58 +198,44 @@ class MatrixFit:
 
     def _begin(self, ledger: Ledger | None, batch: DocumentBatch) -> PrivateLearner:
         """Return the learner, with the ledger open, if that knows none of the rows."""
+        documents = [] if ledger is None else fingerprints_of(batch, ledger.key)
         learner = self._learner
-        if ledger is None:
-            if learner is None:
-                learner = PrivateLearner(
-                    self.settings,
-                    ReleaseManager(self._noise, None, self._stream),
-                    vocabulary=VOCABULARY,
-                    public=self._public,
-                    has_document=False,
-                )
-            if self._noise.secure:
-                self._charge(learner, batch)
-        else:
-            ledger.warn = self._warnings.append
-            documents = fingerprints_of(batch, ledger.key)
-            if learner is None:
-                ledger.documents.check_new(
-                    values_of_fingerprints(documents), ledger=str(ledger.path), remedy=UNSPENT_ROWS
-                )
-                # Known before a row is read: these slots were in a release.
-                released = ledger.known.reach.get(self._stream, 0)
-                require(
-                    not released,
-                    "rows must not be in two releases, and the first ones of this stream were in "
-                    "one",
-                    stream=self._stream,
-                    released=released,
-                    ledger=str(ledger.path),
-                    remedy="pass rows that no earlier call had, under another name (stream=...)",
-                    error=LedgerError,
-                )
-                slots = (DocumentRange(self._stream, 0, batch.n_documents),)
-                cohort = Cohort(f"{self._stream}:to be read", slots, ledger.generation)
-                ledger.check(self.settings.event, cohort)
+        if learner is None:
+            provenance = None
+            if ledger is not None:
+                self._check_new(ledger, documents)
                 provenance = Provenance(ledger.key, self._stream, by_slots=True)
-                releaser = ReleaseManager(
-                    *(self._noise, ledger, self._stream),
-                    provenance=provenance,
-                    run=secrets.token_hex(8),
-                )
-                learner = PrivateLearner(
-                    self.settings,
-                    releaser,
-                    vocabulary=VOCABULARY,
-                    public=self._public,
-                    has_document=False,
-                )
+            run = secrets.token_hex(8)
+            learner = PrivateLearner(
+                self.settings,
+                ReleaseManager(self._noise, ledger, self._stream, provenance=provenance, run=run),
+                vocabulary=VOCABULARY,
+                public=self._public,
+                has_document=False,
+            )
+        if ledger is not None:
+            ledger.warn = self._warnings.append
             # Rows after these may have been released by others meanwhile; the releases will tell.
-            learner.releaser.ledger = ledger
-            learner.documents = documents
+            learner.releaser.ledger, learner.documents = ledger, documents
+        elif self._noise.secure:
+            self._charge(learner, batch)
         self._learner = learner
         return learner
+
+    def _check_new(self, ledger: Ledger, documents: Sequence[bytes]) -> None:
+        """Refuse rows that were in a release, by what is in them or by the name of their stream."""
+        values = values_of_fingerprints(documents)
+        ledger.documents.check_new(values, ledger=str(ledger.path), remedy=UNSPENT_ROWS)
+        released = ledger.known.reach.get(self._stream, 0)
+        require(
+            not released,
+            "rows must not be in two releases, and the first ones of this stream were in one",
+            stream=self._stream,
+            released=released,
+            ledger=str(ledger.path),
+            remedy="pass rows that no earlier call had, under another name (stream=...)",
+            error=LedgerError,
+        )
 
     def _charge(self, learner: PrivateLearner, batch: DocumentBatch) -> None:
         """Count rows that other fits of this process had, where no ledger does."""

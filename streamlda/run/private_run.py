@@ -161,14 +161,12 @@ def get_own_folder(settings: RunSettings) -> Path | None:
 
 def check_price(settings: RunSettings, ledger: Ledger, terms: PrivateTerms) -> None:
     """Refuse to begin a run that its ledger does not allow, before any document is read."""
-    words_event: Event | None = None
-    words = 0
-    if terms.choice is not None:
-        words_event, words = event_of_selection(terms.choice.selection), word_documents(settings)
+    choice = terms.choice
+    words_event = None if choice is None else event_of_selection(choice.selection)
     # Of other sources, names are all that is known before they are read.
     named = get_source_kind(settings) in ("stdin", "follow")
     stream = name_stream(settings) if named else None
-    check_first_price(ledger, terms.settings, words_event, words, stream)
+    check_first_price(ledger, terms.settings, words_event, stream)
 
 
 def check_slots(settings: RunSettings, terms: PrivateTerms, census: Census, warn: Warn) -> None:

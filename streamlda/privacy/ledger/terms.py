@@ -239,7 +239,7 @@ class Cohort:
             "cohort_id": self.cohort_id,
             "documents": [[part.stream, part.start, part.stop] for part in self.documents],
             "generation": self.generation,
-            "slots": self.slots,
+            "slots": None if self.slots is None else list(self.slots),
             "run": self.run,
             "fingerprints": None if self.fingerprints is None else self.fingerprints.to_json(),
         }
