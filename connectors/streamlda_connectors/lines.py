@@ -378,6 +378,21 @@ def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -
     return parse
 
 
+def row_parser(header: CsvHeader) -> Parser:
+    """Return the parser of all fields of records of CSV, as a list in JSON."""
+
+    def parse(record: bytes) -> Document | None:
+        line = decode(record[:-1] if record.endswith(b"\r") else record)
+        if not line.strip(" "):
+            return None
+        fields = csv_fields(line, header.delimiter)
+        if len(fields) != header.n_columns:
+            raise Rejected("broken-csv")
+        return orjson.dumps(fields).decode(), None, None, None
+
+    return parse
+
+
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)
 _MARK = re.compile(rb'["\[\]{},\n]')
 

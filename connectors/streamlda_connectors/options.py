@@ -38,6 +38,8 @@ class ReadOptions:
     encoding : str, optional
         Encoding of text, by Python's name; None: the bytes must be UTF-8. By default ``"auto"``:
         UTF-8, what a byte order mark says, or of files a guess that `RecordBatch.notes` has.
+    as_rows : bool, default False
+        Return a record of CSV as the JSON list of its fields, the header first.
     read_time : callable
         Reader of event times. Sources make it of a `time_format`: a form of strptime, ``"unix"``
         or ``"excel"``; without it common forms are read.
@@ -45,6 +47,7 @@ class ReadOptions:
 
     text_field: str = "text"
     records_field: str | None = None
+    as_rows: bool = False
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
     time_field: str | None = None
@@ -87,6 +90,12 @@ class ReadOptions:
             format=format,
             records_field=self.records_field,
             remedy="name the format json, or leave records_field out",
+        )
+        require(
+            format == "csv" or not self.as_rows,
+            "columns can only be appended to CSV and Parquet",
+            format=format,
+            remedy="convert the file, or leave --append out",
         )
         for kind in ("user", "time", "id"):
             name = f"{kind}_field"

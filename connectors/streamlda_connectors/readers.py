@@ -24,6 +24,7 @@ from streamlda_connectors.lines import (
     detect_layout,
     json_parser,
     parse_text,
+    row_parser,
 )
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetReader, count_group_rows
@@ -163,6 +164,8 @@ class LineReader(StoredRecords):
             splitter = CsvSplitter(options.max_document_bytes, header.delimiter)
             parse = csv_parser(header, options.read_time)
             offset = max(offset, header.end)
+            if options.as_rows:
+                parse, offset = row_parser(header), 0
         elif file.format in ("jsonl", "json"):
             if file.format == "json":
                 splitter, start = detect_layout(file, options)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import click
 
 from streamlda.checks import require
 from streamlda.cli.options import Given, SettingsCommand
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
+from streamlda.container import whole_file
 from streamlda.errors import InvalidDocumentsError, ModelFileError
+from streamlda.run.appended import AppendedTable
 from streamlda.run.outputs import check_output
-from streamlda.run.proportions import WRITERS, guess_format, spread, whole_rows
+from streamlda.run.proportions import WRITERS, RowWriter, guess_format, spread, whole_rows
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
@@ -76,7 +78,15 @@ away are waited for; records that cannot be used are counted, and go to dead_let
     type=click.Choice(("jsonl", "csv", "parquet")),
     help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
 )
-def infer(model_file: str, output: str, output_format: str | None, given: Given) -> None:
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Write the columns of SOURCE, one file of CSV or Parquet, and behind them topic, label, "
+    "words, proportion, second_topic, second_proportion and reason.",
+)
+def infer(
+    model_file: str, output: str, output_format: str | None, append: bool, given: Given
+) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
     FILE is a model, or a folder of snapshots, of which the newest is used. There is a row for each
@@ -84,18 +94,28 @@ def infer(model_file: str, output: str, output_format: str | None, given: Given)
     of the record; its id, with --id-field; tokens, those that the model knows; the reason why it
     has no topics of its own, if it has none; and topics, the K proportions, those of the prior
     without known tokens. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1,
-    topic_2, ... Exit code 65: more than --most-lost of the records were rejected.
+    topic_2, ... With --append rows have the columns of the source. Exit code 65: more than
+    --most-lost of the records were rejected.
     """
     settings = given.read()
+    if append and (output_format or settings.infer.top or settings.cluster.dask):
+        raise click.UsageError(
+            "--append has its own format and columns, and reads here: leave out "
+            "--output-format, --top and --dask"
+        )
     if settings.source.kind != "kafka":
-        _infer_files(model_file, output, output_format, settings)
+        _infer_files(model_file, output, output_format, settings, append)
         return
-    if output != "-" or output_format:
-        raise click.UsageError("--output and --output-format must be left out with --kafka-topic")
+    if output != "-" or output_format or append:
+        raise click.UsageError(
+            "--output, --output-format and --append must be left out with --kafka-topic"
+        )
     _infer_topic(model_file, settings)
 
 
-def _infer_files(path: str, output: str, output_format: str | None, settings: RunSettings) -> None:
+def _infer_files(
+    path: str, output: str, output_format: str | None, settings: RunSettings, append: bool
+) -> None:
     if output != "-":
         check_output(output, [path, *settings.source.files])
     newest = NewestModel(path).find()
@@ -103,11 +123,16 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
         raise ModelFileError(
             f"a folder must have a snapshot to infer with, got path={path!r}; name a model file"
         )
-    top, with_id = settings.infer.top, settings.source.id_field is not None
+    top, with_id = 2 if append else settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id
     records, rejects = 0, Counter[str]()
+    writer: RowWriter | AppendedTable
     with ExitStack() as opened:
-        if output == "-":
+        if append:
+            whole = nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output)
+            writer = AppendedTable(settings, newest.model, opened.enter_context(whole))
+            opened.callback(writer.close)
+        elif output == "-":
             writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
             opened.callback(writer.finish)
         else:
@@ -123,6 +148,8 @@ def _infer_files(path: str, output: str, output_format: str | None, settings: Ru
             writer.write(documents.records, spread(found, documents.reasons))
             documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
             records, rejects = records + len(documents.reasons), documents.rejects
+        if append:
+            writer.finish()
     lost, most = rejects.total() / max(1, records), settings.source.most_lost
     require(
         lost <= most,

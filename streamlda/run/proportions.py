@@ -36,6 +36,8 @@ class Proportions(NamedTuple):
     tokens: list[int]
     rows: list[Any]
     readable: list[int]
+    #: Documents whose text is empty.
+    blank: frozenset[int] = frozenset()
 
 
 class Rows(NamedTuple):
@@ -61,6 +63,7 @@ def spread(found: Proportions, reasons: Sequence[str | None]) -> Rows:
         if reason is None:
             tokens, row = known.get(document, (None, None))
             reason = UNREADABLE if tokens is None else UNKNOWN if tokens == 0 else None
+            reason = BLANK if document in found.blank else reason
             document += 1
         rows.tokens.append(tokens)
         rows.rows.append(row)
@@ -80,7 +83,8 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Proportio
     if top is not None:
         order = np.argsort(-theta, axis=1, kind="stable")[:, :top].tolist()
         rows = [[(k, row[k]) for k in best] for best, row in zip(order, rows, strict=True)]
-    return Proportions(tokens, rows, readable)
+    blank = frozenset(n for n, text in enumerate(texts) if not text.strip())
+    return Proportions(tokens, rows, readable, blank)
 
 
 class RowWriter:

@@ -5,6 +5,8 @@ import io
 import json
 
 import numpy as np
+import openpyxl
+import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
@@ -95,3 +97,71 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     assert run("infer", snapshots.folder, records, "--most-lost", 0.2).stdout == (
         run("infer", folder / "model", records, "--most-lost", 0.2).stdout
     )
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "xlsx"])
+def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, ending):
+    texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
+    rows = [
+        {"topic": 7, "note": 'a "b", c\n', "text": texts[0]},
+        {"topic": 8, "note": "é", "text": None},
+        {"topic": 9, "note": "", "text": "zebrafinch"},
+        {"topic": 10, "note": "x", "text": texts[1]},
+    ]
+    source = tmp_path / f"in.{ending}"
+    if ending == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+    elif ending == "xlsx":
+        book = openpyxl.Workbook()
+        for row in (rows[0], *(row.values() for row in rows)):
+            book.active.append(list(row))
+        book.save(source)
+    else:
+        with source.open("w", encoding="utf-16", newline="") as file:
+            lines = csv.writer(file, delimiter="\t" if ending == "tsv" else ";")
+            lines.writerows([rows[0], *(row.values() for row in rows)])
+    output = tmp_path / "out"
+    run("infer", folder / "model", source, "--append", "-o", output)
+    if ending == "parquet":
+        table = parquet.read_table(output)
+        assert table.schema.field("topic").type == pyarrow.int64()
+        found = table.to_pylist()
+    else:
+        found = list(csv.DictReader(io.StringIO(output.read_text("utf-8"))))
+        assert output.read_text() == run("infer", folder / "model", source, "--append").stdout
+        found = [{name: value or None for name, value in row.items()} for row in found]
+        rows = [{name: str(value or "") or None for name, value in r.items()} for r in rows]
+    names = ["label", "words", "proportion", "second_topic", "second_proportion", "reason"]
+    assert list(found[0]) == ["topic", "note", "text", "streamlda_topic", *names]
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    assert [row["reason"] for row in found] == [None, "blank", "no-known-word", None]
+    model = load(folder / "model")
+    theta = model.transform(texts[:2])
+    for row, own in zip((found[0], found[3]), theta, strict=True):
+        topic = int(row["streamlda_topic"])
+        assert topic == own.argmax()
+        assert float(row["proportion"]) == round(own[topic], 6)
+        assert row["words"].split() == [word for word, _ in model.top_words(5)[topic]]
+    assert {found[1][name] for name in ("streamlda_topic", *names[:-1])} == {None}
+
+
+def test_what_cannot_be_appended_to_is_refused(folder, records, tmp_path):
+    given = "infer", folder / "model", records
+    assert "to CSV and Parquet, got format='jsonl'" in refused(*given, "--append", code=78)
+    assert "to one file, got files=2" in refused(*given, records, "--append", code=78)
+    assert "leave out --output-format, --top" in refused(*given, "--append", "--top", 1, code=2)
+
+
+def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
+    text = (folder / "held_out.txt").read_text("ascii").splitlines()[0]
+    (tmp_path / "in.csv").write_text(f"id,text\n1,{text}\n\n2,a,b\n3,{text}\n")
+    found = run(
+        "infer", folder / "model", tmp_path / "in.csv", "--append", "--most-lost", 0.5
+    ).stdout
+    rows = list(csv.DictReader(io.StringIO(found)))
+    assert [(row["id"], row["reason"]) for row in rows] == [
+        ("1", ""),
+        ("", "blank"),
+        ("", "broken-csv"),
+        ("3", ""),
+    ]
