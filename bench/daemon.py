@@ -132,7 +132,7 @@ DAEMON = [
     ),
     Scenario(
         "daemon-restart",
-        "How long does a daemon with a large state take to go on?",
+        "How long does a daemon with a large state take to continue?",
         1,
         restart_cases,
         restart_figures,

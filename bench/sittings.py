@@ -58,7 +58,7 @@ def add_measurements(
     }
     for case, repeat in lacking(result, named, seeds):
         if minutes is not None and time.monotonic() - began > 60 * minutes:
-            print(f"  {minutes:g} minutes are over; the same command goes on", file=sys.stderr)
+            print(f"  {minutes:g} minutes are over; the same command continues", file=sys.stderr)
             break
         run = {"case": case.label, "repeat": repeat, "date": result["date"]}
         run |= {"commit": result["versions"]["commit"]}

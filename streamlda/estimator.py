@@ -47,8 +47,8 @@ _FAULTS = Faults(
         InvalidSettingError: {
             "analyzer": "an analyzer must come with the first batch only, which fixes the words; "
             "leave it out, or call fit",
-            "ended": "a private fit that has ended, or a copy or pickle of it, must not go on: it "
-            "keeps the published model only, got no sums; call fit",
+            "ended": "a private fit that has ended, or a copy or pickle of it, must not continue: "
+            "it keeps the published model only, got no sums; call fit",
             "names": "names must have one word for each column; pass the vectorizer that made the "
             "counts",
             "passes": "passes go over all documents again, which partial_fit does not keep; set "

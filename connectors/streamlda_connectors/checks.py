@@ -90,8 +90,8 @@ _FAULTS = Faults(
             "it back, or start from the beginning",
             "reading": "the brokers must send what they have in time; check that they run, then "
             "read again",
-            "topic": "a topic must exist; create it, or correct its name; who waits for it goes on "
-            "then",
+            "topic": "a topic must exist; create it, or correct its name; who waits for it "
+            "continues then",
         },
         SourceRefusedError: {
             "another topic": "a topic must stay the same while it is read; start from the "
@@ -102,7 +102,7 @@ _FAULTS = Faults(
             "kafka-configs, or name a topic that is not there yet (to see the policy, the access "
             "right DescribeConfigs is needed)",
             "cut log": "a log must not be cut before what was read of it; the brokers lost "
-            "records: start with allow_gaps to go on without what was written there since",
+            "records: start with allow_gaps to continue without what was written there since",
             "paths": "the position was made with other paths; name the same paths, and perhaps "
             "more, or start from the beginning",
             "position": "a position must be one that position() of this connector returned; start "

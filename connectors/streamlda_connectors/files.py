@@ -48,7 +48,7 @@ class FileSource:
 
     The list of files is fixed when the source is made. Files are read in blocks, never whole:
     memory O(`max_document_bytes` + one poll). Bad records are counted as rejects, with the file and
-    the number of the record, and reading goes on; ``streamlda_connectors.records.REASONS`` has the
+    the number of the record, and reading continues; ``records.REASONS`` has the
     reasons. A blank line is no document, though lines are numbered with it; an empty field is one.
     Before compressed data breaks off, everything whole is delivered; then there is one reject, and
     the next file is read. Resuming in a compressed file decompresses it up to the position.

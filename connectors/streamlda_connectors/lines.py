@@ -110,7 +110,7 @@ class QuotedSplitter(LineSplitter):
 
     @abstractmethod
     def _record_end(self, block: bytes, at: int) -> int:
-        """Return where the record ends that goes on at `at`, or -1 if not in this block."""
+        """Return where the record ends that continues at `at`, or -1 if not in this block."""
 
 
 class CsvSplitter(QuotedSplitter):
@@ -423,7 +423,7 @@ class JsonSplitter(QuotedSplitter):
         return Skipped(0, "not-json") if opened or self._depth or self._quoted else None
 
     def leaves_open(self, line: bytes) -> bool:
-        """Return whether an object or array, but no string, goes on after a first line."""
+        """Return whether an object or array, but no string, continues after a first line."""
         self._record_end(line, 0)
         return self._depth > 0 and not self._quoted
 

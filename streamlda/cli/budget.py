@@ -68,7 +68,7 @@ def budget(
     delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
     it is in use: nothing is locked or written, except to undo a row that a killed writer left
     unfinished. A ledger that is missing, damaged or older than its .marker file counts as used up.
-    The keys of --json, which describes every release, are in streamlda/privacy/README.md.
+    The keys of --json, which describes every release, are in streamlda/privacy/releases.md.
     """
     if model_file is not None:
         _publish(ledger_file, model_file, release)

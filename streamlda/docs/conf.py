@@ -34,6 +34,7 @@ include_patterns = [
         "streamlda/*/README.md",
     ),
     "streamlda/papers/errata/*.md",
+    "streamlda/privacy/*.md",
     "streamlda/docs/**",
 ]
 # Options of commands have two dashes.

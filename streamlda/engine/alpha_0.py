@@ -1,4 +1,4 @@
-"""Check the estimate of alpha_0 on documents set aside."""
+"""Check the estimate of alpha_0 on held-out documents."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
 #: What alpha_0 is where its estimate is refuted: it suits most text.
 USUAL_ALPHA_0 = 1.0
 
-#: Spectral topics for each alpha_0, None for the estimate, of documents other than those set aside.
+#: Spectral topics for each alpha_0, None for the estimate, of documents other than those held out.
 Models = Callable[[Iterable[float | None]], Iterator[TopicModel]]
 
 
-def tested_alpha_0(models: Models, n_topics: int, aside: DocumentBatch) -> dict[str, Any] | None:
-    """Return 1 for alpha_0 where documents set aside are predicted worse with its estimate.
+def tested_alpha_0(models: Models, n_topics: int, held_out: DocumentBatch) -> dict[str, Any] | None:
+    """Return 1 for alpha_0 where held-out documents are predicted worse with its estimate.
 
     None where the estimate holds, or moments have none. That of short titles does not hold.
     """
-    if n_topics < LEAST_TOPICS or not aside.n_documents:
+    if n_topics < LEAST_TOPICS or not held_out.n_documents:
         return None
     estimated, usual = models((None, USUAL_ALPHA_0))
-    if not predicts_better(usual, estimated, aside):
+    if not predicts_better(usual, estimated, held_out):
         return None
     reason = (
         f"the estimate of alpha_0, {estimated.alpha_0:g}, predicts held-out documents worse than "

@@ -60,7 +60,7 @@ class WarmUp(Phase):
         return self.kept.add(batch.rows(0, self.end(batch, start)), start)
 
     def next(self) -> Phase:
-        """Go on from a fit of the documents kept; one without a usable document is dropped."""
+        """Continue from a fit of the documents kept; one without a usable document is dropped."""
         if self.watch is not None and self.watch.missing(self.kept.n_documents) <= 0:
             self._drop_before_turn(self.watch)
         if not self.kept.full:

@@ -4,12 +4,12 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
 
     warm-up     The first documents are kept (at most `warmup_documents` of them) and give the
                 first projection W by a few power steps on their own second moment.
-    rounds      Where the settings do not refine, or refined topics predict documents set aside no
+    rounds      Where the settings do not refine, or refined topics predict held-out documents no
                 better. The sums of round 1 are taken through W over the warm-up documents and all
                 that follow. When a round has `ROUND_GROWTH` times the documents that its W was
                 made of, its sums give a better W and the next round begins. The last full one is
                 kept (Wang & Anandkumar 2016, Algorithm 2, made general).
-    refining    Else topics are refined over the warm-up (`streamlda.engine.fit`), and go on from
+    refining    Else topics are refined over the warm-up (`streamlda.engine.fit`), and continue from
                 there by likelihood (`streamlda.engine.refining`).
 
 An engine that refines keeps the newest documents, and begins again from them where a stream turns
@@ -128,7 +128,7 @@ class Engine(Learner):
         finished: Moments | None = None,
         beginning: HeldOutPairs | None = None,
     ) -> Self:
-        """Return an engine that goes on in rounds whose sums were taken elsewhere.
+        """Return an engine that continues in rounds whose sums were taken elsewhere.
 
         It never refines, whatever the settings say. Sums are owned by it from now on. Without any
         it is an engine in its warm-up.
@@ -157,7 +157,7 @@ class Engine(Learner):
     def of_model(
         cls, settings: EngineSettings, model: TopicModel, measures: Measures | None = None
     ) -> Self:
-        """Return an engine that goes on from a model of `streamlda.refinement.refine.refined`.
+        """Return an engine that continues from a model of `streamlda.refinement.refine.refined`.
 
         With the measures of the documents it was made of, prevalence so far is of these too.
         """
@@ -177,10 +177,10 @@ class Engine(Learner):
         documents: DocumentBatch,
         passes: Passes = None,
     ) -> tuple[Self, TopicModel]:
-        """Return an engine that goes on from documents in memory, and their topics.
+        """Return an engine that continues from documents in memory, and their topics.
 
         If the settings refine, topics are those of `streamlda.engine.fit`. If not, the model alone
-        is refined, by the passes that are given; the engine goes on from spectral ones.
+        is refined, by the passes that are given; the engine continues from spectral ones.
         """
         if not settings.refines:
             engine = cls(settings)
@@ -270,7 +270,7 @@ class Engine(Learner):
 
     @property
     def refining(self) -> bool:
-        """Whether topics go on by likelihood, and the sums are gone."""
+        """Whether topics continue by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
@@ -323,7 +323,7 @@ class Engine(Learner):
             self._following = Following.begun(self.settings, kept, self._phase, before.watch)
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
-        """Go on with other words in some columns; topics keep their rows and prevalence. O(V K).
+        """Continue with other words in some columns; topics keep their rows and prevalence. O(V K).
 
         `documents` over the columns from now on, if any, divide the words that enter among topics
         (`streamlda.engine.entering`); that takes the time of a start.
@@ -475,7 +475,7 @@ class Engine(Learner):
         return model
 
     def state(self) -> State:
-        """Return all that is needed to go on: arrays, and plain JSON values."""
+        """Return all that is needed to continue: arrays, and plain JSON values."""
         arrays, values = self._phase.state()
         common = {
             "settings": asdict(self.settings),
@@ -503,7 +503,7 @@ class Engine(Learner):
 
 
 def _taking_words(phase: Phase) -> Refinement | None:
-    """Return the refinement that goes on when columns get other words, if there is one."""
+    """Return the refinement that continues when columns get other words, if there is one."""
     if isinstance(phase, Rounds) and phase.settings.refines:
         # Sums know no words but their own.
         return Refinement.of_model(phase.settings, phase.counters, phase.snapshot())

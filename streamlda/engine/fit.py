@@ -20,7 +20,7 @@ from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
     choice_of,
-    parted,
+    hold_out,
     predicts_better,
     refutes_alpha_0,
     spread,
@@ -43,10 +43,10 @@ def fit(
     passes: Passes = None,
     samples: Callable[[], Samples] | None = None,
 ) -> tuple[Phase, TopicModel]:
-    """Return topics of documents in memory, and the phase that goes on from there.
+    """Return topics of documents in memory, and the phase that continues from there.
 
     They are those of `_fit`. Where the documents refute alpha_0, those of an alpha_0 that is
-    estimated replace them, unless they predict documents set aside worse, which both have learned
+    estimated replace them, unless they predict held-out documents worse, which both have learned
     at last. Moments of two topics have no estimate.
     """
     given = _fit(settings, documents, passes, samples)
@@ -57,7 +57,7 @@ def fit(
     free = replace(settings, alpha_0=None)
     phase, other = _fit(free, documents, passes, samples)
     n = int(documents.usable.sum())
-    if predicts_better(model, other, parted(documents, numbers=spread(n))[1]):
+    if predicts_better(model, other, hold_out(documents, numbers=spread(n))[1]):
         return given
     estimate = {
         "value": other.alpha_0,
@@ -76,14 +76,14 @@ def _fit(
     passes: Passes,
     samples: Callable[[], Samples] | None,
 ) -> tuple[Phase, TopicModel]:
-    """Return topics of documents in memory, and the phase that goes on from there.
+    """Return topics of documents in memory, and the phase that continues from there.
 
     Spectral topics of the first `START_DOCUMENTS` are refined over all documents, in `passes`. By
     default (and for thorough fits) there are the passes of `passes_for` and the sweeps of
     `rounds_for`, for which counts must be integers; quick fits have no sweeps. Refined
-    topics are kept only if they predict documents set aside better than their start. Without
+    topics are kept only if they predict held-out documents better than their start. Without
     passes, or where the start is kept, spectral topics are those of all documents, and the model
-    has not been measured. An alpha_0 to be estimated is tested on the documents set aside
+    has not been measured. An alpha_0 to be estimated is tested on the held-out documents
     (`tested_alpha_0`).
     """
     asked, estimate, counters = settings, None, Counters()
@@ -91,14 +91,14 @@ def _fit(
     counters.require_documents()
     n = counters.documents_seen
     if settings.alpha_0 is None and n >= LEAST_DOCUMENTS:
-        first, aside = parted(documents.rows(0, documents.end_of(START_DOCUMENTS)))
+        first, held_out = hold_out(documents.rows(0, documents.end_of(START_DOCUMENTS)))
         # An online solver takes alpha_0 while documents are read: it cannot estimate it.
         sums = summed(replace(settings, solver=WHITENED_TENSOR), first)
 
         def models(values: Iterable[float | None]) -> Iterator[TopicModel]:
             return with_alpha_0(sums, values)
 
-        estimate = tested_alpha_0(models, settings.n_components, aside)
+        estimate = tested_alpha_0(models, settings.n_components, held_out)
         if estimate is None and settings.solver != WHITENED_TENSOR:
             estimate = _unmeasured(sums).diagnostics[ESTIMATE]
         if estimate is not None:
@@ -107,7 +107,7 @@ def _fit(
     automatic, said = passes is None or isinstance(passes, str), dict[str, Any]()
     model = None
     if automatic and n >= LEAST_DOCUMENTS:
-        known, aside = parted(documents, numbers=spread(n), shared=True)
+        known, held_out = hold_out(documents, numbers=spread(n), shared=True)
         model = with_estimate(_of_all(make_start(settings, known), documents), estimate)
         # With many topics the sums of all documents would take longer than all the rest.
         beyond = known.n_documents > START_DOCUMENTS and not by_documents(settings)
@@ -119,7 +119,7 @@ def _fit(
             thorough=thorough,
             quick=quick,
             seed=seed,
-            aside=aside,
+            held_out=held_out,
             rival=(lambda: _unmeasured(summed(settings, known))) if beyond else None,
             samples=samples,
         )
@@ -132,7 +132,7 @@ def _fit(
             model = with_estimate(model, estimate)
         else:
             if settings.solver != WHITENED_TENSOR:
-                # It goes on with the alpha_0 that was asked for, or 1.
+                # It continues with the alpha_0 that was asked for, or 1.
                 phase = summed(asked, documents)
                 model = _unmeasured(phase)
                 return phase, replace(model, diagnostics={**model.diagnostics, **said})

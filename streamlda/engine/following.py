@@ -98,7 +98,7 @@ class Following:
         phase: Phase,
         watch: WarmUpWatch | None = None,
     ) -> Self:
-        """Begin after the documents of a warm-up, with the phase that goes on from them."""
+        """Begin after the documents of a warm-up, with the phase that continues from them."""
         recent = RecentDocuments(settings.warmup_documents)
         recent.add(documents)
         made = cls(settings, recent, credit=settings.warmup_documents)
@@ -122,7 +122,7 @@ class Following:
         return batch.end_of(missing, start)
 
     def after(self, phase: Phase, part: DocumentBatch) -> Phase:
-        """Return the phase that goes on after documents that it has learned, up to `end`."""
+        """Return the phase that continues after documents that it has learned, up to `end`."""
         self.block.append(part.where(part.usable).copy())
         if sum(each.n_documents for each in self.block) < self.size:
             return phase
@@ -319,7 +319,7 @@ class Following:
         }
 
     def state(self) -> State:
-        """Return all that is needed to go on."""
+        """Return all that is needed to continue."""
         arrays = self.recent.state("recent.") | {"retired": self.retired_topics}
         if self.block:
             arrays |= with_prefix(DocumentBatch.joined(self.block).arrays, "block.")

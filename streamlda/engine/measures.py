@@ -139,7 +139,7 @@ class Measures:
         return replace(found, timeline=self.bins.timeline(found))
 
     def state(self) -> State:
-        """Return all that is needed to go on."""
+        """Return all that is needed to continue."""
         arrays: Arrays = {}
         values: dict[str, Any] = {"documents": self.documents}
         for name, sample in self._samples():

@@ -67,7 +67,7 @@ def new_beginning(phase: Phase) -> Beginning:
 
 
 def merged(mine: Phase, other: Phase) -> Phase:
-    """Return one phase of both, which goes on with the counters of the first.
+    """Return one phase of both, which continues with the counters of the first.
 
     The other is not changed; sums are added to those of the first.
     """

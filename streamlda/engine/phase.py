@@ -63,7 +63,7 @@ class Counters:
         )
 
     def after(self, other: Counters) -> Self:
-        """Return these counters, of a phase that goes on with the rounds of another."""
+        """Return these counters, of a phase that continues with the rounds of another."""
         self.rounds_finished = other.rounds_finished
         self.projection_documents = other.projection_documents
         return self
@@ -82,7 +82,7 @@ class Counters:
 
 @dataclass(eq=False)
 class Phase(ABC):
-    """A pure state machine: documents in, topics out, until another phase goes on."""
+    """A pure state machine: documents in, topics out, until another phase continues."""
 
     settings: EngineSettings
     counters: Counters
@@ -98,7 +98,7 @@ class Phase(ABC):
             start += self.add(documents, start)
 
     def next(self) -> Phase:
-        """Return the phase that goes on, once the documents taken have been counted."""
+        """Return the phase that continues, once the documents taken have been counted."""
         return self
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Phase(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return all that is needed to go on but settings and counters."""
+        """Return all that is needed to continue but settings and counters."""
 
     def _require_documents(self) -> None:
         self.counters.require_documents()
@@ -185,7 +185,7 @@ class Phase(ABC):
 
 
 def learned(phase: Phase, documents: DocumentBatch) -> Phase:
-    """Return the phase that goes on after documents, which are counted."""
+    """Return the phase that continues after documents, which are counted."""
     start = 0
     while start < documents.n_documents:
         stop = start + phase.add(documents, start)

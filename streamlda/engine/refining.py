@@ -1,4 +1,4 @@
-"""The phase that goes on by likelihood: every minibatch of documents moves refined topics.
+"""The phase that continues by likelihood: every minibatch of documents moves refined topics.
 
 It begins from a model of the first documents (`streamlda.engine.fit`), as after as many steps as
 these documents make. Steps weigh less and less, so topics settle where a stream does not turn;
@@ -82,7 +82,7 @@ class Refinement(Phase):
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
-        """Go on from a model, refined or spectral, as after the steps that its documents make."""
+        """Continue from a model, refined or spectral, as after the steps of its documents."""
         n, plan = model.documents_seen, stream_settings(settings.warmup_documents)
         plan = replace(plan, seeds=model.seeds)
         stepwise = StepwiseEM.of_model(model, plan, max(1, n // plan.batch_documents))
@@ -94,7 +94,7 @@ class Refinement(Phase):
     def after(
         cls, settings: EngineSettings, counters: Counters, first: TopicModel, kept: DocumentBatch
     ) -> Self | None:
-        """Go on from a model of the first documents kept, by one pass over the others.
+        """Continue from a model of the first documents kept, by one pass over the others.
 
         None where that was not refined.
         """
@@ -178,7 +178,7 @@ class Refinement(Phase):
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Continue from what `state` returned, bit for bit."""
         arrays, values = saved
         refinement = values["refinement"]
         shared = refinement.get("shared")

@@ -51,7 +51,7 @@ class Rounds(Phase):
     current: Moments
     finished: Moments | None = None
     beginning: HeldOutPairs | None = None
-    #: What the choice of these topics compared, and the alpha_0 that documents set aside prefer to
+    #: What the choice of these topics compared, and the alpha_0 that held-out documents prefer to
     #: its estimate, if they do; for diagnostics.
     choice: dict[str, Any] = field(default_factory=dict)
 
@@ -199,7 +199,7 @@ class SharedSums(Phase):
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Continue from what `state` returned, bit for bit."""
         moments = restored_moments("current.", saved[0])
         return cls(settings, counters, moments, restored_held_out(saved[0]))
 
@@ -229,6 +229,6 @@ def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None
 
 
 def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:
-    """Go on from what `moments_state` returned."""
+    """Continue from what `moments_state` returned."""
     own = named(arrays, prefix)
     return Moments.from_state(own.pop("whitening"), own)

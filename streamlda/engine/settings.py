@@ -20,7 +20,7 @@ SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
 TRIPLE_OVERSAMPLING = 20
 
 #: Documents of a warm-up where the settings leave it open: of an engine that refines, which makes
-#: its start of them alone, and of one that goes on with sums.
+#: its start of them alone, and of one that continues with sums.
 REFINING_WARMUP, SUMMING_WARMUP = 20_000, 10_000
 
 _LEFT_OPEN: Any = None
@@ -131,7 +131,7 @@ class EngineSettings(TopicSettings):
 
     @property
     def refines(self) -> bool:
-        """Whether an engine refines, where that predicts documents set aside better."""
+        """Whether an engine refines, where that predicts held-out documents better."""
         return self.refine is not False
 
     @property

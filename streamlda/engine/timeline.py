@@ -121,7 +121,7 @@ class Bins:
         if most is not None:
             columns = min(columns, most)
         while columns * len(self.held) > MOST_CELLS:
-            # The largest power of two below: words that share a column go on to share one.
+            # The largest power of two below: words that share a column continue to share one.
             columns = 1 << (columns - 1).bit_length() - 1
         if columns < self._columns:
             self.words = {start: folded(row, columns) for start, row in self.words.items()}
@@ -178,7 +178,7 @@ class Bins:
         )
 
     def state(self) -> State:
-        """Return all that is needed to go on; nothing where no document had a time."""
+        """Return all that is needed to continue; nothing where no document had a time."""
         counts = {
             "undated": self.undated,
             "ahead": self.ahead,

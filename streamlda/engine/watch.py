@@ -115,7 +115,7 @@ class WarmUpWatch:
         return {"following": {"switches": self.switches, "last": self.last, "retired": []}}
 
     def state(self) -> State:
-        """Return all that is needed to go on."""
+        """Return all that is needed to continue."""
         arrays, values = self.scores.state()
         arrays = with_prefix(arrays | {"words": self.words.copy()}, "watch.")
         names = "documents", "since", "credit", "switches", "last"

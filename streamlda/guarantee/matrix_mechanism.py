@@ -81,9 +81,9 @@ class BufferedToeplitz:
 
 
 class Recurrence:
-    """d buffers of the size of a release, `shape`, that go on with each of `rounds`.
+    """d buffers of the size of a release, `shape`, that continue with each of `rounds`.
 
-    Never go on from an older state after a later step was published: that would release the same
+    Never continue from an older state after a later step was published: that would release the same
     rounds again. Nothing here can notice; the ledger must.
     """
 
@@ -125,7 +125,7 @@ class Recurrence:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on exactly where `state` was taken."""
+        """Continue exactly where `state` was taken."""
         rule, remedy = "a saved state must hold what state() returned", "restore it whole"
         names = {"theta", "omega", "horizon", "rounds", "buffers"}
         require(set(state) == names, rule, arrays=sorted(state), remedy=remedy)

@@ -90,7 +90,7 @@ class UserBound:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
-        """Go on exactly where `state` was taken."""
+        """Continue exactly where `state` was taken."""
         rule = "a saved state must hold what state() returned, whole and within its ranges"
         names, remedy = {"documents_per_user", "key", "digests", "accepted"}, "restore it whole"
         require(set(state) == names, rule, arrays=sorted(state), remedy=remedy)

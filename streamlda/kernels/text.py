@@ -3,7 +3,7 @@
 A word is taken in by eight letters at a time, packed into one number with the first letter lowest.
 Two hashes are made of these numbers: a cheap one that names the slot of the table of words where
 the search begins, and MurmurHash3 x86 32 with seed 0 (Appleby), which chooses the columns of a
-hashed vocabulary. The search goes on from slot to slot until the word or an empty one is met; a
+hashed vocabulary. The search continues from slot to slot until the word or an empty one is met; a
 hash alone decides nothing, the letters are compared.
 
 All products are of 32-bit numbers held in 64 bits, so none overflows.

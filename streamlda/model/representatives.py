@@ -90,7 +90,7 @@ class CandidateDocuments:
         ]
 
     def state(self) -> Arrays:
-        """Return all that is needed to go on, copied."""
+        """Return all that is needed to continue, copied."""
         self._trim()
         entries = json.dumps(self._entries).encode("ascii")
         found: Arrays = {
@@ -103,7 +103,7 @@ class CandidateDocuments:
         return found
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], n_features: int) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         self._met, self._limit = arrays["tally"].tolist()
         self._entries = json.loads(arrays["entries"].tobytes())
         if rows := named(arrays, "rows."):

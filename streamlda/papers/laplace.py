@@ -159,7 +159,7 @@ def _attempts(noise: Noise, scale: int, n: int) -> Counts:
     place = first % scale
     # 53 of its bits, against a probability that is right to 2^-53.
     accepted = (second >> 9) < np.ceil(np.exp(-place / scale) * 2.0**53).astype(np.int64)
-    # The largest tail that the word is below says how many scales it goes on.
+    # The largest tail that the word is below says how many scales it continues.
     blocks = len(_TAILS) - np.searchsorted(_TAILS, third, side="right")
     magnitude = place + scale * blocks
     negative = (second & 1).astype(bool)

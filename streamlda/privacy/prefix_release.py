@@ -138,7 +138,7 @@ class PrefixRelease:
         n_max: int,
         **options: Any,
     ) -> PrefixRelease:
-        """Go on, to the last bit, where `state` was taken, with the settings of then.
+        """Continue, to the last bit, where `state` was taken, with the settings of then.
 
         Never from an older state after a later prefix sum was published: another noisy row of the
         same round would be a second release of its documents. Nothing here can notice; the ledger
@@ -168,7 +168,7 @@ class PrefixRelease:
             not self._broken,
             "a step must be finished before the next",
             broken_round=self.rounds + 1,
-            remedy="go on from the last saved state if the ledger allows",
+            remedy="continue from the last saved state if the ledger allows",
         )
 
 

@@ -109,7 +109,7 @@ class PrefixSums(Recurrence):
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on exactly where `state` was taken."""
+        """Continue exactly where `state` was taken."""
         require_state("total" in state, arrays=sorted(state))
         restored = super().from_state({k: v for k, v in state.items() if k != "total"})
         total = np.array(state["total"], dtype=np.float64)

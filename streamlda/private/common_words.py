@@ -1,4 +1,4 @@
-"""The start of a window of text: topics over its common words alone, for rounds to go on with.
+"""The start of a window of text: topics over its common words alone, for rounds to continue with.
 
 The noise of word pairs has a spectral norm in proportion to the square root of the number of words,
 while most of what pairs say of broad topics is in a few hundred words. So a first stage finds these
@@ -141,7 +141,7 @@ class Frequencies:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], n_features: int) -> Self:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
         check_array("frequencies/sums", state["sums"], (n_features,))
         check_array("frequencies/precision", state["precision"], (n_features,), 1e-300)
         found = cls(n_features)

@@ -162,7 +162,7 @@ class PrivateEngine:
         return PendingRelease(stage.name, stage.first, stage.last, event, stddevs, stage)
 
     def accept(self, released: Sums) -> None:
-        """Take the noisy sums of the release that was due and go on to the next stage.
+        """Take the noisy sums of the release that was due and continue to the next stage.
 
         If they hold nothing but noise, the window is lost and the next begins.
         """
@@ -200,7 +200,7 @@ class PrivateEngine:
     # Saving.
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return all that is needed to go on: arrays, and plain JSON values.
+        """Return all that is needed to continue: arrays, and plain JSON values.
 
         Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
         running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:

@@ -215,7 +215,7 @@ class PrivateLearner(Learner):
             self.lost = [*self.lost, self._missed][-MOST_LOST:]
 
     def catch_up(self, intent: Intent) -> int:
-        """Go on after the ledger's last release, which a restored state does not know of.
+        """Continue after the ledger's last release, which a restored state does not know of.
 
         A crash between a release and the next checkpoint leads here. None of the documents of that
         release is released again: what the state has of their raw sums is dropped, and their

@@ -5,8 +5,8 @@ to the answers of one tensor (Algorithm 3). Here it is both: the last part of a 
 rounds at fixed slots; each is a stage that sums W'P3(I, Wu, Wu) over its documents at the current
 probes u, released by one Gaussian mechanism; deflation or QR, alpha_0 and the next probes are
 post-processing. Every slot is in one round, so that a round costs its documents what any other
-stage costs (privacy/README.md, Stages and windows), and probes, which follow from earlier releases,
-are public when a round begins.
+stage costs (privacy/releases.md, Stages and windows), and probes, which follow from earlier
+releases, are public when a round begins.
 
 Rounds are planned for K components. Where noise hid some directions of the pairs, fewer are sought,
 and the rounds that are left refine those found (`DeflatedPower`).
@@ -147,7 +147,7 @@ class PowerRounds:
         view: PairView,
         whitening: Array,
     ) -> Self:
-        """Go on where `state` was taken."""
+        """Continue where `state` was taken."""
         rounds = cls(settings, view, whitening)
         rounds.method = type(rounds.method).from_state(state)
         rounds.image_stddev = float(state["image_stddev"])

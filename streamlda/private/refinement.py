@@ -85,7 +85,7 @@ class RefinementRounds:
         frequencies: Frequencies | None = None,
     ) -> None:
         self._settings, start = settings, replace(start, prevalence=None)
-        #: What releases say of all words, if rounds go on with it (common words).
+        #: What releases say of all words, if rounds continue with it (common words).
         self._frequencies = frequencies
         #: The topics of the moments, which are published if documents prefer them.
         self._moments = start
@@ -263,7 +263,7 @@ class RefinementRounds:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> Self:
-        """Go on where `state` was taken; arrays that do not fit together are refused."""
+        """Continue where `state` was taken; arrays that do not fit together are refused."""
         _check_state(state, settings)
         rounds = cls.__new__(cls)
         rounds._settings = settings

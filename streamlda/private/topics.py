@@ -147,7 +147,7 @@ class PrivateTopics:
     spectral: SpectralTopics  # What the decomposition gave, for diagnostics.
     #: Fraction of each topic that the corpus frequencies decided, because noise hid the pairs.
     mixed: Array
-    #: Share of tokens; None for topics that rounds go on with.
+    #: Share of tokens; None for topics that rounds continue with.
     prevalence: Array | None = None
     #: After rounds of refinement: whether these topics are those of the rounds (1) or those of the
     #: moments (0); how many documents of the last round preferred the former, less how many did

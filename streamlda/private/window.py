@@ -254,7 +254,7 @@ class Window:
         }
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Continue from what `state` returned."""
         self.records = [ReleasedStage(**record) for record in values["records"]]
         self.bounds = ClipBounds(**values["bounds"])
         self.fits = arrays.get("fits")

@@ -1,6 +1,6 @@
-"""Choice between a refinement and its start, by documents set aside that neither learned.
+"""Choice between a refinement and its start, by held-out documents that neither learned.
 
-Some of the first 20,000 documents are set aside, or as many of all where these are in memory. Both
+Some of the first 20,000 documents are held out, or as many of all where these are in memory. Both
 models predict half of the tokens of each from the other half
 (`streamlda.model.evaluation.DocumentCompletion`). The refinement is kept if it gains, document by
 document, more than `ERRORS` standard errors. Where it gains little, each has the prior that fits it
@@ -30,9 +30,9 @@ from streamlda.refinement.sample import Drawn
 
 Array = NDArray[np.float64]
 
-#: Numbers, from 1, of the usable documents that are set aside: every fifth of the first 400, for
+#: Numbers, from 1, of the usable documents that are held out: every fifth of the first 400, for
 #: every twentieth of few documents tells too little, then every twentieth up to 20,000.
-ASIDE = np.concatenate([np.arange(5, 401, 5), np.arange(420, 20_001, 20)])
+HELD_OUT = np.concatenate([np.arange(5, 401, 5), np.arange(420, 20_001, 20)])
 
 #: Standard errors that a gain must exceed.
 ERRORS = 2.0
@@ -57,7 +57,7 @@ MOST_ALPHA_0, MOST_OF_SEVERAL, SEVERAL_TOPICS, SURE_OF_LESS = 1.7, 3.0, 20, 0.9
 
 
 class Choice(NamedTuple):
-    """A comparison on documents set aside, and whether the refinement is kept.
+    """A comparison on held-out documents, and whether the refinement is kept.
 
     Perplexities are of the held-out tokens. `gain` is that of the refinement in nats a token, with
     its standard error over documents. All are None where no document could be split. `alpha_0` fits
@@ -98,58 +98,58 @@ def choice_of(model: TopicModel) -> dict[str, Any]:
     return {name: value for name, value in model.diagnostics.items() if name == _NAME}
 
 
-def parted(
+def hold_out(
     batch: DocumentBatch,
     before: int = 0,
-    numbers: NDArray[np.int64] = ASIDE,
+    numbers: NDArray[np.int64] = HELD_OUT,
     *,
     shared: bool = False,
 ) -> tuple[DocumentBatch, DocumentBatch]:
-    """Return the documents to learn from, unusable ones included, and those set aside.
+    """Return the documents to learn from, unusable ones included, and those held out.
 
-    There are `before` usable documents before them. `numbers`, from 1, are set aside. Those to
+    There are `before` usable documents before them. `numbers`, from 1, are held out. Those to
     learn from may be `shared`, not copied: see `DocumentBatch.sharing`.
     """
-    aside = batch.usable & np.isin(before + np.cumsum(batch.usable), numbers)
-    return batch.sharing(~aside) if shared else batch.where(~aside), batch.where(aside)
+    held_out = batch.usable & np.isin(before + np.cumsum(batch.usable), numbers)
+    return batch.sharing(~held_out) if shared else batch.where(~held_out), batch.where(held_out)
 
 
 def spread(documents: int) -> NDArray[np.int64]:
-    """Return the numbers to set aside of all usable documents: `ASIDE`, or evenly if many more.
+    """Return the numbers to hold out of all usable documents: `HELD_OUT`, or evenly if many more.
 
     Themes move: topics refined over abstracts of all years were worse than their start on the first
     20,000, and better on held-out ones of all years.
     """
-    if documents <= int(ASIDE[-1]):
-        return ASIDE
-    return 1 + (2 * np.arange(len(ASIDE)) + 1) * documents // (2 * len(ASIDE))
+    if documents <= int(HELD_OUT[-1]):
+        return HELD_OUT
+    return 1 + (2 * np.arange(len(HELD_OUT)) + 1) * documents // (2 * len(HELD_OUT))
 
 
 def learned_before(documents: int) -> int:
-    """Return how many of the first usable documents are not set aside."""
-    return documents - int(np.searchsorted(ASIDE, documents, side="right"))
+    """Return how many of the first usable documents are not held out."""
+    return documents - int(np.searchsorted(HELD_OUT, documents, side="right"))
 
 
 def documents_before(learned: int) -> int:
     """Return how many usable documents lie before one to learn from, by its number from 0."""
-    others = ASIDE - np.arange(1, len(ASIDE) + 1)
+    others = HELD_OUT - np.arange(1, len(HELD_OUT) + 1)
     return learned + int(np.searchsorted(others, learned, side="right"))
 
 
 def choose(
     start: TopicModel,
     refined: TopicModel,
-    aside: DocumentBatch,
+    held_out: DocumentBatch,
     learned: DocumentBatch,
     rival: Callable[[], TopicModel] | None = None,
 ) -> Choice:
-    """Compare both on documents set aside, which neither learned. Time O(nnz K) about 30 times.
+    """Compare both on held-out documents, which neither learned. Time O(nnz K) about 30 times.
 
     A refinement that gains less than `CLOSE_GAIN` is compared with the priors that fit both to some
     of the documents `learned`, in up to 10 times the time; and then with the rival as well, which
     takes its time to be made: spectral topics of all documents, where the start is of the first.
     """
-    tokens, background = _of_like_length(_tokens(aside)), start.background
+    tokens, background = _of_like_length(_tokens(held_out)), start.background
     # One background, so that all leave the same words out.
     first, second = (_scored(model, tokens, background) for model in (start, refined))
     found = _compared(first, second)
@@ -170,21 +170,22 @@ def choose(
 def chosen(
     model: TopicModel,
     refined: TopicModel,
-    aside: DocumentBatch,
+    held_out: DocumentBatch,
     learned: DocumentBatch,
     rival: Callable[[], TopicModel] | None = None,
 ) -> tuple[TopicModel, bool]:
     """Return the model, saying what was compared, and whether the refined one is kept."""
-    choice = choose(model, refined, aside, learned, rival)
+    choice = choose(model, refined, held_out, learned, rival)
     return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
 
 
-def gain_of(before: TopicModel, after: TopicModel, aside: DocumentBatch) -> float:
+def gain_of(before: TopicModel, after: TopicModel, held_out: DocumentBatch) -> float:
     """Return what one model gains on another, in nats a token of documents that neither learned."""
-    tokens = _of_like_length(_tokens(aside))
+    tokens = _of_like_length(_tokens(held_out))
     first, second = (_scored(model, tokens, before.background) for model in (before, after))
-    held_out = first.completion.scored_tokens
-    return math.fsum(second.scores - first.scores) / held_out if held_out else 0.0
+    tokens_scored = first.completion.scored_tokens
+    gain = math.fsum(second.scores - first.scores)
+    return gain / tokens_scored if tokens_scored else 0.0
 
 
 def alpha_0_of(model: TopicModel, documents: DocumentBatch) -> float:
@@ -209,9 +210,9 @@ def has_too_small_alpha_0(model: TopicModel, documents: DocumentBatch) -> bool:
     return float(_fitted(model, _drawn(documents), SURE_OF_LESS * most).sum()) > most
 
 
-def predicts_better(one: TopicModel, other: TopicModel, aside: DocumentBatch) -> bool:
+def predicts_better(one: TopicModel, other: TopicModel, held_out: DocumentBatch) -> bool:
     """Return whether one model predicts documents better than another, by more than `ERRORS`."""
-    tokens, background = _of_like_length(_tokens(aside)), other.background
+    tokens, background = _of_like_length(_tokens(held_out)), other.background
     first, second = (_scored(model, tokens, background) for model in (other, one))
     return _compared(first, second).refined
 

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 class Sweeps(NamedTuple):
-    """Numbers of sweeps without the documents set aside, and then with these too.
+    """Numbers of sweeps without the held-out documents, and then with these too.
 
     Responsibilities move by `relaxation` times the way to what a sweep finds (successive
     over-relaxation), so that topics settle in fewer sweeps.
@@ -43,7 +43,7 @@ class Sweeps(NamedTuple):
     relaxation: float
 
 
-#: Passes that sweeps go on from, and those of at least as many documents.
+#: Passes that sweeps continue from, and those of at least as many documents.
 PASSES_BEFORE, MORE_PASSES_BEFORE, MORE_DOCUMENTS = 1, 4, 5_000
 
 #: Of a fit, and of a thorough one: 16 sweeps that are relaxed reach what 25 plain ones do.
@@ -120,7 +120,7 @@ class CollapsedVariational:
         return topics_of(self._prior.on(self.totals), self.smoothing)
 
     def add(self, batch: DocumentBatch) -> None:
-        """Go on with other documents too, theirs found under the topics of now."""
+        """Continue with other documents too, theirs found under the topics of now."""
         self._parts.append(_Part.expected(batch, self.components, self._row))
         self._sum(self._parts[-1:])
 

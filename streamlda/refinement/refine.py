@@ -1,7 +1,7 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then sweeps.
 
 `streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps follow
-where documents set aside gain by them (`streamlda.refinement.sweeping`).
+where held-out documents gain by them (`streamlda.refinement.sweeping`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamlda.refinement.schedule import (
     unflattened,
 )
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.refinement.sweeping import swept
+from streamlda.refinement.sweeping import sweep_topics
 from streamlda.spectral.topics import ESTIMATE, few_directions
 from streamlda.utils.progress import progress
 
@@ -59,7 +59,7 @@ def refined(
     quick: bool = False,
     rounds: Rounds | None = None,
     seed: int = 0,
-    aside: DocumentBatch | None = None,
+    held_out: DocumentBatch | None = None,
     rival: Callable[[], TopicModel] | None = None,
     samples: Callable[[], Samples] | None = None,
 ) -> TopicModel:
@@ -67,14 +67,14 @@ def refined(
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents set `aside`, documents that are few have fewer passes, fewest if `quick`, then
+    documents `held_out`, documents that are few have fewer passes, fewest if `quick`, then
     collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
-    counts must be integers, Gibbs sweeps are as many as documents set aside gain by.
+    counts must be integers, Gibbs sweeps are as many as held-out documents gain by.
     Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
     results for any number of threads.
 
-    With documents set `aside`, of which the model must not know, passes and sweeps are kept only if
-    their topics predict these better (`streamlda.refinement.choice`), and learn them at last. Else
+    With documents `held_out`, of which the model must not know, passes and sweeps are kept only
+    if their topics predict these better (`streamlda.refinement.choice`), and learn them. Else
     the model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are
     not much better, they must predict better than a `rival` too. What is measured is so in the
     `samples` of all these documents, which are asked for at last; without them, some are taken.
@@ -113,44 +113,45 @@ def refined(
     warnings: list[str] = []
     collapsed, before = None, passes_before(documents.n_documents, quick)
     refuted = False
-    if aside is not None and suits(documents, model.n_components):
+    if held_out is not None and suits(documents, model.n_components):
         collapsed = _collapsed(model, documents, before, thorough)
         learned = replace(model, components=collapsed.components, alpha=collapsed.alpha)
         refuted = has_too_small_alpha_0(learned, documents)
         collapsed = None if refuted else collapsed
-    if collapsed is not None and aside is not None:
+    if collapsed is not None and held_out is not None:
         found = replace(model, components=collapsed.components)
-        model, kept = chosen(model, found, aside, documents, rival)
+        model, kept = chosen(model, found, held_out, documents, rival)
         if not kept:
             return model
-        collapsed.add(aside)
+        collapsed.add(held_out)
         collapsed.sweep(sweeps_for(thorough).after)
         components, passes = collapsed.components, 0
         done |= {"passes": before, "collapsed_sweeps": collapsed.sweeps}
-        done["documents"] += aside.n_documents
+        done["documents"] += held_out.n_documents
         if samples is None:
-            documents = DocumentBatch.joined([documents, aside])
+            documents = DocumentBatch.joined([documents, held_out])
     if passes:
         stepwise = _passed(model, documents, passes, thorough)
         sampled = None
-        if aside is not None:
+        if held_out is not None:
             found = replace(model, components=stepwise.components)
             if rounds is not None:
                 passed = replace(found, alpha=stepwise.alpha)
                 free = model.settings.get("alpha_0", 1.0) is None
                 refuted = refuted or (not free and has_too_small_alpha_0(passed, documents))
-                sampled = None if refuted else swept(passed, documents, aside, rounds, seed)
+                if not refuted:
+                    sampled = sweep_topics(passed, documents, held_out, rounds, seed)
             if sampled is not None:
                 found = replace(model, components=sampled.unaware, alpha=sampled.alpha)
-            model, kept = chosen(model, found, aside, documents, rival)
+            model, kept = chosen(model, found, held_out, documents, rival)
             if not kept:
                 return model
             if sampled is None:
-                stepwise.add(aside)
+                stepwise.add(held_out)
                 stepwise.flush()
-            done["documents"] += aside.n_documents
+            done["documents"] += held_out.n_documents
             if samples is None:
-                documents = DocumentBatch.joined([documents, aside])
+                documents = DocumentBatch.joined([documents, held_out])
         if sampled is None:
             components = stepwise.components
         else:
@@ -246,7 +247,7 @@ def most_prevalent_first(
 
 
 def start_of(model: TopicModel) -> dict[str, Any]:
-    """Return the diagnostics of the start of a refined model, for one that goes on from it.
+    """Return the diagnostics of the start of a refined model, for one that continues from it.
 
     With them ``start_topics``, for the topics may be in another order by now. The model may be the
     start itself, where that was the better one.

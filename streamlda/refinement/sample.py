@@ -183,7 +183,7 @@ class Sample:
         return Drawn(self._documents(), self._hits(starts, sizes), starts, totals)
 
     def state(self) -> State:
-        """Return all that is needed to go on but the limits."""
+        """Return all that is needed to continue but the limits."""
         arrays: Arrays = {}
         if self._held:
             drawn = self.drawn()

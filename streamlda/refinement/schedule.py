@@ -153,7 +153,7 @@ def pass_settings(
 class Rounds(NamedTuple):
     """Rounds of `sweeps`, the last of which are averaged.
 
-    Another round follows, up to the `most`, if documents set aside are predicted better by `gain`
+    Another round follows, up to the `most`, if held-out documents are predicted better by `gain`
     nats a token.
     """
 

@@ -67,7 +67,7 @@ class SharedStart:
         return digest.hexdigest()
 
     def begun(self) -> StepwiseEM:
-        """Return a refinement that goes on from here, and counts its own documents."""
+        """Return a refinement that continues from here, and counts its own documents."""
         return self.stepwise.copy()
 
     def merged(self, members: Sequence[StepwiseEM]) -> StepwiseEM:

@@ -114,7 +114,7 @@ class StepwiseEM:
         steps: int,
         documents: int,
     ) -> Self:
-        """Go on from S, shape (V, K), as it is after these steps; owned from now on."""
+        """Continue from S, shape (V, K), as it is after these steps; owned from now on."""
         made = cls.__new__(cls)
         made.settings, made.alpha = settings, checked_alpha(alpha)
         made.background = np.array(background, dtype=np.float64)
@@ -123,7 +123,7 @@ class StepwiseEM:
 
     @classmethod
     def of_model(cls, model: TopicModel, settings: StepwiseEMSettings, steps: int) -> Self:
-        """Go on from a model as a stream would after these steps.
+        """Continue from a model as a stream would after these steps.
 
         S of a stream holds the tokens of its mean minibatch over rho_t.
         """
@@ -138,7 +138,7 @@ class StepwiseEM:
         )
 
     def copy(self, settings: StepwiseEMSettings | None = None) -> Self:
-        """Return a copy, which may go on with other settings; O(V K)."""
+        """Return a copy, which may continue with other settings; O(V K)."""
         made = self.of_totals(
             self._totals.copy(),
             *(self.alpha, self.background, settings or self.settings),
@@ -208,7 +208,7 @@ class StepwiseEM:
             self.learn(batch)
 
     def learn(self, batch: DocumentBatch) -> None:
-        """Take one step with these documents alone, many or few; those that wait go on waiting.
+        """Take one step with these documents alone, many or few; those that wait continue waiting.
 
         Equivalent to ``update(statistic(batch), batch.n_documents)``, to rounding, without the
         O(V K) numbers of a statistic: what the words of the documents do not touch only decays.
@@ -258,7 +258,7 @@ class StepwiseEM:
         return settings.annealing * max(0.0, left)
 
     def state(self) -> State:
-        """Return all that is needed to go on: arrays, and plain JSON values."""
+        """Return all that is needed to continue: arrays, and plain JSON values."""
         arrays: Arrays = {
             "totals": self._totals.copy(),
             "alpha": self.alpha,
@@ -271,7 +271,7 @@ class StepwiseEM:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Go on from what `state` returned, bit for bit."""
+        """Continue from what `state` returned, bit for bit."""
         made = cls.of_totals(
             np.array(arrays["totals"], dtype=np.float64),
             *(arrays["alpha"], arrays["background"]),

@@ -1,6 +1,6 @@
 """Gibbs sweeps after passes: repeated while held-out likelihood improves.
 
-A round of sweeps is kept if its topics predict the documents set aside better than those before,
+A round of sweeps is kept if its topics predict the held-out documents better than those before,
 with one prior for both. The topics kept learn these documents at last. The sum of alpha stays:
 fitted to the tokens drawn it made held-out likelihood lower.
 """
@@ -24,10 +24,10 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 Array = NDArray[np.float64]
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """Topics and alpha after sweeps, how many there were, and of how many topics are the mean.
 
-    `unaware` are the topics without the documents set aside, which `components` have learned.
+    `unaware` are the topics without the held-out documents, which `components` have learned.
     """
 
     unaware: Array
@@ -37,13 +37,13 @@ class Swept(NamedTuple):
     averaged: int
 
 
-def swept(
-    model: TopicModel, documents: DocumentBatch, aside: DocumentBatch, rounds: Rounds, seed: int
-) -> Swept | None:
+def sweep_topics(
+    model: TopicModel, documents: DocumentBatch, held_out: DocumentBatch, rounds: Rounds, seed: int
+) -> SweepResult | None:
     """Return what rounds of sweeps make of a model of these documents, None without a gain.
 
     Only an alpha_0 that is to be estimated is fitted. Time and memory of `GibbsSampler`, 16 V K
-    more, and for each round that of scoring the documents set aside twice.
+    more, and for each round that of scoring the held-out documents twice.
     """
     free = model.settings.get("alpha_0", 1.0) is None
     settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=model.seeds)
@@ -52,7 +52,7 @@ def swept(
     for _ in range(rounds.most):
         sampler.sweep(rounds.sweeps, averaged=rounds.averaged)
         found = replace(model, components=sampler.components, alpha=sampler.alpha)
-        gain = gain_of(replace(kept, alpha=found.alpha), found, aside)
+        gain = gain_of(replace(kept, alpha=found.alpha), found, held_out)
         if gain > 0:
             kept, totals, sweeps = found, sampler.totals, sampler.sweeps
         if gain < rounds.gain:
@@ -68,6 +68,6 @@ def swept(
         steps=1,
         documents=documents.n_documents,
     )
-    learned = prior.on(totals + fixed.statistic(aside))
+    learned = prior.on(totals + fixed.statistic(held_out))
     components = topics_of(learned, settings.smoothing)
-    return Swept(kept.components, components, kept.alpha, sweeps, rounds.averaged)
+    return SweepResult(kept.components, components, kept.alpha, sweeps, rounds.averaged)

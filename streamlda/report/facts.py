@@ -326,7 +326,7 @@ def _followed(models: Sequence[TopicModel]) -> tuple[list[list[int]], list[float
         moved = [topic.moved for topic in topics]
         ids.append([])
         for topic in topics:
-            # Only what goes on from an unknown topic is unknown, and none is to begin with.
+            # Only what continues from an unknown topic is unknown, and none is to begin with.
             assert topic.id is not None
             ids[-1].append(topic.id)
     return ids, moved

@@ -1,1 +1,1 @@
-"""A run: settings, a source, one pipeline, and where it goes on after it was cut short."""
+"""A run: settings, a source, one pipeline, and where it continues after it was cut short."""

@@ -42,7 +42,7 @@ from streamlda.stream.source import RecordBatch, Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 #: Records from all over the files that stand at the beginning: a refinement begins with 20,000
-#: documents, and 1,000 of the first ones are set aside.
+#: documents, and 1,000 of the first ones are held out.
 BEGINNING = 24_000
 
 

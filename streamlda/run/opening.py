@@ -152,7 +152,7 @@ class OpenedRun:
         skip_records(source, self._left_to_skip, self.pipeline, on_poll)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
-        """Refuse logs that go on before what was in a release, or too far after it."""
+        """Refuse logs that continue before what was in a release, or too far after it."""
         behind = _logs(source, self.slots_to_skip)
         for location, log in _logs(source).items():
             spent = ledger.known.reach.get(log.name, 0)
@@ -309,7 +309,7 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
     differing = [f"{name}={a!r} (saved: {b!r})" for name, (a, b) in values.items() if a != b]
     require(
         not differing,
-        f"a run must go on with the settings of its checkpoints, got {', '.join(differing)}",
+        f"a run must continue with the settings of its checkpoints, got {', '.join(differing)}",
         remedy="use those, or begin in an empty checkpoint.folder",
     )
 

@@ -55,7 +55,7 @@ def no_progress(label: str, counts: RecordCounts, done: int, total: int) -> None
 
 
 def never() -> bool:
-    """Go on to the end."""
+    """Continue to the end."""
     return False
 
 

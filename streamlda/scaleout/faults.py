@@ -45,8 +45,8 @@ _FAULTS = Faults(
             "from",
             "no texts": "words must be learned from texts; check the paths and the text field, "
             "and leave the vocabulary out where shards are counts",
-            "stopped": "a run must go on until some shard was read and topics were made; nothing "
-            "was saved: start it again",
+            "stopped": "a run must continue until some shard was read and topics were made; "
+            "nothing was saved: start it again",
             "window": "a private snapshot needs a whole window of record slots; nothing was "
             "released: take smaller windows, or more documents",
         },
@@ -84,8 +84,8 @@ _FAULTS = Faults(
             "stage": "sums must be of the stage that is merged or released; sum all documents "
             "through the stage that was handed out, and keep no sums from one stage to the next "
             "or from one fit to another",
-            "state": "a fit must go on from a state of the same files, settings and shards; give "
-            "them as they were, or take an empty folder",
+            "state": "a fit must continue from a state of the same files, settings and shards; "
+            "give them as they were, or take an empty folder",
             "twice": "each document must be summed once; merge sums of disjoint spans, each shard "
             "once",
         },

@@ -30,7 +30,7 @@ from streamlda.engine.warmup import (
 )
 from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import ASIDE, choice_of, chosen, parted
+from streamlda.refinement.choice import HELD_OUT, choice_of, chosen, hold_out
 from streamlda.refinement.refine import most_prevalent_first
 from streamlda.refinement.schedule import GROWTH_DOCUMENTS, passes_for, unflattened
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -67,7 +67,7 @@ READING, SUMS, REFINEMENT = "reading", "sums", "refinement"
 
 @dataclass(frozen=True, eq=False)
 class ClusterFit:
-    """Topics that a cluster has learned, and the engine that goes on from there.
+    """Topics that a cluster has learned, and the engine that continues from there.
 
     Words were learned from `vocabulary_documents`, 0 for given ones. `rejects`, where they are
     named, stand in the order of files and records.
@@ -153,12 +153,12 @@ def learn_once(
     or 24 V K bytes and 32 MiB to refine; the driver takes 20,000 documents and the topics.
 
     Without `refinement_passes` there are none where the settings say ``refine=False``, else those
-    that one process makes, kept if they predict documents set aside better than their start.
+    that one process makes, kept if they predict held-out documents better than their start.
 
     Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
     were read; later, of the first `START_DOCUMENTS`; in a refinement, its start is what comes out.
     Before, `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a
-    shard. With a `state_folder`, local or a URL, a refinement goes on from the last round in it.
+    shard. With a `state_folder`, local or a URL, a refinement continues from the last round in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
     that says how much it takes. Words that are still to be learned are taken to be as many as the
     settings allow.
@@ -253,40 +253,40 @@ class _Driver:
     saved: SavedRounds | None
     on_progress: Progress
     stopped: str | None
-    #: What alpha_0 is worth, where it was to be estimated and documents set aside were asked.
+    #: What alpha_0 is worth, where it was to be estimated and held-out documents were asked.
     estimate: dict[str, Any] | None = None
     #: What is said of a refinement that was not kept.
     said: dict[str, Any] = field(default_factory=dict)
 
     def learn(self) -> tuple[Engine, TopicModel]:
-        """Return the engine that goes on, and topics."""
+        """Return the engine that continues, and topics."""
         documents, trial = self.documents, self.settings.refines and self.passes is None
         if self.stopped == SUMS:
             start = self._of_all(make_start(self.settings, documents.rows(0, START_DOCUMENTS)))
             return self._ended(start, measured=False)
         judged = trial and documents.total >= LEAST_DOCUMENTS
         if self.stopped is None and (judged or self.passes):
-            # As many as are learned from, and those set aside among them.
-            rows = documents.rows(0, START_DOCUMENTS + len(ASIDE) * judged)
-            known, aside = parted(rows) if judged else (rows, None)
+            # As many as are learned from, and those held out among them.
+            rows = documents.rows(0, START_DOCUMENTS + len(HELD_OUT) * judged)
+            known, held_out = hold_out(rows) if judged else (rows, None)
             known = known.rows(0, START_DOCUMENTS)
-            self._test_alpha_0(known, aside)
+            self._test_alpha_0(known, held_out)
             start = self._of_all(make_start(self.settings, known))
             try:
-                model = self._refined(start, known, aside)
+                model = self._refined(start, known, held_out)
             except StoppedError:
                 self.stopped = REFINEMENT
                 return self._ended(start, measured=False)
             if "refinement" in model.diagnostics:
                 return self._ended(model, measured=True)
             self.said = choice_of(model)
-        engine = self._one_engine(skips_aside=False)
+        engine = self._one_engine(skips_held_out=False)
         engine.measures = documents.measures()
         model = with_estimate(engine.snapshot(), self.estimate)
         return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
 
     def _ended(self, model: TopicModel, *, measured: bool) -> tuple[Engine, TopicModel]:
-        """Return topics that go on by likelihood, with their measures."""
+        """Return topics that continue by likelihood, with their measures."""
         measures = self.documents.measures()
         if measured:
             model = of_one_interval(most_prevalent_first(model, measures.samples))
@@ -294,21 +294,21 @@ class _Driver:
             model = measures.published(model)
         return Engine.of_model(self.settings, model, measures), model
 
-    def _test_alpha_0(self, known: DocumentBatch, aside: DocumentBatch | None) -> None:
+    def _test_alpha_0(self, known: DocumentBatch, held_out: DocumentBatch | None) -> None:
         asked = self.settings
-        if asked.alpha_0 is not None or aside is None:
+        if asked.alpha_0 is not None or held_out is None:
             return
         sums = summed(asked, known)
         models = partial(with_alpha_0, sums)
-        if estimate := tested_alpha_0(models, asked.n_components, aside):
+        if estimate := tested_alpha_0(models, asked.n_components, held_out):
             self.estimate = estimate
             self.settings = replace(asked, alpha_0=estimate["value"])
 
     def _refined(
-        self, start: TopicModel, known: DocumentBatch, aside: DocumentBatch | None
+        self, start: TopicModel, known: DocumentBatch, held_out: DocumentBatch | None
     ) -> TopicModel:
         """Return the start, refined over all documents; or as it is, where that is better."""
-        documents, skips = self.documents, aside is not None
+        documents, skips = self.documents, held_out is not None
         learned = documents.count(skips)
         passes = passes_for(learned) if self.passes is None else self.passes
         plan, borders = documents.parts(passes, skips)
@@ -321,26 +321,26 @@ class _Driver:
             steps = replace(steps, refinement=StepwiseEM.from_state(*before[1]), rounds=before[0])
         total = steps.rounds + steps.rounds_left
         while steps.rounds_left:
-            how = {"steps": plan.steps, "state": steps.refinement.state(), "skips_aside": skips}
+            how = {"steps": plan.steps, "state": steps.refinement.state(), "skips_held_out": skips}
             _, found = documents.summed(Refine, *steps.spans(), **how)
             steps = steps.after(found)
             if self.saved is not None:
                 self.saved.save(digest, steps.rounds, steps.refinement.state())
             self.on_progress(REFINEMENT, documents.contents.counts, steps.rounds, total)
-        if aside is not None:
+        if held_out is not None:
             averaged = replace(start, components=steps.refinement.components)
             rival = self._spectral if learned > START_DOCUMENTS else None
-            start, kept = chosen(start, averaged, aside, first, rival)
+            start, kept = chosen(start, averaged, held_out, first, rival)
             if not kept:
                 return start
-            steps.refinement.add(aside)
+            steps.refinement.add(held_out)
             steps.refinement.flush()
         return steps.published(start, documents.total)
 
     def _spectral(self) -> TopicModel:
-        return self._one_engine(skips_aside=True).snapshot()
+        return self._one_engine(skips_held_out=True).snapshot()
 
-    def _one_engine(self, *, skips_aside: bool) -> Engine:
+    def _one_engine(self, *, skips_held_out: bool) -> Engine:
         """Return an engine as if it had been given the documents in order.
 
         It has the projection of the warm-up documents at first, and takes a better one whenever a
@@ -352,17 +352,17 @@ class _Driver:
         used = documents.contents.warmup(settings.warmup_documents)
         warmup = documents.rows(0, used)
         warmup = warmup.rows(0, warmup_end(warmup, 0, used))
-        warmup = parted(warmup)[0] if skips_aside else warmup
+        warmup = hold_out(warmup)[0] if skips_held_out else warmup
         with one_blas_thread():
             held_out = held_out_pairs(warmup, settings)
             whitening = first_projection(warmup, settings)
-        used, last = warmup.n_documents, documents.count(skips_aside)
+        used, last = warmup.n_documents, documents.count(skips_held_out)
         finished, rounds, begin = None, 0, 0
         while True:
             length = round_length(used, first=rounds == 0)
             end = min(begin + length, last)
             how = settings, whitening
-            current = documents.moments(begin, end, *how, skips_aside=skips_aside)
+            current = documents.moments(begin, end, *how, skips_held_out=skips_held_out)
             if end - begin < length:
                 break
             # The round is full, and the next one begins, if only with its projection.

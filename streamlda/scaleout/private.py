@@ -98,7 +98,7 @@ def summed_stages(
 
     Every record of a file takes a slot of the stream, in the order of the shards. Each shard is
     read once to count its records, and once or twice for its stages. The caller makes what is due,
-    and what may end there, before it goes on; the `slots` are those that it noted for a ledger.
+    and what may end there, before it continues; the `slots` are those that it noted for a ledger.
     """
     check_cluster(client)
     run = Run(client)

@@ -9,7 +9,7 @@ but for topics that are some steps old: a round may have many steps, and message
 Topics are as good as those of the same passes in one process with up to 4 parts of 50,000
 documents; more and smaller parts cost, and larger numbers were not measured.
 
-A fit that died reads the documents again, comes to the same start, and goes on behind the last
+A fit that died reads the documents again, comes to the same start, and continues behind the last
 round that was saved: its topics are those of a fit that was never cut short, to the last bit.
 """
 

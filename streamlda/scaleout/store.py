@@ -76,13 +76,13 @@ class Documents:
         settings: EngineSettings,
         whitening: NDArray[np.float64],
         *,
-        skips_aside: bool,
+        skips_held_out: bool,
     ) -> Moments:
         """Return the sums of documents `first` to `last` of those to learn from."""
         if first == last:
             return Moments(whitening, settings.n_triple_columns)
-        span = self.place(first, skips_aside), self.place(last, skips_aside)
-        how = {"settings": settings, "whitening": whitening, "skips_aside": skips_aside}
+        span = self.place(first, skips_held_out), self.place(last, skips_held_out)
+        how = {"settings": settings, "whitening": whitening, "skips_held_out": skips_held_out}
         plan, found = self.summed(Plan, span, **how)
         made: Moments = plan.moments(found)
         return made
@@ -96,10 +96,10 @@ class Documents:
         _, found = self.summed(Samples, *whole, tokens=given)
         return Measures.consecutive([part for _, part in found.parts])
 
-    def parts(self, passes: int, skips_aside: bool) -> tuple[LocalSchedule, list[int]]:
+    def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule of a refinement, and the borders of its parts: the shards."""
         borders = sorted({*self.starts})
-        plan = LocalSchedule.of(self.count(skips_aside), passes, len(borders) - 1)
+        plan = LocalSchedule.of(self.count(skips_held_out), passes, len(borders) - 1)
         least = min(b - a for a, b in pairwise(borders))
         check(
             least >= plan.rounds * plan.steps,
@@ -110,13 +110,13 @@ class Documents:
         )
         return plan, borders
 
-    def count(self, skips_aside: bool) -> int:
+    def count(self, skips_held_out: bool) -> int:
         """Return how many there are to learn from."""
-        return learned_before(self.total) if skips_aside else self.total
+        return learned_before(self.total) if skips_held_out else self.total
 
-    def place(self, number: int, skips_aside: bool) -> int:
+    def place(self, number: int, skips_held_out: bool) -> int:
         """Return the number among all documents of one to learn from."""
-        return min(documents_before(number), self.total) if skips_aside else number
+        return min(documents_before(number), self.total) if skips_held_out else number
 
 
 class DaskDocuments(Documents):
@@ -152,11 +152,11 @@ class DaskDocuments(Documents):
         views = [self.run.task("rows", part_of, (low, high), one) for one, low, high in pieces]
         return [(0, span[1] - span[0]), *views]
 
-    def parts(self, passes: int, skips_aside: bool) -> tuple[LocalSchedule, list[int]]:
+    def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule and equal parts; what lies with other workers moves once."""
-        learned = self.count(skips_aside)
+        learned = self.count(skips_held_out)
         plan = LocalSchedule.of(learned, passes)
-        ends = [self.place(learned * n // plan.parts, skips_aside) for n in range(plan.parts)]
+        ends = [self.place(learned * n // plan.parts, skips_held_out) for n in range(plan.parts)]
         ends.append(self.total)
         made = [self._given(span) for span in pairwise(ends)]
         parts = self.run.start([self.run.task("part", part_of, *given) for given in made])

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.settings import EngineSettings
-from streamlda.refinement.choice import ASIDE, learned_before, parted
+from streamlda.refinement.choice import HELD_OUT, hold_out, learned_before
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, batches_of, check_columns
 from streamlda.spectral.moments import Moments
@@ -128,10 +128,10 @@ def check_whole(stage: Stage, found: Sums) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stage:
-    """Base of stages. Documents set aside (`refinement.choice`) are skipped where it says so."""
+    """Base of stages. Documents held out (`refinement.choice`) are skipped where it says so."""
 
     spans: tuple[Span, ...]
-    skips_aside: bool = False
+    skips_held_out: bool = False
     #: Number of the first document of each shard, and that of all documents.
     starts: tuple[int, ...] = field(default=(), repr=False)
     vocabulary: Vocabulary | None = field(default=None, repr=False)
@@ -149,14 +149,14 @@ class Stage:
 
     def learned(self, number: int) -> int:
         """Return how many documents before a number the stage takes."""
-        return learned_before(number) if self.skips_aside else number
+        return learned_before(number) if self.skips_held_out else number
 
     def blocks(self, span: Span, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
         """Yield the documents of a span that the stage takes, in blocks, from usable ones."""
         blocks, number = Blocks(), span[0]
         for batch in batches:
-            skips = self.skips_aside and number < int(ASIDE[-1])
-            yield from blocks.add(parted(batch, number)[0] if skips else batch)
+            skips = self.skips_held_out and number < int(HELD_OUT[-1])
+            yield from blocks.add(hold_out(batch, number)[0] if skips else batch)
             number += batch.n_documents
         if blocks.waiting is not None:
             yield blocks.flush()

@@ -121,7 +121,7 @@ class Inference:
                 if part is not None:
                     part.close()
             except Exception as error:
-                # It is given up all the same; the thread must go on.
+                # It is given up all the same; the thread must continue.
                 log_failure("infer-close-failed", error)
 
     def _step(self) -> None:

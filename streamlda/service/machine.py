@@ -320,7 +320,7 @@ class Machine:
     def _next_work(self, time: float) -> m.Learn | m.Release | m.Checkpoint | None:
         checkpoint = m.Checkpoint(self._learned)
         if self._writing:
-            # Only learning goes on beside it, and not what is owed to it.
+            # Only learning continues beside it, and not what is owed to it.
             going = self.phase is not Phase.DRAINING or self._drain
             if going and not self._owed and self._left_to_learn != 0 and self._queue:
                 return self._learn_next()

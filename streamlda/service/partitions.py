@@ -162,7 +162,7 @@ class Partitions:
         return finish
 
     def _unless_failed(self, do: Callable[[], _T]) -> _T | None:
-        # Whoever has the partition next goes on where its last checkpoint stands.
+        # Whoever has the partition next continues where its last checkpoint stands.
         try:
             return do()
         except Exception as error:

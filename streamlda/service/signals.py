@@ -21,7 +21,7 @@ LATEST_EXIT_SECONDS = 9.7
 
 
 def watch_signals(take: Callable[[int], None], late: Callable[[], None]) -> None:
-    """Call `take` with the first signal, and `late` if the process goes on; the second ends it.
+    """Call `take` with the first signal, and `late` if the process continues; the second ends it.
 
     All in threads: Python's own handlers run in the main thread, which a library may keep waiting.
     Called again, it replaces what was to be called.

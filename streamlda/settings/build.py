@@ -168,7 +168,7 @@ def engine_settings(
     """
     topics = settings.topics
     refine = False if sums or topics.refinement_passes == 0 else topics.refine
-    # Sums of a warm-up that was asked for, and words that grow, go on while documents come.
+    # Sums of a warm-up that was asked for, and words that grow, continue while documents come.
     keeps &= settings.ends and topics.warmup_documents is None
     keeps &= settings.vocabulary.grow_every is None and refine is not False
     return EngineSettings(

@@ -238,7 +238,7 @@ class Moments:
 
     @classmethod
     def from_state(cls, whitening: Array, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on from what `state` returned, bit for bit; the sums are copied."""
+        """Continue from what `state` returned, bit for bit; the sums are copied."""
         tally = state.get("tally")
         if tally is None or tally.shape != (4,):
             raise failure(

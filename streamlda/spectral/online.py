@@ -4,7 +4,7 @@ Algorithm 2 of Wang & Anandkumar [1]_: a round associates n fresh documents with
 vectors u and answers with the means of T(I, u, ..., u) and T(u, ..., u); no tensor is formed. The
 iteration itself is a `streamlda.spectral.power.PowerMethod`, so that the simultaneous method
 is online in the same way. A stream of any length is one pass: after all components were found,
-rounds go on to refine them and follow a stream that drifts.
+rounds continue to refine them and follow a stream that drifts.
 
 `VectorAssociation` answers from real vectors x with the moment E x^(xp), as printed;
 `DocumentAssociation` from documents of an LDA model, in whitened coordinates.
@@ -126,7 +126,7 @@ class OnlinePower(Generic[Batch]):
 
     @property
     def finished(self) -> bool:
-        """Whether all components have been found; adding goes on to refine them."""
+        """Whether all components have been found; adding continues to refine them."""
         return self.method.finished
 
     def add(self, batch: Batch) -> None:
@@ -227,7 +227,7 @@ class OnlinePower(Generic[Batch]):
         method: Callable[[Mapping[str, NDArray[Any]]], PowerMethod],
         association: Association[Batch],
     ) -> Self:
-        """Go on where `state` was taken, bit for bit.
+        """Continue where `state` was taken, bit for bit.
 
         `method` restores the power method (its ``from_state``); the association is a new one with
         the settings of the old.

@@ -1,4 +1,4 @@
-"""Power methods as state machines: they need T(I, u, ..., u) at some vectors, and go on with it.
+"""Power methods as state machines: they need T(I, u, ..., u) at some vectors, and continue with it.
 
 Wang & Anandkumar's three algorithms [1]_ are one iteration with three ways to answer: from a tensor
 (Algorithm 1), from the next n documents of a stream (Algorithm 2), or with noise added to either
@@ -7,7 +7,7 @@ which algorithm it is. Answers are for the tensor as it is: deflation happens he
 T - sum_j l_j v_j^(xp) applied to u needs only l_j, v_j and v_j'u.
 
 `DeflatedPower` finds one component after the other from L random starts. `SimultaneousPower` turns
-all of them at once and keeps them orthogonal (Wang & Lu [2]_). Both may go on indefinitely: after
+all of them at once and keeps them orthogonal (Wang & Lu [2]_). Both may continue for ever: after
 the last component `DeflatedPower` refines each against all others, so it follows a stream that
 drifts.
 
@@ -181,7 +181,7 @@ class DeflatedPower:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on where `state` was taken, bit for bit."""
+        """Continue where `state` was taken, bit for bit."""
         numbers = [int(x) for x in state["settings"].tolist()]
         restarts, iterations, order, eigenvalue_round, seed, found, iteration = numbers
         d, k = state["vectors"].shape
@@ -284,7 +284,7 @@ class SimultaneousPower:
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Go on where `state` was taken, bit for bit."""
+        """Continue where `state` was taken, bit for bit."""
         iterations, order, seed, iteration = (int(x) for x in state["settings"].tolist())
         d, k = state["probes"].shape
         restored = cls(d, k, n_iterations=iterations, order=order, seed=seed)

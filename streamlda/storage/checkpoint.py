@@ -457,7 +457,7 @@ def _check_fits(
     others += learner.settings.differing(state["settings"])
     require(
         not others,
-        f"a state must go on with the settings it was made with, not {', '.join(others)}",
+        f"a state must continue with the settings it was made with, not {', '.join(others)}",
         path=str(path),
         remedy="use those, or drop the state and begin after the last cohort",
     )

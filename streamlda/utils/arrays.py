@@ -14,7 +14,7 @@ from streamlda.checks import require
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 
-#: What is needed to go on, of anything: arrays, and plain JSON values.
+#: What is needed to continue, of anything: arrays, and plain JSON values.
 State = tuple[Arrays, dict[str, Any]]
 
 

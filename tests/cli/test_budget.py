@@ -89,7 +89,7 @@ def test_json_is_the_report_and_the_page_names_its_keys(ledger):
     report = json.loads(budget(ledger.path, "--json").stdout)
     assert report == ledger.report()
     report["snapshots"] = [{**shot, "event": None} for shot in report["snapshots"]]
-    page = (ROOT / "streamlda/privacy/README.md").read_text("utf-8")
+    page = (ROOT / "streamlda/privacy/releases.md").read_text("utf-8")
     words = set(re.findall(r"`(\w+)`", page))
     assert keys_of(report) - words == set()
     assert {"mu_squared", "releases_left", "epsilon_spent_after"} <= keys_of(report)

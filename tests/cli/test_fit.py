@@ -19,7 +19,7 @@ def fail_behind(monkeypatch, records):
 
     def poll(self, max_records, timeout_seconds=1.0, poll=FileSource.poll):
         if not left[0]:
-            raise SourceError("a source must go on answering; try again later")
+            raise SourceError("a source must continue answering; try again later")
         batch = poll(self, min(max_records, left[0]), timeout_seconds)
         left[0] -= batch.n_records
         return batch
@@ -143,7 +143,7 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, 
     with monkeypatch.context() as patch:
         fail_behind(patch, 4000)
         failed = run(*common, code=74)
-    assert "error: a source must go on answering" in failed.stderr
+    assert "error: a source must continue answering" in failed.stderr
     assert load(tmp_path / "m").documents_seen == 4000
     run(*common)
     run("fit", folder / "all.txt", "-k", 2, "-q", *kept[1:], "-o", tmp_path / "whole")

@@ -24,7 +24,7 @@ def test_a_source_that_fails_ends_a_run_without_a_last_snapshot(
     # They were counted before.
     fail_behind(monkeypatch, SLOTS + 4096)
     said = fit(folder, tmp_path, every=every, code=74)
-    assert "error: a source must go on answering" in said
+    assert "error: a source must continue answering" in said
     assert (tmp_path / "m").exists() == made
     assert ("no snapshot was made" in said) != made
     assert ("spent: epsilon=8 of 8 by releases=3" in said) != made

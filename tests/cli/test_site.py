@@ -272,7 +272,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
         run(*share_command(folder, tmp_path, site, first))
     shares = [shutil.move(tmp_path / f"{site}.share", tmp_path / f"{site}.1") for site in SITES]
     run(*aggregate_command(folder, tmp_path, shares, first))
-    # The next round goes on behind the first.
+    # The next round continues behind the first.
     at_east(tmp_path, tmp_path / "next")
     make_config(folder, "another", label="another")
     again = tmp_path / "again"

@@ -27,7 +27,7 @@ context.set_forkserver_preload([__name__])
 
 
 def read(path, stored, max_records):
-    """Go on where the last stored line ends, until killed."""
+    """Continue where the last stored line ends, until killed."""
     source.SCAN_SECONDS = 0.01
     follow = FollowSource(path)
     follow.seek(json.loads(stored.read_text().splitlines()[-1])["position"])

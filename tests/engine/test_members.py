@@ -137,7 +137,7 @@ def test_one_member_is_itself_and_one_without_documents_changes_nothing():
     assert_same_state(alone, with_empty)
     empty_with.merge(alone)
     assert_same_state(alone, empty_with)
-    # And what was merged goes on by itself.
+    # And what was merged continues by itself.
     for learner in (alone, empty_with):
         fed(learner, text_documents(), 100, 200)
     assert_same_state(alone, empty_with)

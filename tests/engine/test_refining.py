@@ -7,7 +7,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion
-from streamlda.refinement.choice import parted
+from streamlda.refinement.choice import hold_out
 from tests.engine.kinds import (
     KINDS,
     PLANTED,
@@ -82,7 +82,7 @@ def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
 
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
-    learned, _ = parted(documents.rows(0, WARMUP))
+    learned, _ = hold_out(documents.rows(0, WARMUP))
     # The documents refute an alpha_0 of 1.
     start = fed(engine(refine=False, alpha_0=None), learned).snapshot().diagnostics
     learner = fed(engine(), documents, 0, 2000)
@@ -139,7 +139,7 @@ def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, mo
     spectral = fed(engine(refine=False), documents, 0, 6000).snapshot()
     assert error(planted, model) < error(planted, spectral)
     np.testing.assert_allclose(model.background, spectral.background, rtol=1e-10)
-    # The engine says the same, and goes on from there.
+    # The engine says the same, and continues from there.
     same = learner.snapshot()
     np.testing.assert_allclose(same.components, model.components, rtol=0.02, atol=1e-4)
     assert (same.documents_seen, same.tokens_seen) == (6000, model.tokens_seen)

@@ -1,6 +1,6 @@
 """The whole loop on this machine: broker, producer, daemon, page. `make demo-kafka`.
 
-``python -m tests.kafka.demo [--seconds N]`` goes on until Ctrl-C, or for N seconds.
+``python -m tests.kafka.demo [--seconds N]`` continues until Ctrl-C, or for N seconds.
 """
 
 import argparse

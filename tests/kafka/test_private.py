@@ -23,7 +23,7 @@ WINDOW, BEFORE = 400, 100
 
 @pytest.fixture
 def open_run(topics, topic, tmp_path):
-    """Open a run with one ledger, and its source where it goes on."""
+    """Open a run with one ledger, and its source where it continues."""
 
     @contextmanager
     def open_run(folder="run", **flags):
@@ -152,7 +152,7 @@ MANY = {"snapshots.every": 16_000, "kafka.partitions": "all"}
 def test_a_release_over_partitions_is_a_range_of_each(
     n_partitions, topics, topic, open_run, tmp_path
 ):
-    """Without checkpoints a run goes on behind it, and so it does with other lengths of polls."""
+    """Without checkpoints a run continues behind it, and so it does with other lengths of polls."""
     rows = [as_bytes(texts(400, seed=n + 1)) for n in range(n_partitions)]
     topics.fill(topic, *rows)
     with open_run(**MANY) as (run, source, _):

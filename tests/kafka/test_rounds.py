@@ -75,7 +75,7 @@ class Delivered:
         self.found += zip(places, batch.texts, strict=True)
 
     def begin_again(self):
-        """Drop what was fetched, and go on in another process where this one stood."""
+        """Drop what was fetched, and continue in another process where this one stood."""
         stored = json.loads(json.dumps(self.rounds.to_json()))
         self.rounds = Rounds.of(stored, dict(self.next))
         self.fetched = dict(self.next)

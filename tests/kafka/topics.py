@@ -87,7 +87,7 @@ class Topics:
         return [row for part in parts for row in rows[part]]
 
     def remove(self, topic):
-        """Delete a topic; it is gone on return."""
+        """Delete a topic; it is continued return."""
         # One that looks for the topic once more makes it again.
         for producer in self._producers.values():
             producer.close(timeout=5)

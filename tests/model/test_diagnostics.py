@@ -87,7 +87,7 @@ def test_suggestion_by_hand(values, noise, k, basis):
 
 
 def test_diagnostics_of_other_versions_are_read_as_far_as_they_go():
-    # The floor goes on as high as it was last measured.
+    # The floor continues as high as it was last measured.
     found = pair_spectrum({"pair_eigenvalues": [4.0, 3.0, 2.0, 1.0], "pair_noise": [0.5, 0.4]})
     np.testing.assert_array_equal(found.floor, [0.5, 0.4, 0.4, 0.4])
     assert pair_spectrum({"pair_eigenvalues": [4.0, 3.0], "pair_noise": [0.0, 0.0]}).floor is None

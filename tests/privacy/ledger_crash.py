@@ -117,7 +117,7 @@ def published(folder):
 
 
 def every_step(scratch):
-    """Kill at every step of two releases, then of the recovery, and go on from what is left.
+    """Kill at every step of two releases, then of the recovery, and continue from what is left.
 
     Of the second release only the first step of the recovery: the others are those of the first.
     """

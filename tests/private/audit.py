@@ -143,7 +143,7 @@ def _fed(settings, stream, script):
         yield engine
         if i == len(script):
             script.append(engine.due.release(noise))
-        # A window may be lost in noise: the engine goes on with the next.
+        # A window may be lost in noise: the engine continues with the next.
         with suppress(InsufficientDataError):
             engine.accept(script[i])
 

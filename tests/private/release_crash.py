@@ -125,7 +125,7 @@ def verify(folder, *, recover=False):
 
 
 def every_step(scratch, stride):
-    """Kill at every step of a window of two releases, or at every second ...; then go on."""
+    """Kill at every step of a window of two releases, or at every second ...; then continue."""
     outcomes = Counter()
 
     def kill(step):

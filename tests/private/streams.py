@@ -272,7 +272,7 @@ class Run:
             self.snapshots.append(self.engine.snapshot)
 
     def save(self, *, and_restore):
-        """Save the engine's state, and go on from it or not."""
+        """Save the engine's state, and continue from it or not."""
         arrays, values = self.engine.state()
         if and_restore:
             self.engine = PrivateEngine.from_state(arrays, values)

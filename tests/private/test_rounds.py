@@ -164,7 +164,7 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
             name = "values" if "values" in sums else "images"
             clip = window.bounds.triple * answer_norm(probes, 3 if name == "values" else 2)
             scaled.append((sums[name] / (z * clip / np.sqrt(1 - power.KEPT_FRACTION))).ravel())
-            # The answer of a round of noise alone may be lost; go on with a plausible one.
+            # The answer of a round of noise alone may be lost; continue with a plausible one.
             sums["triple_kept"] = np.array(1.0)
         elif "shares" in sums:
             for name, values in sums.items():

@@ -1,4 +1,4 @@
-"""Which refinements are kept: by documents set aside, however mixed documents are."""
+"""Which refinements are kept: by held-out documents, however mixed documents are."""
 
 from dataclasses import replace
 
@@ -16,14 +16,14 @@ from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
-    ASIDE,
+    HELD_OUT,
     MOST_ALPHA_0,
     alpha_0_of,
     choose,
     documents_before,
     has_too_small_alpha_0,
+    hold_out,
     learned_before,
-    parted,
 )
 from streamlda.refinement.schedule import growth, passes_for, unflattened
 from streamlda.refinement.settings import StepwiseEMSettings
@@ -64,17 +64,17 @@ def test_documents_are_set_aside_by_their_number(n, cut, before):
     counts[:, 0], counts[:, 1] = np.arange(n) + 1, 3
     counts[5::7, :2] = 0
     batch = DocumentBatch.from_matrix(counts)
-    learned, aside = parted(batch, before)
-    for name, array in parted(batch, before, shared=True)[0].arrays.items():
+    learned, held_out = hold_out(batch, before)
+    for name, array in hold_out(batch, before, shared=True)[0].arrays.items():
         np.testing.assert_array_equal(array, learned.arrays[name])
     number = before + np.cumsum(batch.usable)
-    wanted = [w for w, u in zip(number, batch.usable, strict=True) if u and w in set(ASIDE)]
-    assert aside.n_documents == len(wanted)
-    assert learned.n_documents + aside.n_documents == n
-    halves = parted(batch.rows(0, cut), before), None
-    rest = parted(batch.rows(cut, n), before + int(batch.usable[:cut].sum()))
+    wanted = [w for w, u in zip(number, batch.usable, strict=True) if u and w in set(HELD_OUT)]
+    assert held_out.n_documents == len(wanted)
+    assert learned.n_documents + held_out.n_documents == n
+    halves = hold_out(batch.rows(0, cut), before), None
+    rest = hold_out(batch.rows(cut, n), before + int(batch.usable[:cut].sum()))
     np.testing.assert_array_equal(
-        np.concatenate([halves[0][1].counts, rest[1].counts]), aside.counts
+        np.concatenate([halves[0][1].counts, rest[1].counts]), held_out.counts
     )
     usable = int(batch.usable.sum())
     assert learned_before(before + usable) - learned_before(before) == usable - len(wanted)
@@ -82,7 +82,7 @@ def test_documents_are_set_aside_by_their_number(n, cut, before):
         place = documents_before(j)
         assert learned_before(place) == j
         # The next one is to be learned itself.
-        assert place + 1 not in set(ASIDE)
+        assert place + 1 not in set(HELD_OUT)
 
 
 def test_what_is_refined_over_themes_that_move_is_judged_on_all_of_them():
@@ -152,16 +152,16 @@ def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
 
     start, passed, found = fit(0), fit(passes_for(3000)), fit("auto")
     choice = found.diagnostics["refinement_choice"]
-    assert choice["documents"] == len(parted(documents)[1])
+    assert choice["documents"] == len(hold_out(documents)[1])
     least = min(error(MIXED, start.components), error(MIXED, passed.components))
     assert error(MIXED, found.components) < 1.2 * least
     assert choice["kept"] == "refinement" or alpha_0 != 1.0
     assert ("refinement" in found.diagnostics) == (choice["kept"] == "refinement")
-    aside = parted(documents)[1]
+    held_out = hold_out(documents)[1]
     unigram = document_completion(
-        aside, found.components, found.alpha, found.background
+        held_out, found.components, found.alpha, found.background
     ).unigram_perplexity
-    assert perplexity(found, aside) < 0.99 * unigram
+    assert perplexity(found, held_out) < 0.99 * unigram
     repeats = [text for text in found.diagnostics["warnings"] if "repeat" in text]
     assert not repeats or alpha_0 == 1.0
 

@@ -1,4 +1,4 @@
-"""Sweeps after the passes: made where they help, by the documents set aside."""
+"""Sweeps after the passes: made where they help, by the held-out documents."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ import pytest
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.refinement.choice import choose, parted
+from streamlda.refinement.choice import choose, hold_out
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import USUAL_ROUNDS, Rounds
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.sweeping import swept
+from streamlda.refinement.sweeping import sweep_topics
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.seeds import WORD_SHARE
 from tests import oracle_refinement as twin
@@ -22,11 +22,11 @@ K, V, N = 12, 300, 1000
 
 
 def planted(alpha_0=0.3):
-    """Return a corpus, its documents to learn and set aside, and passes over the former."""
+    """Return a corpus, its documents to learn and held out, and passes over the former."""
     corpus = PlantedLDA(K, V, alpha_0=alpha_0, mean_length=30, topic_concentration=0.1, seed=0)
-    learned, aside = parted(corpus.documents(N))
+    learned, held_out = hold_out(corpus.documents(N))
     start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()
-    return corpus, learned, aside, refined(start, learned, passes=2)
+    return corpus, learned, held_out, refined(start, learned, passes=2)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def parts():
 
 
 def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
-    corpus, learned, aside, model = parts
-    found = swept(model, learned, aside, Rounds(4, 3, 1, 0.0), seed=5)
+    corpus, learned, held_out, model = parts
+    found = sweep_topics(model, learned, held_out, Rounds(4, 3, 1, 0.0), seed=5)
     sampler = GibbsSampler(
         learned, model.components, model.alpha, GibbsSettings(seed=5, fits_alpha_0=False)
     )
@@ -45,9 +45,9 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
     np.testing.assert_array_equal(found.alpha, sampler.alpha)
     assert found.alpha.sum() == pytest.approx(model.alpha_0)
     smooth = sampler.totals + 0.01 * sampler.totals.mean()
-    shares = twin.expect_topics(aside, smooth / smooth.sum(axis=0), found.alpha, 5)
+    shares = twin.expect_topics(held_out, smooth / smooth.sum(axis=0), found.alpha, 5)
     totals = sampler.totals + 0.1
-    np.add.at(totals, aside.word_ids, aside.counts[:, None] * shares)
+    np.add.at(totals, held_out.word_ids, held_out.counts[:, None] * shares)
     np.testing.assert_allclose(found.components, (totals / totals.sum(axis=0)).T, rtol=1e-4)
     errors = [
         matched_l1_error(corpus.components, topics).mean
@@ -58,18 +58,18 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
 
 def test_what_is_compared_with_the_start_has_had_its_sweeps(parts, monkeypatch):
     monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
-    _, learned, aside, _ = parts
+    _, learned, held_out, _ = parts
     start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()
     made = []
 
     def recorded(*arguments):
-        made.append(swept(*arguments))
+        made.append(sweep_topics(*arguments))
         return made[-1]
 
-    monkeypatch.setattr("streamlda.refinement.refine.swept", recorded)
-    found = refined(start, learned, passes=6, rounds=Rounds(8, 3, 1, 0.0), aside=aside)
+    monkeypatch.setattr("streamlda.refinement.refine.sweep_topics", recorded)
+    found = refined(start, learned, passes=6, rounds=Rounds(8, 3, 1, 0.0), held_out=held_out)
     topics = replace(start, components=made[0].unaware, alpha=made[0].alpha)
-    said = choose(start, topics, aside, learned).diagnostics["refinement_choice"]
+    said = choose(start, topics, held_out, learned).diagnostics["refinement_choice"]
     assert found.diagnostics["refinement_choice"] == said
     assert not np.allclose(made[0].unaware, made[0].components)
 

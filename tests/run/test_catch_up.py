@@ -1,4 +1,4 @@
-"""Private runs: behind which release they go on."""
+"""Private runs: behind which release they continue."""
 
 import json
 from contextlib import ExitStack, closing, contextmanager

@@ -77,7 +77,7 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
     assert len(found) == 3
     assert found == undisturbed[kind]
     assert (pipeline.records, pipeline.due, pipeline.since_release) == (700, 100, 100)
-    # Topics are refined where that predicts documents set aside better.
+    # Topics are refined where that predicts held-out documents better.
     if kind in ("hashed", "started"):
         assert all(b"start_documents" in snapshot for snapshot in found)
         assert "refinement" in pipeline.release().model.diagnostics

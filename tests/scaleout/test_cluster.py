@@ -178,7 +178,7 @@ def wait_for_the_end(folder):
 
 
 def check_loss(client, lost, message, folder):
-    """Check that a process that is killed while a task goes on ends the wait for it."""
+    """Check that a process that is killed while a task continues ends the wait for it."""
     run = Run(client, patience_seconds=1.0)
     small, long = run.task("small", int), run.task("long", wait_for_the_end, folder)
     with refused(message):

@@ -176,7 +176,7 @@ def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, docu
             found, wanted = store.rows(first, last), usable.rows(first, last)
             for name in ("counts", "word_ids", "row_pointers"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-        plan, ends = store.parts(1, skips_aside=True)
+        plan, ends = store.parts(1, skips_held_out=True)
         parts = client.gather(store._futures)
         assert [type(part) for part in parts] == [Kept] * plan.parts
         assert [len(part) for part in parts] == np.diff(ends).tolist()

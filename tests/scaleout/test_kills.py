@@ -75,7 +75,7 @@ def disturbed(folder, data, way, victim, seconds):
         for lost in [fit] if victim == "client" else running[victim]:
             lost.send_signal(signal.SIGKILL)
         if victim == "workers":
-            # Others come, and the fit goes on.
+            # Others come, and the fit continues.
             paid = releases(folder)
             given = (f"tcp://127.0.0.1:{port}", "--nthreads", "1", "--no-nanny")
             with program("worker", *given, "--memory-limit", "0"):

@@ -11,7 +11,7 @@ from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import exit_code
 from tests.scaleout.conftest import connect
 
-#: What a worker holds, and what it goes on to hold.
+#: What a worker holds, and what it continues to hold.
 FREED, STAYS = [], []
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def spark_packages(scratch):
-    """Return a folder with Spark; it is filled aside, and then appears whole."""
+    """Return a folder with Spark; it is filled held_out, and then appears whole."""
     cache = Path(os.environ.get("STREAMLDA_TEST_CACHE", Path.home() / ".cache/streamlda-tests"))
     folder = cache / WANTED
     if not folder.exists():

@@ -19,7 +19,7 @@ from streamlda.errors import (
     SourceError,
 )
 from streamlda.model.evaluation import document_completion
-from streamlda.refinement.choice import parted
+from streamlda.refinement.choice import hold_out
 from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -198,9 +198,9 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
     assert found.arrays["documents"] == 5 * size
     with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
         refined_by(state, usable, 0, 3, 5)
-    kept = Rows(spans=((0, 900),), skips_aside=True)
+    kept = Rows(spans=((0, 900),), skips_held_out=True)
     rows = fold(kept, (0, 900), (0, 900), kept_of([usable]))
-    assert_same_documents(rows.parts[0][1], parted(usable.rows(0, 900))[0])
+    assert_same_documents(rows.parts[0][1], hold_out(usable.rows(0, 900))[0])
 
 
 @pytest.mark.parametrize("documents", [1, 29, 6000, 50_000, 195_000, 400_000, 10**9])

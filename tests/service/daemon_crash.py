@@ -130,7 +130,7 @@ class Stream:
 
 
 def at_steps(stream_of, stride, first, again=False):
-    """Kill at every n-th step, if `again` each other time twice in a row; then go on."""
+    """Kill at every n-th step, if `again` each other time twice in a row; then continue."""
     counted, streams = Counter(), {}
 
     def kill(step):
@@ -173,7 +173,7 @@ def public_steps(scratch, stride, first, kind):
 
 
 def public_mistakes(scratch):
-    """Kill at a named step, without a mistake in the code and with each; then go on."""
+    """Kill at a named step, without a mistake in the code and with each; then continue."""
     wanted, counted = _twin(scratch, "hashed"), Counter()
     for bug, (name, *mistakes) in {"right": ("save:cleaned",), **BUGS}.items():
         stream = PublicStream(scratch / bug, STEPS["hashed"], wanted, mistakes)

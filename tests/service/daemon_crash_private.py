@@ -44,7 +44,7 @@ AGAIN = {
 
 
 def forget_to_pass():
-    """Go on with the records of a release as if it had not used them."""
+    """Continue with the records of a release as if it had not used them."""
     opened = running.open_pipeline
     running.open_pipeline = lambda *args, **more: replace(opened(*args, **more), slots_to_skip=0)
 

@@ -46,7 +46,7 @@ def planted():
 
 
 def work(folder, documents, batches, on_step=None):
-    """Go on from the newest checkpoint for some batches, with a checkpoint after each."""
+    """Continue from the newest checkpoint for some batches, with a checkpoint after each."""
     with Store.open(folder, on_step=on_step) as store:
         newest = store.newest()
         learned = learned_at(newest.position) if newest else 0
@@ -75,7 +75,7 @@ def verify(folder, undisturbed):
 
 
 def every_step(scratch):
-    """Kill at every step of making a folder and two checkpoints, then go on."""
+    """Kill at every step of making a folder and two checkpoints, then continue."""
     documents, undisturbed = planted()
     seen, last = set(), 0
 

@@ -1,4 +1,4 @@
-"""Raw state on disk: it goes on bit for bit, nobody else reads it, and nothing uses it twice."""
+"""Raw state on disk: it continues bit for bit, nobody else reads it, and nothing uses it twice."""
 
 import os
 import shutil
@@ -216,7 +216,7 @@ def test_other_settings_and_another_beginning_are_refused(saved, path, documents
         ({"clipping": "worst-case"}, r"clipping='worst-case' \(saved: 'quantile'\)"),
     ]:
         other = saved.fresh(PrivateSettings(**{**BASE, **changes}))
-        with pytest.raises(InvalidSettingError, match=rf"go on with the settings.*{shown}.*use"):
+        with pytest.raises(InvalidSettingError, match=rf"continue with the settings.*{shown}.*use"):
             load_state(path, other)
     learner = saved.fresh()
     elsewhere = PrivateLearner(

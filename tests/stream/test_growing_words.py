@@ -100,7 +100,7 @@ def made_with(words):
 
 
 def restored(before, words):
-    """Return a pipeline that goes on from what a checkpoint keeps."""
+    """Return a pipeline that continues from what a checkpoint keeps."""
     after = made_with(words)
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())
@@ -109,7 +109,7 @@ def restored(before, words):
 
 
 def kept(made):
-    """Return all that goes on: of the learner, and beside it."""
+    """Return all that continues: of the learner, and beside it."""
     arrays, values = made.learner.state()
     every = arrays | made.beside() | ({} if made.waiting is None else made.waiting.arrays)
     return {name: array.tobytes() for name, array in every.items()}, values, made.vocabulary

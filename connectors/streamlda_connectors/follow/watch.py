@@ -206,7 +206,7 @@ class Watch:
 
         1. List the paths, and look at files that have changed. If one was cut or is gone, list
            again: its copy or new name may be younger.
-        2. Go on with such a file in its copy or descriptor, or record a gap.
+        2. Continue with such a file in its copy or descriptor, or record a gap.
         3. Track new files, and settle files that were read to their end.
         """
         moved = {file for file in self.files if file.away}
@@ -256,7 +256,7 @@ class Watch:
         return True
 
     def _follow_moved(self, file: TrackedFile, listing: Listing) -> None:
-        """Go on with a file that was cut, or is not listed."""
+        """Continue with a file that was cut, or is not listed."""
         here = listing.files.get(file.identity)
         cut = here is not None and here.name == file.name
         # An empty mount point is no sign that the files were removed.

@@ -52,7 +52,7 @@ class Identity(NamedTuple):
 
 
 class OutOfRange(Exception):
-    """The log does not hold the offset where the client was to go on."""
+    """The log does not hold the offset where the client was to continue."""
 
 
 class Truncated(OutOfRange):
@@ -60,7 +60,7 @@ class Truncated(OutOfRange):
 
 
 class Broken(Exception):
-    """The client cannot go on and has to be replaced by another at the same offsets."""
+    """The client cannot continue and has to be replaced by another at the same offsets."""
 
 
 @dataclass(frozen=True, slots=True)

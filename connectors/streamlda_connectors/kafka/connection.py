@@ -267,7 +267,7 @@ NO_ACCESS = {
 #: request without one: brokers that restart close one, and then refuse connections.
 CLOSED_LOGINS = 3
 
-#: For how long a first connecting goes on after each server was tried, in seconds: brokers that
+#: For how long a first connecting continues after each server was tried, in seconds: brokers that
 #: only restart may be there by then, and who waits longer asks again.
 NAMING_SECONDS = 3.0
 

@@ -157,7 +157,7 @@ class Client:
         return [Run(part.partition, rows) for part, rows in found.items()]
 
     def pause(self, paused: bool, held: Collection[int] = ()) -> None:
-        """Stop or go on fetching all partitions but those `held`; polls keep connections."""
+        """Stop or continue fetching all partitions but those `held`; polls keep connections."""
         self._paused = paused
         change = self._consumer.pause if paused else self._consumer.resume
         change(*self._assigned.values())
@@ -175,7 +175,7 @@ class Client:
         return {number: end for number, end in ends.items() if end is not None}
 
     def positions(self) -> dict[int, int]:
-        """Return where each assigned partition goes on, behind marks of transactions too."""
+        """Return where each assigned partition continues, behind marks of transactions too."""
         timeout = milliseconds(self._settings.request_timeout_seconds)
         known, found = self._consumer._subscription.assignment, {}
         try:

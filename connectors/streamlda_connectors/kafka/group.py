@@ -99,7 +99,7 @@ class GroupMember:
         async def hand_over(parts: Any) -> None:
             numbers = {part.partition for part in parts}
             member._note(member._assignment.partitions - numbers)
-            # Beside the loop of the package, which goes on to say that this member is alive.
+            # Beside the loop of the package, which continues to say that this member is alive.
             thread = Thread(target=member._give_up, args=(numbers,), daemon=True)
             thread.start()
             while thread.is_alive():

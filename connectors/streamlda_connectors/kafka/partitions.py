@@ -91,7 +91,7 @@ def numbers_of(position: Mapping[str, Any], key: str, least: int | None = 0) -> 
 
 
 def after_gap(offset: int, bounds: Bounds) -> tuple[int, int]:
-    """Return where to go on if `offset` is not in the log, and records known to be lost."""
+    """Return where to continue if `offset` is not in the log, and records known to be lost."""
     at = min(max(offset, bounds.first), bounds.end)
     return at, max(0, at - offset)
 
@@ -148,7 +148,7 @@ class Rounds:
         return self.behind(sum(offsets.values()) - sum(self.begins.values()) + n_records)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Drop what is held, and go on at these offsets."""
+        """Drop what is held, and continue at these offsets."""
         self._at = dict(offsets)
         self._held: dict[int, deque[Run]] = {number: deque() for number in self._numbers}
         blocks = [(self._at[n] - self.begins[n]) // self.block for n in self._numbers]

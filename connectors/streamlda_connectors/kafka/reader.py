@@ -202,7 +202,8 @@ class TopicReader:
             self._truncated = True
             raise fault("cut log", topic=self._settings.topic, offsets=self._next)
         logger.warning(
-            "topic %s was cut; reading goes on at the same offsets or the end", self._settings.topic
+            "topic %s was cut; reading continues at the same offsets or the end",
+            self._settings.topic,
         )
 
     def _rebuild(self) -> Client:
@@ -231,7 +232,7 @@ class TopicReader:
     def _check_gaps(
         self, offsets: Mapping[int, int], bounds: Mapping[int, Bounds]
     ) -> dict[int, int]:
-        """Return where to go on, or raise if the log does not hold `offsets`."""
+        """Return where to continue, or raise if the log does not hold `offsets`."""
         gaps = {
             number: at
             for number, at in offsets.items()
@@ -245,7 +246,8 @@ class TopicReader:
                 partition=number,
                 offset=at,
                 log=f"{bounds[number].first}..{bounds[number].end}",
-                remedy="records were removed before they were read: start with allow_gaps to go on "
+                remedy="records were removed before they were read: start with allow_gaps to "
+                "continue "
                 "without them",
                 # The end may move on, as after an election of a leader; the first record does not.
                 error=SourceError if at > bounds[number].end else SourceRefusedError,
@@ -260,7 +262,7 @@ class TopicReader:
         if before == at:
             return
         logger.warning(
-            "gap: topic %s partition %d goes on at offset %d, %d records lost",
+            "gap: topic %s partition %d continues at offset %d, %d records lost",
             *(self._settings.topic, number, at, lost),
         )
         self._next[number] = at
@@ -297,7 +299,7 @@ class TopicReader:
             self._rounds.go_on(self._next)
 
     def pause(self) -> None:
-        """Take no records until `resume`. Polls go on, bring nothing, and keep the connection."""
+        """Take no records until `resume`. Polls bring nothing, and keep the connection."""
         self._pause(True)
 
     def resume(self) -> None:
@@ -314,7 +316,7 @@ class TopicReader:
         return self._position(self._share.name, sorted(self._next))
 
     def position_of(self, partition: int) -> Position:
-        """Return where one partition goes on: the `position` of a source of it alone."""
+        """Return where one partition continues: the `position` of a source of it alone."""
         return self._position([partition], [partition])
 
     def _position(self, name: str | list[int], of: Sequence[int]) -> Position:
@@ -333,7 +335,7 @@ class TopicReader:
         return {f"{topic}/{number}": at - self._gaps[number] for number, at in self._next.items()}
 
     def seek(self, position: Position) -> None:
-        """Go on from a position that `position` returned; an error changes nothing."""
+        """Continue from a position that `position` returned; an error changes nothing."""
         check_open(self._closed)
         client = self._client or self._rebuild()
         ours = self._share.of(client.partitions()) | set(self._next)

@@ -72,7 +72,7 @@ class KafkaSource(TopicReader):
         Where the schemas of the format ``"registry"`` are. While it is away and a schema is needed,
         polls raise `SourceAwayError`, and the record is not passed.
     allow_gaps : bool, default False
-        Go on where the log no longer holds the next record (retention, truncation), and log and
+        Continue where the log no longer holds the next record (retention, truncation), and log and
         count what is lost. Otherwise that is an error.
     fixed_order : bool, default False
         Read the partitions in rounds, 64 offsets of each, in the order of their numbers: what comes

@@ -9,7 +9,7 @@ code takes it from the samples). Two routes:
 `projected` (ours)
     1. ``t t'`` is aggregated in packed form; U holds its leading eigenvectors above the noise.
     2. Each site sees its samples as y = U't, in k dimensions, and sums
-       ``H = y x y x y - sigma^2 sym3(y x I)``, scaled down to a bound B: noise goes on
+       ``H = y x y x y - sigma^2 sym3(y x I)``, scaled down to a bound B: noise continues
        k (k + 1) (k + 2) / 6 numbers.
     3. Whitening comes after the noise: whitened first, samples of rare components are long, and B
        with them.

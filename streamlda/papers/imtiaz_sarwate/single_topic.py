@@ -9,7 +9,7 @@ routes:
     1. P1 and P2 are aggregated, packed as the entries i <= j of a symmetric matrix, times sqrt(2)
        off the diagonal.
     2. From them each site gets the same projection W (`maps`), and sums ``P3(W, W, W)``:
-       noise goes on k (k + 1) (k + 2) / 6 numbers, not d^3.
+       noise continues k (k + 1) (k + 2) / 6 numbers, not d^3.
     3. Decomposition and a constrained fit, with the known noise (`private_topics`).
 `paper` (Algorithm 3)
     1. Every entry i <= j of the pair matrix gets noise of one size.

@@ -215,7 +215,7 @@ class NoisyPower:
         return Composed(self._done)
 
     def step(self) -> None:
-        """Ask the next round, add noise, and let the method go on.
+        """Ask the next round, add noise, and let the method continue.
 
         Rounds after the last raise BudgetExceededError. An answer that is not finite, or larger
         than the magnitude allows, raises InvalidDocumentsError, and no noise is drawn.

@@ -233,8 +233,8 @@ def _notes(report: Mapping[str, Any]) -> list[str]:
         named = ", ".join(map(str, lost[-5:])) + (", the last of them" if len(lost) > 5 else "")
         lines.append(f"lost:    {len(lost):,} ended without an artefact ({named}).")
         lines.append(
-            "         What they cost stays spent: prefix sums go on with new documents."
+            "         What they cost stays spent: prefix sums continue with new documents."
             if report["budget"]["mode"] == "prefix"
-            else "         What they cost stays spent: go on with new documents."
+            else "         What they cost stays spent: continue with new documents."
         )
     return lines

@@ -71,7 +71,7 @@ class Head(NamedTuple):
 
 START = Head(0, "0" * 64)
 
-#: How the names of what lies beside a ledger go on.
+#: How the names of what lies beside a ledger continue.
 MARKER, KEY, LOCK, RELEASES = ".marker", ".key", ".lock", ".releases"
 DOCUMENTS = ".documents"
 _ENDS = (MARKER, KEY, LOCK, DOCUMENTS, RELEASES)

@@ -109,7 +109,7 @@ class LedgerReader:
 
     @property
     def last_intent(self) -> Intent | None:
-        """The newest release; after its cohort the stream goes on."""
+        """The newest release; after its cohort the stream continues."""
         return self._state.releases[-1].intent if self._state.releases else None
 
     @property
@@ -175,7 +175,7 @@ class LedgerReader:
             "part twice",
             epoch=epoch,
             generation=self.generation,
-            remedy="restore the newest checkpoint, or drop the state and go on after the last "
+            remedy="restore the newest checkpoint, or drop the state and continue after the last "
             "cohort (last_intent.cohort)",
         )
 
