@@ -174,7 +174,7 @@ def score_documents(
             count = np.float32(counts[e])
             for k in range(n_topics):
                 theta[k] += count * responsibilities[e, k]
-        total = 0.0
+        total = np.float64(0)
         for k in range(n_topics):
             total += theta[k]
         found = 0.0

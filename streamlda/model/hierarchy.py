@@ -30,7 +30,8 @@ OF_DOCUMENTS = (
 )
 
 #: Lists of a value for each topic: in the order of the topics, and in that of their start.
-BY_ROW, BY_DIRECTION = ("topic_npmi",), ("eigenvalues", "eigenvalue_noise", "topic_supported")
+BY_ROW = ("topic_npmi", "topic_ids")
+BY_DIRECTION = ("eigenvalues", "eigenvalue_noise", "topic_supported")
 
 #: Settings that are true of the model of one fit only.
 OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents")
@@ -100,9 +101,7 @@ def permute_topics(model: Model, order: Sequence[int]) -> Model:
     done = known.get("refinement")
     if done is not None:
         known["refinement"] = {**done, "start_topics": [done["start_topics"][k] for k in rows]}
-    # Refined topics have these in the order of their start.
-    if (followed := known.get("following")) is not None:
-        known["following"] = {**followed, "topic_ids": [followed["topic_ids"][k] for k in rows]}
+    # Directions of refined topics are in the order of their start.
     of_rows = BY_ROW if done is not None else (*BY_ROW, *BY_DIRECTION)
     for name in of_rows:
         if isinstance(known.get(name), list) and len(known[name]) == len(rows):
@@ -111,9 +110,13 @@ def permute_topics(model: Model, order: Sequence[int]) -> Model:
     if interval is not None and interval.prevalence is not None:
         shares = tuple(interval.prevalence[k] for k in rows)
         interval = replace(interval, prevalence=shares)
+    timeline = model.timeline
+    if timeline is not None:
+        timeline = replace(timeline, tokens=timeline.tokens[:, rows])
     return replace(
         model,
         interval=interval,
+        timeline=timeline,
         components=np.ascontiguousarray(model.components[rows]),
         alpha=model.alpha[rows],
         prevalence=None if prevalence is None else prevalence[rows],
