@@ -363,12 +363,9 @@ def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -
     column, *others = header.columns
 
     def parse(record: bytes) -> Document | None:
-        line = decode(record[:-1] if record.endswith(b"\r") else record)
-        if not line.strip(" "):
+        fields = _split_record(record, header)
+        if fields is None:
             return None
-        fields = csv_fields(line, header.delimiter)
-        if len(fields) != header.n_columns:
-            raise Rejected("broken-csv")
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
@@ -382,15 +379,21 @@ def row_parser(header: CsvHeader) -> Parser:
     """Return the parser of all fields of records of CSV, as a list in JSON."""
 
     def parse(record: bytes) -> Document | None:
-        line = decode(record[:-1] if record.endswith(b"\r") else record)
-        if not line.strip(" "):
-            return None
-        fields = csv_fields(line, header.delimiter)
-        if len(fields) != header.n_columns:
-            raise Rejected("broken-csv")
-        return orjson.dumps(fields).decode(), None, None, None
+        fields = _split_record(record, header)
+        return None if fields is None else (orjson.dumps(fields).decode(), None, None, None)
 
     return parse
+
+
+def _split_record(record: bytes, header: CsvHeader) -> list[str] | None:
+    """Return the fields of a record of CSV; None of a blank one."""
+    line = decode(record[:-1] if record.endswith(b"\r") else record)
+    if not line.strip(" "):
+        return None
+    fields = csv_fields(line, header.delimiter)
+    if len(fields) != header.n_columns:
+        raise Rejected("broken-csv")
+    return fields
 
 
 _IN_STRING = re.compile(rb'(?:[^"\\]|\\.)*+', re.DOTALL)

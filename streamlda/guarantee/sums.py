@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array
 
 from streamlda.guarantee.checks import between, require
 from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
@@ -113,8 +114,6 @@ class Sums:
 
     def _put(self, block: Block, found: Contribution, factors: Array) -> None:
         """Add the doubles times the factors, in whole steps."""
-        from scipy.sparse import csc_array
-
         if found.pointers is not None:
             factors = np.repeat(factors, np.diff(found.pointers))
         scale = (factors / self.mechanism.steps[block.name])[:, None]
@@ -128,11 +127,12 @@ class Sums:
         if found.rows is None:
             total += whole.sum(axis=0).reshape(block.shape)
         else:
-            # A 1 in column e and row rows[e]: the product adds whole numbers to their rows.
+            # A 1 in column e and the row of e, of those seen: the product adds to their rows.
             n, rows = len(whole), total.reshape(-1, found.values.shape[1])
-            ones = np.ones(n, dtype=np.int64), found.rows, np.arange(n + 1)
-            placed: Any = csc_array(ones, shape=(len(rows), n))
-            rows += placed @ whole
+            seen = np.bincount(found.rows, minlength=len(rows)) > 0
+            ones = np.ones(n, dtype=np.int64), (np.cumsum(seen) - 1)[found.rows], np.arange(n + 1)
+            placed: Any = csc_array(ones, shape=(seen.sum(), n))
+            rows[seen] += placed @ whole
 
 
 def clip_factors(norms: Array, bound: float) -> Array:
