@@ -335,7 +335,7 @@ def _written(path: Path) -> str:
 
 
 def unless_damaged(read: Callable[..., _Value | None], which: Any, *more: object) -> _Value | None:
-    """Return what is read of a model; None if it is missing or, with a warning, damaged."""
+    """Call `read` on a model; return None if it is missing or, with a warning, damaged."""
     try:
         return read(which, *more)
     except FileNotFoundError:

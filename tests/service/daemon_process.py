@@ -1,4 +1,4 @@
-"""What the tests of the daemon share: documents, settings, real processes, and what they left."""
+"""Parts that the tests of the daemon share: documents, settings, processes and their files."""
 
 import hashlib
 import json
@@ -188,7 +188,7 @@ def few_or(few, many):
 
 
 class Left(NamedTuple):
-    """What a run left, but for times: comparable."""
+    """Digests of the files of a run, without times, to be compared."""
 
     state: str
     place: str
@@ -197,7 +197,7 @@ class Left(NamedTuple):
 
 
 def left_by(folder):
-    """Return what is in the folders of `settings_of`: digests of all bytes but times."""
+    """Return digests of the folders of `settings_of`, without times."""
     with Store.open(folder / "checkpoints") as store:
         newest = store.newest()
     assert newest.skipped == ()

@@ -35,7 +35,7 @@ MOST_TURNS = 300
 
 
 class Steps(Threads):
-    """What threads would do, in queues."""
+    """Queues of tasks in place of threads."""
 
     def __init__(self):
         self.time, self.lanes, self.opening = 0.0, {}, deque()

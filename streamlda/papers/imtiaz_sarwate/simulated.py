@@ -1,4 +1,4 @@
-"""Sites that play all parts in one process: what is aggregated under each scheme of section VI.
+"""Simulated sites in one process, and the sums that each scheme of section VI aggregates.
 
 Sites on machines of their own, with keys and masks, are in `streamlda.sites`; what each party
 learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
