@@ -31,8 +31,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from streamlda.guarantee.checks import between, require
 from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
@@ -131,7 +131,7 @@ class Sums:
             n, rows = len(whole), total.reshape(-1, found.values.shape[1])
             seen = np.bincount(found.rows, minlength=len(rows)) > 0
             ones = np.ones(n, dtype=np.int64), (np.cumsum(seen) - 1)[found.rows], np.arange(n + 1)
-            placed: Any = csc_array(ones, shape=(seen.sum(), n))
+            placed: Any = scipy.sparse.csc_array(ones, shape=(seen.sum(), n))
             rows[seen] += placed @ whole
 
 
