@@ -12,11 +12,14 @@ from contextlib import ExitStack
 import pytest
 
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import Ledger
 from streamlda.storage.store import Store
+from streamlda_connectors.kafka.partitions import BLOCK
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
 from tests.service.sharing import Shared, Truth, none_ended
+from tests.service.test_private_kafka_daemon import releases_of
 
 RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
 RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))
@@ -39,11 +42,11 @@ def busy():
         loop.wait()
 
 
-def fill(topics, topic, settings, partitions, poison):
+def fill(topics, topic, settings, partitions, poison, n_records=RECORDS):
     """Send records to partitions by turns, poison among them; return what is to come of them."""
     topics.make(topic, partitions)
-    truth, part = Truth(topics, topic, settings), RECORDS // 24
-    while left := RECORDS - truth.records:
+    truth, part = Truth(topics, topic, settings), n_records // 24
+    while left := n_records - truth.records:
         # The last parts have no poison, so that there are as many records as wanted.
         bad, number = poison if left > 2 * part else 0.0, truth.records // part % partitions
         truth.send(texts(min(part, left), seed=left), number, bad)
@@ -52,7 +55,7 @@ def fill(topics, topic, settings, partitions, poison):
 
 def run_undisturbed(settings):
     with Daemon(settings) as daemon:
-        assert daemon.end(PATIENCE_SECONDS) == 0
+        assert daemon.end(PATIENCE_SECONDS) == 0, b"".join(daemon.raw[-20:]).decode()
     assert not daemon.events("account-failed")
 
 
@@ -103,3 +106,26 @@ def test_a_group_with_the_least_queue_has_each_record(run, topics, topic, tmp_pa
             assert not daemon.events("account-failed")
     assert (shared.records(), shared.learned()) == (RECORDS, truth.learned())
     check_account(shared.snapshots()[-1])
+
+
+@runs
+def test_a_private_daemon_of_three_partitions_has_each_record(run, topics, topic, tmp_path):
+    folder, releases = tmp_path / "d", RECORDS // 250
+    promise = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "vocabulary.hash_bits": 5}
+    flags = {**promise, **ending(RECORDS, releases), "checkpoint.interval": "5 s"}
+    flags["privacy.ledger"] = folder / "ledger"
+    settings = topic_settings(folder, topics.bootstrap, topic, **flags)
+    # Each partition has somewhat more than its part: private runs take blocks of them by turns.
+    fill(topics, topic, settings, 3, 0.0, RECORDS + 6 * BLOCK)
+    run_undisturbed(settings)
+    paid, all_drawn = releases_of(settings, 3)
+    # Each slot is in one stage of one window.
+    first, last = zip(*(slots for _, slots, _ in paid), strict=True)
+    assert (first, last) == ((0, *last[:-1]), (*first[1:], RECORDS))
+    assert all_drawn
+    with Store.open(folder / "checkpoints") as store, Ledger.open(folder / "ledger") as ledger:
+        newest = store.newest(ledger)
+    assert newest.about["places"] == sum(newest.position["offsets"].values()) == RECORDS
+    assert newest.about["counts"]["documents"] == RECORDS
+    snapshots = sorted((folder / "snapshots").glob("snapshot-??????"))
+    assert (len(snapshots), load(snapshots[-1]).settings["places"]) == (releases, RECORDS)
