@@ -108,7 +108,8 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
 class BlockReader:
     """The decompressed blocks of one open file, which is owned, in UTF-8.
 
-    Without an `encoding` the bytes are those that are stored, if need be up to a byte `end`.
+    Without an `encoding` the bytes are those that are stored, if need be up to a byte `end`. Of
+    CSV, quotes that are escaped by backslashes are doubled.
     """
 
     def __init__(
@@ -117,6 +118,8 @@ class BlockReader:
         compression: str | None,
         end: int | None = None,
         encoding: str | None = None,
+        *,
+        is_csv: bool = False,
     ) -> None:
         self._raw, self._compression, self._end = raw, compression, end
         self.encoding = Encoding()
@@ -133,9 +136,14 @@ class BlockReader:
             self._blocks = _decompress(raw, compression)
         if encoding is not None:
             head, self._blocks = gather_head(self._blocks)
-            self.encoding = find_encoding(head, encoding)
+            self.encoding = find_encoding(head, encoding, is_csv=is_csv)
             if not self.encoding.is_stored:
                 self._blocks = recode(self._blocks, self.encoding)
+
+    def replace(self, blocks: Iterator[bytes]) -> None:
+        """Read `blocks` in place of the bytes of the file, which were read."""
+        self._raw.seek(0, io.SEEK_END)
+        self._blocks, self.encoding = blocks, self.encoding._replace(is_replaced=True)
 
     def skip(self, n_bytes: int) -> int:
         """Skip `n_bytes` at the start if that needs no reading; return how many are left."""

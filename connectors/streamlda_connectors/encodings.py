@@ -7,6 +7,7 @@ where the first bytes are no UTF-8, and is used only if no other encoding fits t
 from __future__ import annotations
 
 import codecs
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -50,11 +51,26 @@ _KINDS = {
     b"SQLite format 3\0": ("a SQLite database", "export the table: sqlite3 -csv -header FILE"),
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
     b"ARROW1": ("an Arrow or Feather file", "write it as Parquet"),
+    b"Obj\x01": ("an Avro file", "write it as Parquet"),
+    b"\x89HDF": ("an HDF5 file", "write it as Parquet"),
+    b"\x93NUMPY": ("a NumPy array", "write it as Parquet"),
+    b"\x80\x04\x95": ("a pickle", "write it as Parquet"),
+    b"\x80\x05\x95": ("a pickle", "write it as Parquet"),
+    b"{\\rtf": ("rich text", "save it as plain text"),
+    b"\x89PNG": ("a picture", "leave it out (--include)"),
+    b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),
+    b"GIF8": ("a picture", "leave it out (--include)"),
+    b"\x7fELF": ("a program", "leave it out (--include)"),
     b"\x1f\x8b": ("gzip", "end its name in .gz, or set the compression to gzip"),
     b"BZh": ("bzip2", "end its name in .bz2, or set the compression to bz2"),
     b"\xfd7zXZ\0": ("xz", "end its name in .xz, or set the compression to xz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst, or set the compression to zstd"),
 }
+
+#: A quote in a field of CSV, escaped as Spark and MySQL do or doubled; neither can end the field.
+_ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\"(?=[^",;|\t\r\n\\])')
+_DOUBLED = re.compile(rb'[^",;|\t\r\n\\]""[^",;|\t\r\n]')
+_find_escapes = re.compile(rb'\\(["\\])').sub
 
 #: Stands for bytes that an encoding does not have: no UTF-8, so that their record is rejected.
 _NO_TEXT = "\udcff"
@@ -95,16 +111,21 @@ def name_kind(head: bytes) -> tuple[str, str] | None:
 
 
 class Encoding(NamedTuple):
-    """Encoding of a file, whether lines end in a carriage return alone, and what to say of it."""
+    """Encoding of a file, what ends its lines and escapes its quotes, and what to say of it."""
 
     name: str = UTF_8
     carriage_returns: bool = False
     note: str = ""
+    #: Whether backslashes escape quotes.
+    backslashes: bool = False
+    #: Whether other bytes are read than those of the file.
+    is_replaced: bool = False
 
     @property
     def is_stored(self) -> bool:
         """True if the stored bytes are read as they are."""
-        return self.name == UTF_8 and not self.carriage_returns
+        changed = self.carriage_returns or self.backslashes or self.is_replaced
+        return self.name == UTF_8 and not changed
 
 
 def find_mark(head: bytes) -> str | None:
@@ -112,7 +133,7 @@ def find_mark(head: bytes) -> str | None:
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
 
 
-def find_encoding(head: bytes, given: str) -> Encoding:
+def find_encoding(head: bytes, given: str, *, is_csv: bool = False) -> Encoding:
     """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``."""
     name, note = given, ""
     if given == AUTO:
@@ -121,7 +142,8 @@ def find_encoding(head: bytes, given: str) -> Encoding:
     if returns:
         text = codecs.getincrementaldecoder(name)("replace").decode(head)
         returns = "\r" in text and "\n" not in text
-    return Encoding(name, returns, note)
+    escaped = is_csv and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
+    return Encoding(name, returns, note, escaped)
 
 
 def _guess(head: bytes) -> tuple[str, str]:
@@ -163,12 +185,23 @@ class Recoder:
         # UTF-8 stays as it is: its faults are found record by record.
         self._decoder = None if encoding.name == UTF_8 else decoder("streamlda.no-text")
         self._carriage_returns = encoding.carriage_returns
+        self._backslashes, self._held = encoding.backslashes, b""
 
     def feed(self, block: bytes, *, final: bool = False) -> bytes:
         """Return what a block completes."""
         if self._decoder is not None:
             block = self._decoder.decode(block, final).encode(UTF_8, "surrogateescape")
+        if self._backslashes:
+            block = self._held + block
+            # A last backslash belongs to the next byte, unless it is escaped itself.
+            odd = (len(block) - len(block.rstrip(b"\\"))) % 2 and not final
+            self._held = b"\\" if odd else b""
+            block = _find_escapes(_double_quote, block[: len(block) - odd])
         return block.replace(b"\r", b"\n") if self._carriage_returns else block
+
+
+def _double_quote(found: re.Match[bytes]) -> bytes:
+    return b'""' if found[1] == b'"' else found[1]
 
 
 def gather_head(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -28,6 +28,7 @@ from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.readers import check_header, cut_into_parts, open_reader
 from streamlda_connectors.records import (
+    NO_HEADER,
     BatchBuilder,
     MissingColumn,
     Rejected,
@@ -65,6 +66,9 @@ class FileSource:
         the id), named or by a glob one document a line (``"text"``).
     compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
         ``"infer"`` goes by each name.
+    include : list of str, optional
+        Patterns (``"*.json"``), one of which the files of a directory or glob must match at the end
+        of their path; without any, all are read.
     delimiter : str, optional
         Delimiter of CSV: an ASCII character or ``"tab"``. Without it, the first of comma, tab,
         semicolon and bar by which the header has the `text_field` (in .tsv files, tab first).
@@ -92,6 +96,7 @@ class FileSource:
         *,
         format: str = "auto",
         compression: str | None = "infer",
+        include: Sequence[str] = (),
         delimiter: str | None = None,
         part: tuple[int, int] | None = None,
         **reading: Any,
@@ -102,7 +107,7 @@ class FileSource:
         self._options = ReadOptions.of(delimiter=delimiter, read_ahead=self._read_times, **reading)
         #: Sentences for the next batch.
         self._notes: list[str] = []
-        self._files = find_files(paths, format, compression)
+        self._files = find_files(paths, format, compression, include)
         for file in self._files:
             self._options.check_format(file.format)
         if part is not None:
@@ -134,16 +139,20 @@ class FileSource:
                     skipped.append(f"{file.name} ({kind[0]})")
                     continue
                 if kind is not None:
-                    rule, values = "a file must hold text or a table", {"name": file.name}
-                    raise failure(rule, **values, kind=kind[0], remedy=kind[1], error=SourceError)
+                    rule = "a file must hold text or a table"
+                    about = {"name": file.name, "kind": kind[0]}
+                    raise failure(rule, **about, remedy=kind[1], error=SourceError)
                 check_header(file, self._options)
                 kept.append(file)
             except MissingColumn as missing:
-                columns = list(shorten_names(missing.fields))
-                values = {"text_field": self._options.text_field, "name": file.name}
-                if hint := suggest_field(self._options.text_field, missing.fields):
+                text_field = self._options.text_field
+                values: dict[str, Any] = {"text_field": text_field, "name": file.name}
+                if hint := suggest_field(text_field, missing.fields):
                     values["hint"] = hint
-                raise fault("column", **values, columns=columns) from missing
+                # The first line of a file without a header is a document.
+                if hint != NO_HEADER:
+                    values["columns"] = list(shorten_names(missing.fields))
+                raise fault("column", **values) from missing
             except SourceError:
                 raise
             except OSError as error:

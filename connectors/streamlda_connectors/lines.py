@@ -273,7 +273,7 @@ def document_reader(
         if type(text) is not str:
             if text is not None:
                 raise Rejected("not-text")
-            if any(_has_field(record, each) for each in several or [text_field]):
+            if any(has_field(record, each) for each in several or [text_field]):
                 return None
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
@@ -307,7 +307,7 @@ def read_field(record: Any, field: Field) -> Any:
     return record
 
 
-def _has_field(record: Any, field: Field) -> bool:
+def has_field(record: Any, field: Field) -> bool:
     """Return whether a record has a field, null or not."""
     name, path = field
     if type(record) is not dict or name in record:
@@ -345,6 +345,10 @@ def _csv_pattern(delimiter: str) -> re.Pattern[str]:
     )
 
 
+#: A null as PostgreSQL, MySQL and Hive write it.
+SQL_NULL = "\\N"
+
+
 class CsvHeader(NamedTuple):
     """Columns of the text of a CSV file, their number in all, and where its records start."""
 
@@ -355,6 +359,11 @@ class CsvHeader(NamedTuple):
     user_column: int | None = None
     time_column: int | None = None
     id_column: int | None = None
+    #: Lines above the header, and where they end.
+    n_above: int = 0
+    start: int = 0
+    #: Whether there is no header, and columns are named by their numbers from 1.
+    numbered: bool = False
 
 
 def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -> Parser:
@@ -366,6 +375,8 @@ def csv_parser(header: CsvHeader, read_time: Callable[[object], float | None]) -
         fields = _split_record(record, header)
         if fields is None:
             return None
+        if SQL_NULL in fields:
+            fields = ["" if field == SQL_NULL else field for field in fields]
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
@@ -391,8 +402,12 @@ def _split_record(record: bytes, header: CsvHeader) -> list[str] | None:
     if not line.strip(" "):
         return None
     fields = csv_fields(line, header.delimiter)
-    if len(fields) != header.n_columns:
-        raise Rejected("broken-csv")
+    missing = header.n_columns - len(fields)
+    if missing:
+        # Offices leave out empty fields at the end of a row, or add some.
+        if len(fields) <= max(header.columns) or any(fields[header.n_columns :]):
+            raise Rejected("broken-csv")
+        fields = fields[: header.n_columns] + [""] * missing
     return fields
 
 

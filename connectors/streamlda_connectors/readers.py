@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import accumulate, pairwise
 from typing import IO
@@ -11,6 +12,7 @@ from fsspec.utils import seek_delimiter
 from streamlda.stream.listing import FilePart, StoredFile
 from streamlda_connectors.checks import fault
 from streamlda_connectors.compressed import BLOCK_BYTES, BlockReader
+from streamlda_connectors.json_tables import read_json_table
 from streamlda_connectors.lines import (
     BYTE_ORDER_MARK,
     CsvHeader,
@@ -35,10 +37,14 @@ from streamlda_connectors.records import (
     Rejected,
     Skipped,
     StoredRecords,
+    are_names,
 )
 
 #: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")
+
+#: Most lines above a header, such as a title.
+MOST_ABOVE = 20
 
 
 def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> StoredRecords:
@@ -115,7 +121,10 @@ def read_csv_header(file: StoredFile, options: ReadOptions) -> CsvHeader | None:
 
 def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> CsvHeader | None:
     splitter = CsvSplitter(options.max_document_bytes, delimiter)
-    with closing(BlockReader(file.open(), file.compression, encoding=options.encoding)) as reader:
+    missing: Rejected | None = None
+    # Where one record must not decide how others are read, only the first is a header.
+    above, most = 0, 0 if options.encoding is None else MOST_ABOVE
+    with closing(_open_csv(file, options)) as reader:
         block = reader.read()
         # The mark is no part of the first field, which may start with a quote.
         end = len(BYTE_ORDER_MARK) if block.startswith(BYTE_ORDER_MARK) else 0
@@ -124,29 +133,51 @@ def _read_csv_header(file: StoredFile, options: ReadOptions, delimiter: str) -> 
         while True:
             for item in records:
                 if isinstance(item, Skipped):
-                    raise Rejected(item.reason)
-                end += len(item) + 1
+                    raise missing or Rejected(item.reason)
+                start, end = end, end + len(item) + 1
                 line = decode(item).removesuffix("\r")
-                if line.strip(" "):
-                    return _find_column(line, min(end, fed), delimiter, options)
+                if not line.strip(" "):
+                    continue
+                try:
+                    found = _find_column(line, min(end, fed), delimiter, options, below=above > 0)
+                    if found.numbered:
+                        return found._replace(end=start)
+                    return found._replace(n_above=above, start=start) if above else found
+                except Rejected as error:
+                    missing = missing or error
+                    above += 1
+                if above > most or type(missing) is Rejected:
+                    raise missing
             if not block:
+                if missing is not None:
+                    raise missing
                 return None
             block = reader.read()
             fed += len(block)
             records = splitter.feed(block) if block else splitter.finish()
 
 
-def _find_column(line: str, end: int, delimiter: str, options: ReadOptions) -> CsvHeader:
+def _open_csv(file: StoredFile, options: ReadOptions) -> BlockReader:
+    return BlockReader(file.open(), file.compression, encoding=options.encoding, is_csv=True)
+
+
+def _find_column(
+    line: str, end: int, delimiter: str, options: ReadOptions, *, below: bool
+) -> CsvHeader:
     columns = csv_fields(line, delimiter)
     texts = [options.text_field] if options.text_field in columns else options.text_fields
-    if not set(texts) <= set(columns):
+    numbered = not (below or set(texts) <= set(columns)) and options.encoding is not None
+    if numbered and all(name.isdecimal() for name in texts):
+        columns = [str(number + 1) for number in range(len(columns))]
+    # Records below a first line may hold the word too.
+    if not set(texts) <= set(columns) or (below and not are_names(columns)):
         raise MissingColumn("missing-column", columns)
-    others = (
+    user, time, name = (
         columns.index(name) if name in columns else None
         for name in (options.user_field, options.time_field, options.id_field)
     )
     places = tuple(map(columns.index, texts))
-    return CsvHeader(places, len(columns), end, delimiter, *others)
+    return CsvHeader(places, len(columns), end, delimiter, user, time, name, numbered=numbered)
 
 
 class LineReader(StoredRecords):
@@ -158,6 +189,8 @@ class LineReader(StoredRecords):
         self._name = file.name
         parse: Parser
         splitter = LineSplitter(options.max_document_bytes)
+        table: Iterator[bytes] | None = None
+        note = ""
         if file.format == "csv":
             # Without a header there are only blank lines, which any columns fit.
             header = read_csv_header(file, options) or CsvHeader((0,), 1, 0, file.delimiter)
@@ -165,9 +198,13 @@ class LineReader(StoredRecords):
             parse = csv_parser(header, options.read_time)
             offset = max(offset, header.end)
             if options.as_rows:
-                parse, offset = row_parser(header), 0
+                parse, offset = row_parser(header), header.start
+            if header.n_above:
+                note = f"has its header in line {header.n_above + 1}; those above it are skipped"
         elif file.format in ("jsonl", "json"):
             if file.format == "json":
+                table, note = read_json_table(file, options)
+            if file.format == "json" and table is None:
                 splitter, start = detect_layout(file, options)
                 offset = max(offset, start)
             parse = json_parser(options)
@@ -189,8 +226,14 @@ class LineReader(StoredRecords):
             raw.seek(0)
             offset = max(offset, self._begin)
         self.records = RecordStream(file.location, splitter, parse, record, offset)
-        self._blocks = BlockReader(raw, file.compression, end, encoding)
-        self.note = self._blocks.encoding.note
+        is_csv = file.format == "csv"
+        if options.as_rows and header.numbered:
+            names = map(str, range(1, header.n_columns + 1))
+            self.records.put([header.delimiter.join(names).encode()])
+        self._blocks = BlockReader(raw, file.compression, end, encoding, is_csv=is_csv)
+        if table is not None:
+            self._blocks.replace(table)
+        self.note = " and ".join(filter(None, (note, self._blocks.encoding.note)))
         self._behind = self._blocks.skip(offset)
 
     def _fill(self) -> None:

@@ -22,7 +22,7 @@ from streamlda_connectors.checks import check
 REASONS = {
     "bad-schema": "a record of a schema that cannot be used",
     "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
-    "broken-csv": "a quote that never closes, or more or fewer fields than the header",
+    "broken-csv": "a quote that never closes, more fields than the header, or none for the text",
     "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
     "broken-workbook": "a damaged Excel workbook, which is skipped",
     "broken-record": "bytes that do not fit their schema",
@@ -102,6 +102,18 @@ def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
     return (*shown[:MOST_FIELDS], "...") if len(shown) > MOST_FIELDS else shown
 
 
+#: Said of a first line that is no header.
+NO_HEADER = (
+    "the first line does not look like names: is there a header? without one, name columns by "
+    "their numbers from 1"
+)
+
+
+def are_names(fields: Iterable[str]) -> bool:
+    """Return whether fields look like names of columns, but for those that are empty."""
+    return all(map(_looks_like_name, filter(None, fields)))
+
+
 def suggest_field(wanted: str, names: Iterable[str]) -> str:
     """Return what to do where a field is missing: another spelling, a header, or nothing."""
     names = list(names)
@@ -109,8 +121,8 @@ def suggest_field(wanted: str, names: Iterable[str]) -> str:
     for each in wanted.split(","):
         if each not in names and (near := get_close_matches(each.strip().casefold(), plain, 1)):
             return f"did you mean {plain[near[0]]!r}?"
-    if not all(map(_looks_like_name, filter(None, names))):
-        return "the first line does not look like names: is there a header?"
+    if not are_names(names):
+        return NO_HEADER
     return ""
 
 

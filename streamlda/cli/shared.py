@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 TASKS = {"Documents": ("source.format", "source.encoding", "source.text_field")}
 DOCUMENTS = (
     *("source.files", "source.format", "source.encoding", "source.text_field"),
-    *("source.records_field", "source.compression", "source.delimiter", "source.max_record"),
+    *(
+        "source.include",
+        "source.records_field",
+        "source.compression",
+        "source.delimiter",
+        "source.max_record",
+    ),
     *("source.max_documents", "vocabulary.analyzer"),
 )
 

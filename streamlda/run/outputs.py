@@ -46,7 +46,7 @@ def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: boo
 def check_outputs(settings: RunSettings) -> None:
     """Check the files that a run writes: model, rejects, ledger. Lists the files that it reads."""
     from streamlda.privacy.ledger.file import beside
-    from streamlda.stream.listing import find_files
+    from streamlda.stream.listing import find_files, split_patterns
     from streamlda.text.stop_words import parse_languages
 
     words = settings.vocabulary
@@ -55,7 +55,9 @@ def check_outputs(settings: RunSettings) -> None:
     taken: list[str | Path] = [*settings.source.files, *(name for name in named if name)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
         if get_source_kind(settings) == "files":
-            stored = find_files(settings.source.files, "auto", "infer")
+            source = settings.source
+            patterns = split_patterns(source.include)
+            stored = find_files(source.files, source.format, "infer", patterns)
             taken += [file.name for file in stored if file.local]
     ledger = settings.privacy.ledger
     if ledger is not None:

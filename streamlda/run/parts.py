@@ -21,6 +21,7 @@ from streamlda.settings.table import (
     RegistrySettings,
     SourceSettings,
 )
+from streamlda.stream.listing import split_patterns
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
 from streamlda.stream.source import Reject, Source, open_source, poll
@@ -128,7 +129,7 @@ def file_options(settings: RunSettings) -> dict[str, Any]:
     source = settings.source
     compression = None if source.compression == "none" else source.compression
     read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
-    shared = _record_options(source)
+    shared = {**_record_options(source), "include": split_patterns(source.include)}
     return {**read, **shared, **({"encoding": None} if settings.private else {})}
 
 

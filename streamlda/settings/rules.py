@@ -26,7 +26,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # fmt: off
 #: Terms on the left need those on the right.
 NEEDS = {
-    "source.compression source.delimiter": "source.kind=files",
+    "source.compression source.delimiter source.include": "source.kind=files",
     "dead_letters.topic source.format=registry source.time_field=@record": "source.kind=kafka",
     "snapshots.time_bins source.time_format": "source.time_field",
     "source.format=registry": "registry.url",

@@ -36,6 +36,9 @@ class SourceSettings:
         choices=("auto", "kafka", "files", "follow"), flag="--source-kind")
     files: tuple[str, ...] = entry(
         "list", (), "Files, folders, patterns and fsspec URLs, in order.", flag="SOURCE")
+    include: str | None = entry(
+        "text", None, "Patterns, such as *.json,*.md, one of which files of folders must match; "
+        "default: all files.", flag="--include")
     format: str = entry(
         "text", "auto", "How records are stored: registry is Avro or JSON with schemas, text a "
         "document a line, file one a file, json an array or objects over several lines; auto: by "

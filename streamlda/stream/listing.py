@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from glob import has_magic
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import fsspec
@@ -46,13 +46,14 @@ FORMAT_SUFFIXES = {
     ".parquet": "parquet",
 }
 
-#: Endings of mail and HTML, which are refused where the format goes by names.
+#: Endings of mail, HTML and XML, which are refused where the format goes by names.
 UNREAD_SUFFIXES = {
     ".mbox": "mail",
     ".eml": "mail",
     ".html": "HTML",
     ".htm": "HTML",
     ".xhtml": "HTML",
+    ".xml": "XML",
 }
 
 #: The page that shows how to extract their text.
@@ -69,6 +70,8 @@ _FAULTS = Faults(
             "empty": "a directory or glob must contain files; check the spelling; hidden files do "
             "not count",
             "gone": "a path must exist; check the spelling, or use the full path",
+            "none included": "a directory or glob must contain files that match a pattern to "
+            "include; correct the pattern",
             "none": "a file source must be given at least 1 path; name a file or directory",
             "special": "a path must be a regular file or a directory; read a pipe with the "
             "connector stdin",
@@ -79,8 +82,8 @@ _FAULTS = Faults(
         },
         InvalidSettingError: {
             "compressed": "a Parquet file must not be compressed as a whole; decompress it first",
-            "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT}), or "
-            "leave these files out",
+            "mail": "mail, HTML and XML are not read; extract their text first "
+            f"({HOW_TO_EXTRACT}), or leave these files out (--include)",
         },
     }
 )
@@ -157,11 +160,14 @@ def name_part(name: str, part: tuple[int, int]) -> str:
     return f"{name}[{part[0]}:{part[1]}]"
 
 
-def find_files(paths: Paths, format: str, compression: str | None) -> list[StoredFile]:
+def find_files(
+    paths: Paths, format: str, compression: str | None, include: Collection[str] = ()
+) -> list[StoredFile]:
     """Return the files that `paths` stand for, in the order of `paths` and of sorted names.
 
     In a directory or a glob, hidden files, dangling links, pipes and sockets are skipped; named
-    themselves they are errors. A name that exists is no glob, whatever characters it has.
+    themselves they are errors. With patterns to `include`, files that match none are skipped too.
+    A name that exists is no glob, whatever characters it has.
     """
     by_name = "leave it out to go by the file names"
     convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
@@ -169,7 +175,7 @@ def find_files(paths: Paths, format: str, compression: str | None) -> list[Store
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
-        for file in _expand(given, format, compression):
+        for file in _expand(given, format, compression, include):
             _check(file.name not in files, "twice", name=file.name)
             files[file.name] = file
     return list(files.values())
@@ -182,19 +188,33 @@ def named_paths(paths: Paths) -> list[str]:
     return [os.fspath(path) for path in listed]
 
 
+def split_patterns(include: str | None) -> list[str]:
+    """Return patterns that stand in one setting, with commas between them."""
+    return [] if include is None else [pattern.strip() for pattern in include.split(",")]
+
+
 def not_a_file(path: str) -> StreamLDAError:
     """Return the error for a path to a pipe, a socket or a device."""
     return _fault("special", path=path)
 
 
-def _expand(given: str, format: str, compression: str | None) -> list[StoredFile]:
+def _expand(
+    given: str, format: str, compression: str | None, include: Collection[str]
+) -> list[StoredFile]:
     with _name_faults(given):
         file_system, path = fsspec.core.url_to_fs(given)
         found = _list_files(file_system, path, given)
         # In a folder each file is a document, elsewhere each line.
         plain = "file" if format == "auto" and file_system.isdir(path) else "text"
         listed = [info["name"] for info in found] != [path]
+        if listed and include:
+            found = [info for info in found if _matches(info["name"], include)]
+            _check(found, "none included", path=given, include=list(include))
         return [_describe(file_system, info, format, compression, plain, listed) for info in found]
+
+
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    return any(PurePosixPath(name).match(pattern) for pattern in patterns)
 
 
 def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]:

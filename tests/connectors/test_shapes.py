@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
+from streamlda_connectors.encodings import Encoding, Recoder
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.lines import find_records
 from tests.connectors.test_files import drain
@@ -85,6 +86,120 @@ def test_a_key_inside_a_string_begins_no_records():
     body = json.dumps({"a": 'x "data": [', "b": {"data": [7]}, "data": [1]}).encode()
     assert body[find_records(body, "data") :] == b"1]}"
     assert find_records(body, "c") == -1
+
+
+COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+TABLES = {
+    "columns": {name: dict(enumerate(values)) for name, values in COLUMNS.items()},
+    "lists": COLUMNS,
+    "index": dict(enumerate(ROWS)),
+    "split": {
+        "columns": list(COLUMNS),
+        "index": [0, 1, 2],
+        "data": [*map(list, zip(*COLUMNS.values(), strict=True))],
+    },
+    "series": dict(enumerate(COLUMNS["body"])),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_tables_in_one_object_are_read_and_resumed(kind, indent, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(TABLES[kind], indent=indent))
+    options = {"text_field": "body", "id_field": "id"}
+    source, texts, ids = FileSource(path, **options), [], []
+    while not (batch := source.poll(1)).exhausted or batch.texts:
+        texts += batch.texts
+        ids += [at.id for at in batch.locations]
+        position = source.position()
+        source.close()
+        source = FileSource(path, **options)
+        source.seek(position)
+    assert texts == ["cat and dog", "sea", None]
+    assert kind == "series" or ids == ["1", "2", None]
+    # A record of a private run must not decide how others are read.
+    assert len(FileSource(path, encoding=None, **options).poll(9).texts) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"body": "one", "tags": {"body": {"a": "b"}}},
+        {"body": ["one", "two"], "title": "x"},
+        {"title": "x", "more": "y"},
+    ],
+)
+def test_an_object_that_is_no_table_is_one_record(content, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert FileSource(tmp_path / "a.json", text_field="body").poll(9).n_records == 1
+
+
+def test_an_array_of_records_that_was_not_named_is_said(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"n": 2, "page": {"docs": ROWS}}))
+    poll = FileSource(tmp_path / "a.json", text_field="body").poll(9)
+    assert [each.reason for each in poll.rejects] == ["missing-field"]
+    assert "--records-field page.docs" in poll.notes[0]
+
+
+#: Tables of CSV as offices and databases write them, and what is said of them.
+WRITTEN = {
+    "title": ("My export,,\n\n,,\nid,body,note\n1,one,x\n2,two,\n", "header in line 3"),
+    "sep": ("sep=;\nid;body;note\n1;one;x\n2;two;\n", "header in line 2"),
+    "short rows": ("id,body,note\n1,one,x\n2,two\n", ""),
+    "more commas": ("id,body,note\n1,one,x,,\n2,two,,,,\n", ""),
+    "null": ("id\tbody\tnote\n1\tone\t\\N\n2\ttwo\t\\N\n3\t\\N\t\n", ""),
+    "spark": ('id,body,note\n1,one,"a \\"b\\", c \\\\"\n2,two,"\\\\\\""\n', ""),
+    "numbers": ("1,one,x\n2,two,y\n", ""),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_csv_as_it_is_written_is_read(kind, tmp_path):
+    content, said = WRITTEN[kind]
+    (tmp_path / "a.csv").write_text(content)
+    fields = ("2", "1") if kind == "numbers" else ("body", "id")
+    source = FileSource(tmp_path / "a.csv", text_field=fields[0], id_field=fields[1])
+    first = source.poll(1)
+    assert said in "".join(first.notes)
+    assert bool(said) == bool(first.notes)
+    position = source.position()
+    source = FileSource(tmp_path / "a.csv", text_field=fields[0], id_field=fields[1])
+    source.seek(position)
+    poll = source.poll(9)
+    texts = [text for text in first.texts + poll.texts if text]
+    assert (texts, poll.rejects) == (["one", "two"], [])
+    assert [at.id for at in first.locations + poll.locations if at.id][:2] == ["1", "2"]
+    rows = FileSource(tmp_path / "a.csv", text_field=fields[0], as_rows=True).poll(9).texts
+    assert [json.loads(row)[1] for row in rows][:2] == [fields[0], "one"]
+    assert len(rows) == 1 + len(first.texts + poll.texts)
+
+
+def test_quotes_that_are_escaped_and_doubled_are_not_mixed_up(tmp_path):
+    (tmp_path / "a.csv").write_text('body\n"a \\""b"\n"c ""d"" e\\"\n')
+    assert drain(FileSource(tmp_path / "a.csv", text_field="body")) == (
+        ['a \\"b', 'c "d" e\\'],
+        [],
+    )
+
+
+@pytest.mark.parametrize("cut", range(12))
+def test_a_backslash_at_the_end_of_a_block_belongs_to_the_next(cut):
+    data = b'x "a \\"b\\\\",\\'
+    recoder = Recoder(Encoding(backslashes=True))
+    parts = recoder.feed(data[:cut]), recoder.feed(data[cut:]), recoder.feed(b"", final=True)
+    assert b"".join(parts) == b'x "a ""b\\",\\'
+
+
+def test_files_of_folders_are_chosen_by_patterns(tmp_path):
+    for name in ("a.json", "b.md", "sub/c.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "one"}')
+    (tmp_path / "d.pkl").write_bytes(b"\x80\x04\x95\0")
+    assert len(drain(FileSource(tmp_path, include=["*.json"]))[0]) == 2
+    assert len(drain(FileSource(tmp_path, include=["sub/*", "*.md"]))[0]) == 2
+    with pytest.raises(SourceError, match=r"include=\['\*.csv'\]"):
+        FileSource(tmp_path, include=["*.csv"])
 
 
 @pytest.mark.parametrize(
