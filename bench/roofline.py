@@ -209,7 +209,10 @@ def time_refinement(
     entries = entries_by_word(documents.word_ids, documents.counts, V)
     found = {
         "expect_topics": fastest(
-            lambda: kernels.expect_topics(*rows, words, alpha, sweeps, responsibilities), seconds
+            lambda: kernels.expect_topics(
+                *(*rows, words, alpha, sweeps, responsibilities, kernels.NO_SCORES)
+            ),
+            seconds,
         ),
         "add_shares": fastest(
             lambda: kernels.add_responsibilities(*entries, responsibilities, totals), seconds

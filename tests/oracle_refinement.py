@@ -21,10 +21,16 @@ def documents_of(batch):
 
 def expect_topics(batch, words, alpha, inner_iterations):
     """Shares by definition: everything else in the document is summed again for every entry."""
+    return expect_and_score(batch, words, alpha, inner_iterations)[0]
+
+
+def expect_and_score(batch, words, alpha, inner_iterations):
+    """Shares, and the log-likelihood of each document: each word predicted by the others."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
-    responsibilities = np.zeros((len(batch.counts), len(alpha)))
+    responsibilities, nats = np.zeros((len(batch.counts), len(alpha))), []
     for document in documents_of(batch):
         for iteration in range(inner_iterations):
+            nats.append(0.0)
             for e, word, count in document:
                 seen = [o for o in document if iteration > 0 or o[0] < e]
                 parts = (c * responsibilities[o] for o, _, c in seen)
@@ -33,7 +39,8 @@ def expect_topics(batch, words, alpha, inner_iterations):
                     rest = rest - min(count, 1.0) * responsibilities[e]
                 p = words[word] * (alpha + rest)
                 responsibilities[e] = p / p.sum()
-    return responsibilities
+                nats[-1] += count * np.log(p.sum() / (alpha + rest).sum())
+    return responsibilities, np.array(nats[inner_iterations - 1 :: inner_iterations])
 
 
 def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
@@ -130,13 +137,3 @@ def dirichlet_multinomial(counts, alpha):
     lengths = counts.sum(axis=1)
     whole = gammaln(alpha.sum()) - gammaln(alpha.sum() + lengths)
     return float(whole.sum() + (gammaln(alpha + counts) - gammaln(alpha)).sum())
-
-
-def score_documents(batch, words, alpha, responsibilities):
-    """Log-likelihood of each document under the proportions of its responsibilities."""
-    nats = []
-    for document in documents_of(batch):
-        theta = alpha + sum(count * responsibilities[e] for e, _, count in document)
-        theta = theta / theta.sum()
-        nats.append(sum(count * np.log(theta @ words[word]) for _, word, count in document))
-    return np.array(nats)

@@ -48,6 +48,8 @@ MAX_TOPICS = 2**15 - 1
 #: documents of 88 entries it takes 7.3 us a document in place of 12.6; with 50 topics no less.
 _TURNS, _FEW_TOPICS = 2, 40
 _ONE = np.float32(1)
+#: For `expect_topics` without scores.
+NO_SCORES = np.empty(0)
 _LOW_32 = 0xFFFFFFFF
 _TO_UNIT = np.float32(2.0**-24)
 
@@ -80,7 +82,7 @@ def unit(key: I64, number: I64) -> F32:
     return np.float32(scramble((key + number * 0x9E3779B1) & _LOW_32) >> 8) * _TO_UNIT
 
 
-@parallel_kernel(lambda counts, ids, rows, words, alpha, n, out: (len(rows) - 1, 2 * n * out.size))
+@parallel_kernel(lambda counts, ids, rows, words, a, n, r, nats: (len(rows) - 1, 2 * n * r.size))
 def expect_topics(
     first: int,
     last: int,
@@ -91,25 +93,33 @@ def expect_topics(
     alpha: F32_1D,
     inner_iterations: int,
     responsibilities: OUT_F32_2D,
+    nats: OUT_F64_1D,
 ) -> None:
-    """Find the responsibility of each topic for each entry, topics held fixed.
+    """Find the responsibility of each topic for each entry, topics held fixed; score documents.
 
     Equivalent to ``tests.oracle_refinement.expect_topics``: entry after entry, `inner_iterations`
     (at least 1) times over, ``responsibilities[e] = p / sum(p)`` with ``p = words[w] * (alpha +
     rest)``, where rest is the sum of ``counts * responsibilities`` over the document less one token
     of the entry itself (CVB0 with fixed topics). In the first iteration the entries after e have
-    none yet. Rows sum to 1 to rounding.
+    none yet. Rows sum to 1 to rounding. `nats` has a number for each document, or none: the sum of
+    ``counts * log(sum(p) / sum(alpha + rest))`` in the last iteration, where the other tokens of a
+    document predict each one.
     Time O(nnz * K * inner_iterations); memory O(K) a document at work.
     """
     n_topics, r = len(alpha), responsibilities
-    blocks = n_topics // 8
+    blocks, scored = n_topics // 8, inner_iterations - 1 if len(nats) else -1
+    whole = 0.0
+    for k in range(n_topics):
+        whole += alpha[k]
     # An entry waits for the one before it; meanwhile the processor works on another document.
     together = _TURNS if n_topics <= _FEW_TOPICS else 1
     # alpha and the expected tokens of each topic.
     gammas = np.empty((together, n_topics), dtype=np.float32)
+    masses, found = np.empty(together), np.empty(together)
     for d in range(first, last, together):
         turns, longest = min(together, last - d), 0
         for turn in range(turns):
+            masses[turn], found[turn] = whole, 0.0
             longest = max(longest, row_pointers[d + turn + 1] - row_pointers[d + turn])
             for k in range(n_topics):
                 gammas[turn, k] = alpha[k]
@@ -122,11 +132,14 @@ def expect_topics(
                     gamma = gammas[turn]
                     w = word_ids[e]
                     count = np.float32(counts[e])
+                    others = masses[turn]
                     if iteration == 0:
+                        masses[turn] += counts[e]
                         for k in range(n_topics):
                             r[e, k] = words[w, k] * gamma[k]
                     else:
                         rest = count - min(count, _ONE)
+                        others -= min(counts[e], 1.0)
                         for k in range(n_topics):
                             gamma[k] -= count * r[e, k]
                             # Rounding must not take more than there was.
@@ -140,58 +153,15 @@ def expect_topics(
                         )
                     for k in range(8 * blocks, n_topics):
                         total += r[e, k]
+                    if iteration == scored:
+                        found[turn] += counts[e] * np.log(total / others)
                     scale = _ONE / total
                     for k in range(n_topics):
                         r[e, k] *= scale
                         gamma[k] += count * r[e, k]
-
-
-@parallel_kernel(lambda counts, ids, rows, words, alpha, r, nats: (len(rows) - 1, 3 * r.size))
-def score_documents(
-    first: int,
-    last: int,
-    counts: F64_1D,
-    word_ids: I32_1D,
-    row_pointers: I64_1D,
-    words: F32_2D,
-    alpha: F32_1D,
-    responsibilities: F32_2D,
-    nats: OUT_F64_1D,
-) -> None:
-    """Return the log-likelihood of each document under the proportions of its responsibilities.
-
-    Equivalent to ``tests.oracle_refinement.score_documents``: ``sum_e counts[e] log(sum_k theta_k
-    words[w, k])`` with ``theta ~ alpha + sum_e counts[e] responsibilities[e]``, which sums to 1.
-    Time O(nnz * K); memory O(K) a document at work.
-    """
-    n_topics = len(alpha)
-    blocks = n_topics // 8
-    theta, shares = np.empty(n_topics, dtype=np.float32), np.empty(n_topics, dtype=np.float32)
-    for d in range(first, last):
-        for k in range(n_topics):
-            theta[k] = alpha[k]
-        for e in range(row_pointers[d], row_pointers[d + 1]):
-            count = np.float32(counts[e])
-            for k in range(n_topics):
-                theta[k] += count * responsibilities[e, k]
-        total = np.float64(0)
-        for k in range(n_topics):
-            total += theta[k]
-        found = 0.0
-        for e in range(row_pointers[d], row_pointers[d + 1]):
-            w = np.uint32(word_ids[e])
-            for k in range(n_topics):
-                shares[k] = theta[k] * words[w, k]
-            p = np.float32(0)
-            for block in range(blocks):
-                k = 8 * block
-                p += ((shares[k] + shares[k + 1]) + (shares[k + 2] + shares[k + 3])) + (
-                    (shares[k + 4] + shares[k + 5]) + (shares[k + 6] + shares[k + 7])
-                )
-            for k in range(8 * blocks, n_topics):
-                p += shares[k]
-            found += counts[e] * np.log(p / total)
-        nats[d] = found
+        if scored >= 0:
+            for turn in range(turns):
+                nats[d + turn] = found[turn]
 
 
 @kernel

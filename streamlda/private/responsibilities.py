@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
-from streamlda.kernels.refinement import expect_topics
+from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.contributions import Contributions, View
 from streamlda.private.settings import PrivateSettings
 
@@ -111,7 +111,7 @@ class RefinementStatistic:
         """Return the tokens of each document by word and topic, and by word."""
         batch = view.batch
         gamma = np.empty((batch.n_entries, len(self._prior)), dtype=np.float32)
-        expect_topics(*view.rows, self._words, self._prior, INNER_ITERATIONS, gamma)
+        expect_topics(*view.rows, self._words, self._prior, INNER_ITERATIONS, gamma, NO_SCORES)
         weights = batch.counts * self._word_weights[batch.word_ids]
         weights *= view.by_entry(batch.usable)
         # What is not a number here is nothing in the sums.

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import expect_topics
+from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.denoising import CLEAR, GROUPS, LIFTS, first_prior
 from streamlda.private.responsibilities import INNER_ITERATIONS
 
@@ -88,7 +88,7 @@ def responsibilities_of_topics(
     J = documents.n_documents // DRAWN
     rows = documents.counts, documents.word_ids, documents.row_pointers
     gamma = np.empty((len(documents.counts), len(prior)), dtype=np.float32)
-    expect_topics(*rows, words, prior, INNER_ITERATIONS, gamma)
+    expect_topics(*rows, words, prior, INNER_ITERATIONS, gamma, NO_SCORES)
     tokens = np.add.reduceat(gamma * documents.counts[:, None], documents.row_pointers[:-1])
     shares = (tokens + prior).astype(np.float32)
     # Words whose probabilities are in the same proportion are divided alike.

@@ -20,7 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import add_responsibilities, collapse_topics, expect_topics
+from streamlda.kernels.refinement import (
+    NO_SCORES,
+    add_responsibilities,
+    collapse_topics,
+    expect_topics,
+)
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
@@ -143,7 +148,7 @@ class _Part(NamedTuple):
         words = _widened(topics.T + UNSEEN / topics.size, row)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, row),
-            *(START_ITERATIONS, found),
+            *(START_ITERATIONS, found, NO_SCORES),
         )
         return cls(batch, found)
 

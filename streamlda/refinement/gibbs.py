@@ -28,6 +28,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
+    NO_SCORES,
     add_tokens,
     draw_topics,
     expect_topics,
@@ -172,7 +173,7 @@ class GibbsSampler:
             responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
             expect_topics(
                 *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                *(self.settings.start_iterations, responsibilities),
+                *(self.settings.start_iterations, responsibilities, NO_SCORES),
             )
             draw_topics(
                 *(responsibilities, rows.row_pointers, part.token_pointers),

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
+    NO_SCORES,
     draw_topics,
     expect_topics,
     resample_topics,
@@ -225,7 +226,7 @@ def fitted_alpha(
     at = 0
     for part, entries in _parts(chosen, ids, K):
         gamma = np.empty((len(entries), K), dtype=np.float32)
-        expect_topics(part.counts, entries, part.row_pointers, words, prior, 5, gamma)
+        expect_topics(part.counts, entries, part.row_pointers, words, prior, 5, gamma, NO_SCORES)
         own = tokens[at : at + len(entries) + 1]
         draw_topics(gamma, part.row_pointers, own - own[0], 0, 0, labels[own[0] : own[-1]])
         at += len(entries)

@@ -33,11 +33,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.association import group_by_word
-from streamlda.kernels.refinement import (
-    add_responsibilities,
-    expect_topics,
-    score_documents,
-)
+from streamlda.kernels.refinement import NO_SCORES, add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
@@ -305,14 +301,12 @@ class StepwiseEM:
         for part in batch.blocks(MOST_RESPONSIBILITIES // K):
             ids = numbers[part.word_ids]
             gamma = np.empty((len(ids), K), dtype=np.float32)
+            stop = start + part.n_documents
             expect_topics(
                 *(part.counts, ids, part.row_pointers, topics, prior),
                 *(self.settings.inner_iterations, gamma),
+                NO_SCORES if scores is None else scores[start:stop],
             )
-            stop = start + part.n_documents
-            if scores is not None:
-                entries = (part.counts, ids, part.row_pointers)
-                score_documents(*entries, topics, prior, gamma, scores[start:stop])
             start = stop
             by_word = entries_by_word(ids, self._weights(part), len(words))
             add_responsibilities(*by_word, gamma, sums)

@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import chi2
 
 from streamlda.kernels.refinement import (
+    NO_SCORES,
     add_responsibilities,
     add_tokens,
     collapse_topics,
     draw_topics,
     expect_topics,
     resample_topics,
-    score_documents,
     tally_topics,
 )
 from streamlda.kernels.stepwise import gather_topics, take_step
@@ -44,17 +44,18 @@ def token_pointers(batch):
 def expected(batch, words, alpha, inner_iterations):
     # NaN: a cell that the kernel leaves alone is seen.
     responsibilities = np.full((len(batch.counts), len(alpha)), np.nan, dtype=np.float32)
-    expect_topics(
-        *(batch.counts, batch.word_ids, batch.row_pointers, words, alpha),
-        *(inner_iterations, responsibilities),
-    )
-    return responsibilities
+    entries = batch.counts, batch.word_ids, batch.row_pointers
+    expect_topics(*entries, words, alpha, inner_iterations, responsibilities, NO_SCORES)
+    scored, nats = responsibilities.copy(), np.full(batch.n_documents, np.nan)
+    expect_topics(*entries, words, alpha, inner_iterations, scored, nats)
+    np.testing.assert_array_equal(scored, responsibilities)
+    return responsibilities, nats
 
 
 def drawn(batch, words, alpha, seed=3, first=0):
     pointers = token_pointers(batch)
     topics = np.full(pointers[-1], -1, dtype=np.int16)
-    responsibilities = expected(batch, words, alpha, 2)
+    responsibilities, _ = expected(batch, words, alpha, 2)
     draw_topics(responsibilities, batch.row_pointers, pointers, seed, first, topics)
     return responsibilities, topics
 
@@ -70,27 +71,15 @@ def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
 @pytest.mark.parametrize("kind", SMALL)
-def test_score_documents_equals_oracle(kind, K):
-    batch = batch_of(corpus(kind), 9)
-    words, alpha, _ = topics_of(9, K)
-    responsibilities = expected(batch, words, alpha, 2)
-    found = np.full(batch.n_documents, np.nan)
-    entries = (batch.counts, batch.word_ids, batch.row_pointers)
-    score_documents(*entries, words, alpha, responsibilities, found)
-    wanted = twin.score_documents(batch, words, alpha, responsibilities)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-12)
-
-
-@pytest.mark.parametrize("K", [1, 3, 8, 19])
-@pytest.mark.parametrize("kind", SMALL)
 def test_expect_topics_equals_oracle(kind, K):
     batch = batch_of(corpus(kind), 9)
     words, alpha, _ = topics_of(9, K)
     for iterations, factor in ((1, 1), (2, 1), (4, 1), (3, 0.3)):  # fractional counts at last
         batch.counts = batch.counts * factor
-        found = expected(batch, words, alpha, iterations)
-        slow = twin.expect_topics(batch, words, alpha, iterations)
+        found, nats = expected(batch, words, alpha, iterations)
+        slow, wanted = twin.expect_and_score(batch, words, alpha, iterations)
         np.testing.assert_allclose(found, slow, rtol=0, atol=SINGLE)
+        np.testing.assert_allclose(nats, wanted, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
@@ -99,7 +88,7 @@ def test_expect_topics_equals_oracle(kind, K):
 def test_collapse_topics_equals_oracle(kind, K, relaxation):
     batch = batch_of(corpus(kind), 9)
     words, alpha, _ = topics_of(9, K)
-    gamma = expected(batch, words, alpha, 2)
+    gamma, _ = expected(batch, words, alpha, 2)
     totals = np.zeros((9, K), dtype=np.float32)
     np.add.at(totals, batch.word_ids, batch.counts[:, None].astype(np.float32) * gamma)
     masses = totals.sum(axis=0)

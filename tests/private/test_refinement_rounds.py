@@ -83,7 +83,7 @@ def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
 
     def broken(counts, word_ids, *others):
         original(counts, word_ids, *others)
-        others[-1][word_ids == 4] = value
+        others[-2][word_ids == 4] = value
 
     rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
 
