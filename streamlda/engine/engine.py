@@ -98,6 +98,7 @@ class Engine(Learner):
 
     #: Whether the source has ended after the documents that it has.
     _ended = False
+    _following: Following | None
 
     def __init__(
         self,
@@ -110,13 +111,15 @@ class Engine(Learner):
         beginning = shared_projection if shared_start is None else shared_start
         if beginning is not None:
             self._begin(begun(settings, counters, beginning))
+            if isinstance(beginning, SharedStart):
+                self._following = Following.of_member(settings, beginning)
         else:
             self._begin(WarmUp(settings, counters, settings.refines))
 
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
         self.measures = Measures() if measures is None else measures
-        self._following: Following | None = None
+        self._following = None
         return self
 
     @classmethod
@@ -402,11 +405,55 @@ class Engine(Learner):
             If it is another kind of engine, or this same one; nothing is added then.
         """
         with one_blas_thread():
-            self._phase = merged(self._phase, other._phase)
+            before, phase = self._phase, merged(self._phase, other._phase)
+        if self._following is not None and other._following is not None:
+            assert isinstance(before, Refinement)
+            assert isinstance(phase, Refinement)
+            self._following.merge(other._following, phase)
+            if phase.shared is not None and phase.shared is not before.shared:
+                self._following.continue_from(phase.shared)
+        self._phase = phase
         self.measures.merge(other.measures)
         self.counters.documents_seen += other.documents_seen
         self.counters.documents_skipped += other.documents_skipped
         self.counters.tokens_seen += other.tokens_seen
+
+    @property
+    def following(self) -> Following | None:
+        """What shows that the stream turns, if that is followed."""
+        return self._following
+
+    def turn(self, newest: DocumentBatch) -> SharedStart | None:
+        """Begin again from the newest documents of all members, if that predicts them better.
+
+        Return the start that each member is to begin again from, or None.
+        """
+        phase, following = self._phase, self._following
+        assert isinstance(phase, Refinement)
+        assert following is not None
+        with one_blas_thread():
+            start = following.turned(phase, newest)
+        if start is not None:
+            self.begin_again(start)
+            self.measures.begin_again(newest)
+        return start
+
+    def begin_again(self, start: SharedStart) -> bool:
+        """Continue from a later start of all members; return False where it is not later.
+
+        Documents learned so far stay counted. Those that the start was not made of, and that have
+        left their minibatch, are in no topic.
+        """
+        phase, following = self._phase, self._following
+        if following is None or not isinstance(phase, Refinement) or phase.shared is None:
+            return False
+        if not start.follows(phase.shared):
+            return False
+        self._phase = phase.begun_again(start, following.block)
+        following.continue_from(start)
+        if following.recent.parts:
+            self.measures.begin_again(following.recent.latest())
+        return True
 
     def snapshot(
         self,
@@ -498,7 +545,8 @@ class Engine(Learner):
         measures = Measures.from_state(arrays, values, settings.n_features)
         made = cls.__new__(cls)._begin(phase, measures)
         made._ended = bool(values["ended"])
-        made._following = Following.from_state(settings, (dict(arrays), dict(values)))
+        start = phase.shared if isinstance(phase, Refinement) else None
+        made._following = Following.from_state(settings, (dict(arrays), dict(values)), start)
         return made
 
 

@@ -11,10 +11,14 @@ A theme of one document in a hundred hardly lowers the mean score. So where the 
 too many documents with very low scores, these propose a topic (`streamlda.engine.birth`). Topics
 that a challenger shares with the champion keep their rows and ids. Others get new ids, or the old
 one where they are a topic that has retired (`streamlda.model.matching`).
+
+A member of a shared start makes no challenger alone: it counts its documents since a turn. Whoever
+merges the members makes one of the newest documents of all, and all begin again from it.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -39,18 +43,23 @@ from streamlda.engine.turns import (
     judge_by,
     score_by_words,
 )
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.engine.watch import WarmUpWatch
 from streamlda.errors import InsufficientDataError
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.hierarchy import permute_topics
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.schedule import STEPS_PER_WARMUP, stream_settings
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import State, named, with_prefix
 
 Array = NDArray[np.float64]
+
+#: A member keeps this part of the documents that an engine alone keeps: there are several.
+MEMBER_PART = 4
 
 
 @dataclass(eq=False)
@@ -86,6 +95,8 @@ class Following:
     last: dict[str, Any] | None = None
     #: Where the phase does not say how well it predicts: the topics that do.
     judge: StepwiseEM | None = None
+    #: Whether it shares its start with others.
+    member: bool = False
 
     def __post_init__(self) -> None:
         self.scores = Scores(max(1, self.settings.warmup_documents // self.size))
@@ -110,6 +121,65 @@ class Following:
         if not isinstance(phase, Refinement):
             made.judge = judge_by(phase.snapshot(), settings)
         return made
+
+    @classmethod
+    def of_member(cls, settings: EngineSettings, start: SharedStart) -> Self:
+        """Begin with a start that others begin from as well, and its minibatches."""
+        size = start.stepwise.settings.batch_documents
+        settings = replace(settings, warmup_documents=size * STEPS_PER_WARMUP)
+        most = settings.warmup_documents // MEMBER_PART, WARMUP_MAX_ENTRIES // MEMBER_PART
+        made = cls(settings, RecentDocuments(*most), member=True)
+        made.continue_from(start)
+        return made
+
+    def continue_from(self, start: SharedStart) -> None:
+        """Take the topics of a start, with their ids."""
+        (arrays, own), K, V = start.lineage, self.settings.n_components, self.settings.n_features
+        self.ids, self.named = [*own.get("ids", range(K))], own.get("named", K)
+        self.retired = [(each, seen) for each, seen in own.get("retired", [])]
+        self.retired_topics = arrays.get("retired", np.zeros((0, V), dtype=np.float32)).copy()
+        self.switches, self.last = own.get("switches", 0), own.get("last")
+        self.scores.begin_again(np.empty(0))
+
+    @property
+    def since_turn(self) -> int:
+        """Documents since a turn; 0 without one, and where they are more than a warm-up has."""
+        return 0 if self.since is None else self.since[0]
+
+    @property
+    def lineage(self) -> State:
+        """Ids of the topics, and topics that retired."""
+        names = "ids", "named", "retired", "switches", "last"
+        return {"retired": self.retired_topics}, {name: getattr(self, name) for name in names}
+
+    def merge(self, other: Following, phase: Refinement) -> None:
+        """Keep the newest documents of another member, if need be in place of own ones.
+
+        Continue with the phase of both.
+        """
+        if not (self.recent.parts or self.block):
+            self.scores, self.since, self.credit = deepcopy(other.scores), other.since, other.credit
+        elif other.recent.parts or other.block:
+            for part in (*self.block, *other.block):
+                self.recent.add(part)
+        for part in other.recent.parts:
+            self.recent.add(part)
+        self.block = phase.stepwise.waiting_parts
+
+    def turned(self, phase: Refinement, newest: DocumentBatch) -> SharedStart | None:
+        """Return the start that all members begin again from, if their newest documents give one.
+
+        It must predict a fifth of these documents better, which the members have learned.
+        """
+        scores = judge_by(phase.snapshot(), self.settings).scored(newest)
+        made, before = self._compared(phase, newest, scores), phase.shared
+        if made is None or before is None:
+            return None
+        assert isinstance(made, Refinement)
+        stepwise = made.stepwise.copy()
+        # Those of the members alone are counted.
+        stepwise.documents = 0
+        return SharedStart(stepwise, made.start, before.turn + 1, before.origin, self.lineage)
 
     @property
     def size(self) -> int:
@@ -155,6 +225,9 @@ class Following:
 
     def _judged(self, phase: Phase, scores: Array) -> Phase:
         """Make challengers if it is time."""
+        if self.member:
+            self._count_since_turn(scores)
+            return phase
         fallen = self.scores.add(scores) or self._turned_at_once()
         if self.since is not None:
             self.since = self.since[0] + len(scores), self.since[1]
@@ -177,6 +250,15 @@ class Following:
                 self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]), usual=True)
             return phase
         return switched
+
+    def _count_since_turn(self, scores: Array) -> None:
+        if self.since is not None:
+            n = self.since[0] + len(scores)
+            self.since = (n, n) if n <= self.settings.warmup_documents else None
+        if fallen := self.scores.add(scores):
+            self.since = fallen * self.size, fallen * self.size
+            # The next turn is one that is worse than this one.
+            self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]), usual=True)
 
     def _proposed(self, phase: Phase) -> Phase:
         """Let the documents that are predicted worst propose a topic if they are many."""
@@ -216,16 +298,21 @@ class Following:
         """Return the phase of a challenger of the last documents if it is better."""
         kept, scores = self.recent.latest(), np.concatenate(self.scores.last)
         kept = kept.rows(max(0, len(kept) - documents), len(kept))
-        scores = scores[-len(kept) :]
+        return self._compared(phase, kept, scores[-len(kept) :])
+
+    def _compared(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Phase | None:
+        """Return the phase of a challenger of documents, of which the newest have scores."""
         judging = np.zeros(len(kept), dtype=np.bool_)
         judging[-len(scores) :: JUDGING] = True
         learned = kept.where(~judging)
         if len(learned) < LEAST_DOCUMENTS:
             return None
-        self.credit -= documents
+        self.credit -= len(kept)
         try:
             made, model = fit(self.settings, learned)
         except InsufficientDataError:
+            return None
+        if self.member and not isinstance(made, Refinement):
             return None
         judges = kept.where(judging)
         gain = Gain.of(judge_by(model, self.settings).scored(judges) - scores[::JUDGING])
@@ -320,21 +407,18 @@ class Following:
 
     def state(self) -> State:
         """Return all that is needed to continue."""
-        arrays = self.recent.state("recent.") | {"retired": self.retired_topics}
+        retired, lineage = self.lineage
+        arrays = self.recent.state("recent.") | retired
         if self.block:
             arrays |= with_prefix(DocumentBatch.joined(self.block).arrays, "block.")
         scores, before = self.scores.state()
         arrays |= scores
         values: dict[str, Any] = {
             **before,
+            **lineage,
             "since": self.since,
             "credit": self.credit,
             "proposing": self.proposing,
-            "ids": self.ids,
-            "named": self.named,
-            "retired": self.retired,
-            "switches": self.switches,
-            "last": self.last,
             "judge": None,
         }
         if self.judge is not None:
@@ -343,14 +427,19 @@ class Following:
         return with_prefix(arrays, "following."), {"following": values}
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, saved: State) -> Self | None:
+    def from_state(
+        cls, settings: EngineSettings, saved: State, start: SharedStart | None = None
+    ) -> Self | None:
         """Resume from what `state` returned; None where nothing is followed."""
         arrays, values = saved
         if (own := values.get("following")) is None:
             return None
         arrays, d = named(arrays, "following."), settings.n_features
-        recent = RecentDocuments(settings.warmup_documents).restore(arrays, d, "recent.")
-        made = cls(settings, recent)
+        if start is None:
+            made = cls(settings, RecentDocuments(settings.warmup_documents))
+        else:
+            made = cls.of_member(settings, start)
+        made.recent.restore(arrays, d, "recent.")
         if block := named(arrays, "block."):
             made.block = [DocumentBatch(**block, n_features=d, integral=False)]
         made.scores.restore(arrays, own)

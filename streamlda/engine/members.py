@@ -102,9 +102,12 @@ def merged(mine: Phase, other: Phase) -> Phase:
 
 
 def digest_of(beginning: Beginning | None) -> str | None:
-    """Return 16 hex digits that tell beginnings apart by content; None of none."""
+    """Return 16 hex digits that tell beginnings apart by content; None of none.
+
+    Starts of one group that follow each other have those of the first.
+    """
     if isinstance(beginning, SharedStart):
-        return beginning.digest
+        return beginning.origin
     return None if beginning is None else projection_digest(beginning)
 
 

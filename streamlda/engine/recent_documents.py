@@ -19,21 +19,21 @@ PART_DOCUMENTS, PARTS = 1000, 16
 
 
 class RecentDocuments:
-    """The latest usable documents of a stream: at most `most`, of `WARMUP_MAX_ENTRIES` counts.
+    """The latest usable documents of a stream: at most `most`, of so many counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
     Memory: those, and one part at most of older ones.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, most: int, entries: int = WARMUP_MAX_ENTRIES) -> None:
+        self.most, self.entries = most, entries
         self.parts: list[DocumentBatch] = []
         self._sizes = np.zeros(2, dtype=np.int64)
 
     def add(self, batch: DocumentBatch) -> None:
         """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
         documents = batch.where(batch.usable)
-        pointers, most = documents.row_pointers, max(1, WARMUP_MAX_ENTRIES // PARTS)
+        pointers, most = documents.row_pointers, max(1, self.entries // PARTS)
         start = 0
         while start < documents.n_documents:
             fitting = int(np.searchsorted(pointers, pointers[start] + most, side="right")) - 1
@@ -48,7 +48,7 @@ class RecentDocuments:
     def _drop(self) -> None:
         while self.parts:
             without = self._sizes - _size(self.parts[0])
-            if not np.any(without >= (self.most, WARMUP_MAX_ENTRIES)):
+            if not np.any(without >= (self.most, self.entries)):
                 break
             self._sizes = without
             self.parts.pop(0)
@@ -57,7 +57,7 @@ class RecentDocuments:
         """Return them as one batch, of one document at least. Memory as much again."""
         # Only the oldest part can exceed the limits: its beginning is left out.
         oldest, *others = self.parts
-        documents, entries = (self.most, WARMUP_MAX_ENTRIES) - (self._sizes - _size(oldest))
+        documents, entries = (self.most, self.entries) - (self._sizes - _size(oldest))
         n, pointers = oldest.n_documents, oldest.row_pointers
         first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
         if not others:

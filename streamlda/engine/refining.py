@@ -10,7 +10,7 @@ number of threads, snapshots and resumptions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -56,6 +56,10 @@ class Refinement(Phase):
     #: What it shares with other refinements that it can be merged with, and began from.
     shared: SharedStart | None = None
 
+    def __post_init__(self) -> None:
+        if self.settings.refines and self.stepwise.scores is None:
+            self.stepwise.scores = np.empty(0)
+
     @classmethod
     def of_start(cls, settings: EngineSettings, counters: Counters, shared: SharedStart) -> Self:
         """Begin from a start that others begin from as well."""
@@ -63,8 +67,17 @@ class Refinement(Phase):
         return cls(settings, counters, shared.begun(), shared.known, frequencies, shared)
 
     def merged(self, other: Refinement) -> Refinement:
-        """Return one phase with the documents of another of the same start too."""
+        """Return one phase with the documents of another of the same start too.
+
+        Of two starts the later counts: it was made of documents that members of the other had.
+        """
         assert self.shared is not None
+        assert other.shared is not None
+        if self.shared.follows(other.shared):
+            return self
+        if other.shared.follows(self.shared):
+            own = other.stepwise.copy(), other.start, other.frequencies.copy(), other.shared
+            return type(self)(self.settings, self.counters, *own)
         # One that has learned nothing changes nothing.
         if not other.frequencies.any():
             return self
@@ -86,8 +99,6 @@ class Refinement(Phase):
         n, plan = model.documents_seen, stream_settings(settings.warmup_documents)
         plan = replace(plan, seeds=model.seeds)
         stepwise = StepwiseEM.of_model(model, plan, max(1, n // plan.batch_documents))
-        if settings.refines:
-            stepwise.scores = np.empty(0)
         return cls(settings, counters, stepwise, start_of(model), model.background * n)
 
     @classmethod
@@ -119,6 +130,14 @@ class Refinement(Phase):
         """Take one step with these documents alone."""
         self.stepwise.learn(documents)
         add_frequencies(self.frequencies, documents)
+
+    def begun_again(self, start: SharedStart, waiting: Iterable[DocumentBatch]) -> Self:
+        """Return the phase of another start, and of documents that waited for their minibatch."""
+        made = self.of_start(self.settings, self.counters, start)
+        for part in waiting:
+            made.stepwise.add(part)
+            add_frequencies(made.frequencies, part)
+        return made
 
     @property
     def components(self) -> Array:
@@ -155,10 +174,12 @@ class Refinement(Phase):
             "batch_documents": found.settings.batch_documents,
             "start_topics": known.pop("start_topics", [*range(self.settings.n_components)]),
         }
+        # Members that begin again have no documents of their own yet.
+        words = self.frequencies if self.frequencies.any() else found.background
         model = TopicModel(
             components=found.components,
             alpha=found.alpha,
-            background=self.frequencies / self.frequencies.sum(),
+            background=words / words.sum(),
             settings=asdict(self.settings),
             diagnostics={**known, "documents_skipped": self.counters.documents_skipped},
             documents_seen=self.counters.documents_seen,
@@ -183,8 +204,6 @@ class Refinement(Phase):
         refinement = values["refinement"]
         shared = refinement.get("shared")
         stepwise = StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"])
-        if shared is None:
-            stepwise.scores = np.empty(0)
         return cls(
             settings,
             counters,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import State, named, with_prefix
 
 Array = NDArray[np.float64]
 
@@ -41,11 +41,16 @@ SETTLED_STEPS = 100
 class SharedStart:
     """Topics and statistics that several refinements begin from; none of them changes it.
 
-    `known` are the diagnostics of the model that it was made of.
+    `known` are the diagnostics of the model that it was made of. A later start of the same members
+    has the digest of their first one as `first`, and what `Following.lineage` returns.
     """
 
     stepwise: StepwiseEM
     known: Mapping[str, Any]
+    #: Turns of the stream that members have followed together.
+    turn: int = 0
+    first: str = ""
+    lineage: State = field(default_factory=lambda: ({}, {}))
 
     @classmethod
     def of_model(cls, model: TopicModel, warmup_documents: int) -> Self:
@@ -65,6 +70,16 @@ class SharedStart:
         for name in ("totals", "alpha"):
             digest.update(np.ascontiguousarray(arrays[name], dtype="<f8").view(np.uint8).data)
         return digest.hexdigest()
+
+    @property
+    def origin(self) -> str:
+        """Digest of the first start of the members, which tells groups apart."""
+        return self.first or self.digest
+
+    def follows(self, other: SharedStart) -> bool:
+        """Return whether members of the other are to continue from here."""
+        mine, theirs = (self.turn, self.digest), (other.turn, other.digest)
+        return self.origin == other.origin and mine > theirs
 
     def begun(self) -> StepwiseEM:
         """Return a refinement that continues from here, and counts its own documents."""
@@ -104,14 +119,18 @@ class SharedStart:
     def state(self) -> State:
         """Return all of it: arrays, and plain JSON values."""
         arrays, values = self.stepwise.state()
-        own = {"stepwise": values, "known": dict(self.known)}
-        return arrays, own
+        own = {"stepwise": values, "known": dict(self.known), "turn": self.turn}
+        retired, lineage = self.lineage
+        own |= {"first": self.first, "lineage": lineage}
+        return arrays | with_prefix(retired, "lineage."), own
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Return what `state` returned."""
         stepwise = StepwiseEM.from_state(arrays, values["stepwise"])
-        found = cls(stepwise, dict(values["known"]))
+        lineage = named(arrays, "lineage."), dict(values["lineage"])
+        later = int(values["turn"]), str(values["first"])
+        found = cls(stepwise, dict(values["known"]), *later, lineage)
         V, K = found.stepwise.mean.shape
         if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
             raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")

@@ -172,8 +172,13 @@ class StepwiseEM:
 
     @property
     def waiting(self) -> int:
-        """Documents that wait for their minibatch to fill."""
+        """Number of the documents that wait for their minibatch to fill."""
         return sum(part.n_documents for part in self._waiting)
+
+    @property
+    def waiting_parts(self) -> list[DocumentBatch]:
+        """Documents that wait for their minibatch to fill."""
+        return [*self._waiting]
 
     @property
     def components(self) -> Array:

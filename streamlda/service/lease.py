@@ -31,10 +31,12 @@ from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import (
+    LatestStart,
     check_same_words,
     load_projection,
     merge_checkpoints,
     save_projection,
+    write_projection,
 )
 from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
@@ -101,6 +103,8 @@ class Lease(Thread):
         self._store: Store | None = None
         self._retry = Retry("output")
         self._made_at, self._count_at = time.monotonic(), 0.0
+        #: The start since the last turn, and the documents since then that were tried last.
+        self._start, self._tried = LatestStart(folder), 0
         #: Why the beginning cannot be made yet; empty if nothing is known to prevent it.
         self.prevented = ""
         #: Snapshots that this daemon has published.
@@ -212,7 +216,13 @@ class Lease(Thread):
 
     def _publish(self, store: Store) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
-        merged = merge_checkpoints([*count_saved(self._folder)])
+        folders = [*count_saved(self._folder)]
+        merged = merge_checkpoints(folders, self._start.read(), self._tried)
+        self._tried = merged.tried
+        if merged.turned is not None:
+            terms = asdict(merged.engine.settings)
+            write_projection(self._start.path, merged.turned, merged.vocabulary, terms)
+            log("info", "turned", documents=merged.tried, turn=merged.turned.turn)
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)

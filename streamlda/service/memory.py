@@ -11,6 +11,7 @@ import math
 import re
 from typing import Any
 
+from streamlda.engine.following import MEMBER_PART
 from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
@@ -109,8 +110,9 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
 def partition_bytes(settings: RunSettings, n_features: int) -> int:
     """Return what one more partition takes, and a copy of it while a checkpoint is written."""
     asked = engine_settings(settings, n_features, sums=settings.topics.projection_file is not None)
-    # Topics and those they began with, or sums; it keeps no documents.
-    kept = 2 * asked.refining_bytes if asked.refines else asked.state_bytes
+    # Topics, those they began with, and the newest documents; or sums.
+    newest = 12 * WARMUP_MAX_ENTRIES // MEMBER_PART
+    kept = 2 * asked.refining_bytes + newest if asked.refines else asked.state_bytes
     return 2 * (kept + measures_bytes(n_features, dated=settings.source.time_field is not None))
 
 

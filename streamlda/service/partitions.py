@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from streamlda.errors import AccountError, FencedError
+from streamlda.errors import AccountError, FencedError, StreamLDAError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
@@ -26,6 +26,7 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import PendingCheckpoint
+from streamlda.storage.merge import LatestStart
 from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
@@ -95,6 +96,7 @@ class Partitions:
     on_open: Callable[[Store, int], None] = lambda store, number: None
     worker: PartitionsWorker | None = None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
+    _start: LatestStart = field(init=False)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
     counts: RecordCounts = field(default_factory=RecordCounts)
@@ -106,6 +108,7 @@ class Partitions:
     warmup: ClassVar[None] = None
 
     def __post_init__(self) -> None:
+        self._start = LatestStart(self.folder)
         topics = replace(self.settings.topics, projection_file=str(self.folder / PROJECTION))
         self.settings = replace(self.settings, topics=topics)
 
@@ -218,10 +221,24 @@ class Partitions:
     def _parts(self) -> list[LearnedPartition]:
         return list(self.open_now.values())
 
+    def _follow_turns(self) -> None:
+        """Begin again from the start that the holder of the lease has made, if there is one."""
+        try:
+            start = self._start.read()
+        except (StreamLDAError, OSError) as error:
+            log_failure("turn-failed", error)
+            return
+        if start is None:
+            return
+        for part in self._parts():
+            if part.pipeline.learner is not None and part.pipeline.learner.begin_again(start):
+                log("info", "begun-again", partition=part.number, turn=start.turn)
+
     # What it asks of checkpoints.
 
     def capture(self, of: list[LearnedPartition] | None = None) -> PendingPartitions | None:
         """Copy the states, or those of some, that are ahead of their checkpoints; None of none."""
+        self._follow_turns()
         parts = self._parts() if of is None else of
         found = []
         for part in parts:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from streamlda.checks import failure, require
 from streamlda.container import read_arrays, valid_content, write_arrays
+from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import Beginning, digest_of
 from streamlda.engine.settings import EngineSettings
@@ -35,7 +36,7 @@ from streamlda.errors import (
 from streamlda.model.model_file import vocabulary_from, vocabulary_parts
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex, read_newest
-from streamlda.storage.partitions import LOG
+from streamlda.storage.partitions import LOG, TURNED
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import named, with_prefix
@@ -117,6 +118,27 @@ def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
         return SharedProjection(arrays["whitening"], own, metadata["settings"])
 
 
+class LatestStart:
+    """The start that the daemons of a shared folder begin again from, if their stream turned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / TURNED
+        self._start: SharedStart | None = None
+        self._read: tuple[int, int] | None = None
+
+    def read(self) -> SharedStart | None:
+        """Return it, read again only where it has been replaced."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        if (read := (found.st_ino, found.st_mtime_ns)) != self._read:
+            start = load_projection(self.path).beginning
+            assert isinstance(start, SharedStart)
+            self._start, self._read = start, read
+        return self._start
+
+
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:
     """Raise `VocabularyError`, naming the file or folder `where`, if the columns differ."""
     require(
@@ -192,18 +214,35 @@ def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class MergedCheckpoints:
-    """One engine with the documents of all folders, and the checkpoints in their order."""
+    """One engine with the documents of all folders, and the checkpoints in their order.
+
+    `tried` are the documents since a turn of one of them that were tried last, 0 without;
+    `turned` is the start that all are to begin again from, which the engine has done.
+    """
 
     engine: Engine
     vocabulary: Vocabulary
     checkpoints: tuple[Checkpoint, ...]
+    tried: int
+    turned: SharedStart | None
 
 
-def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckpoints:
-    """Return one engine with all that the newest checkpoints of several daemons have learned."""
+def merge_checkpoints(
+    folders: Sequence[str | os.PathLike[str]],
+    start: Beginning | None = None,
+    tried: int = 0,
+) -> MergedCheckpoints:
+    """Return one engine with all that the newest checkpoints of several daemons have learned.
+
+    Where their stream has turned, it begins again from their newest documents if that predicts
+    these better (`streamlda.engine.following`). `start` is the latest one of all, if it is known;
+    `tried` are the documents since a turn that were tried before: twice as many are tried again.
+    """
     require(folders, "states to merge must be at least one, got none", remedy="name folders")
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
+    kept: list[DocumentBatch] = []
+    since = 0
     for folder in folders:
         path = os.path.realpath(folder)
         if path in taken:
@@ -212,6 +251,10 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
         for before, other in taken.items():
             if (both := overlap(other.position, checkpoint.position)) is not None:
                 raise _twice(before, path, both)
+        member = engine.following
+        if member is not None and member.member and member.recent.parts:
+            since = max(since, member.since_turn)
+            kept.append(member.recent.latest())
         if merged is None:
             merged = engine
         else:
@@ -224,7 +267,16 @@ def merge_checkpoints(folders: Sequence[str | os.PathLike[str]]) -> MergedCheckp
         taken[path] = checkpoint
     assert merged is not None
     checkpoints = tuple(taken.values())
-    return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints)
+    if isinstance(start, SharedStart):
+        merged.begin_again(start)
+    turned = None
+    if tried <= since < 2 * tried:
+        since = tried
+    elif since:
+        most = max(1, merged.settings.warmup_documents // len(kept))
+        newest = [each.rows(max(0, len(each) - min(since, most)), len(each)) for each in kept]
+        turned = merged.turn(DocumentBatch.joined(newest))
+    return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints, since, turned)
 
 
 def overlap(one: Position, other: Position) -> str | None:

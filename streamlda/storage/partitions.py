@@ -3,7 +3,9 @@
 ``partition-3``
     The checkpoints of one partition (`Store.open` with `partition`), of whoever has it.
 ``projection``
-    The projection that all sum through (`streamlda.storage.merge`).
+    The projection that all sum through, or the start that all refine (`streamlda.storage.merge`).
+``turned``
+    The start that all have begun again from since the stream turned.
 ``beginning``
     JSON: settings, words and topic that all must agree on, and offsets to begin at. It comes last:
     once it is there, all that daemons share is there.
@@ -31,6 +33,9 @@ LOG = ("cluster", "topic", "topic_id")
 
 #: Name of the shared projection in the folder.
 PROJECTION = "projection"
+
+#: Name of the start since the last turn.
+TURNED = "turned"
 
 _PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\Z")
 
