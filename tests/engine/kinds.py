@@ -104,6 +104,7 @@ KINDS = {
     "follows": Kind({**PLANTED, "warmup_documents": 150}, planted_documents, [150, 2100]),
     "refining": Kind(TEXT, text_documents, [0, 1, 300, 345, 2000, 3330], after=700),
     "turning": Kind(TEXT, turning_documents, [990, 999, 1021, 1085, 2010], after=500),
+    "started-turning": Kind(TEXT, turning_documents, [1000, 1200], "start", after=500),
     "turning-early": Kind(
         {**TEXT, "warmup_documents": 1000},
         early_turning_documents,
