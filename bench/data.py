@@ -64,8 +64,8 @@ def coherence(train: DocumentBatch, components: Any) -> Json:
     if not len(components):
         return {"npmi": 0.0, "diversity": 0.0}
     top = evaluation.top_words(components, 10)
-    counter = NpmiCounter(top, window=None)
-    counter.add_batch(train)
+    counter = NpmiCounter(top)
+    counter.add(train)
     return {"npmi": counter.result().mean, "diversity": evaluation.topic_diversity(top)}
 
 

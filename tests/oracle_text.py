@@ -83,23 +83,16 @@ def word_probabilities(word_ids, row_pointers, words, theta):
     ]
 
 
-def count_windows(documents, topics, window):
-    """Visit every window; return occurrences by word, pairs by (topic, i, j) and windows."""
-    occurrences, pairs, windows = Counter(), Counter(), 0
-    for document in documents:
-        present = set(document[:window])
-        for start in range(max(1, len(document) - window + 1)):
-            if start > 0:
-                present.discard(document[start - 1])
-                present.add(document[start + window - 1])
-            windows += 1
-            for word in {word for topic in topics for word in topic}:
-                occurrences[word] += word in present
-            for k, topic in enumerate(topics):
-                for i in range(len(topic)):
-                    for j in range(i):
-                        pairs[k, i, j] += topic[i] in present and topic[j] in present
-    return occurrences, pairs, windows
+def count_documents(documents, topics):
+    """Return the documents with each word, and with both of each pair (topic, i, j)."""
+    occurrences, pairs = Counter(), Counter()
+    for present in map(set, documents):
+        occurrences.update(present)
+        for k, topic in enumerate(topics):
+            for i in range(len(topic)):
+                for j in range(i):
+                    pairs[k, i, j] += topic[i] in present and topic[j] in present
+    return occurrences, pairs
 
 
 def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):

@@ -10,20 +10,14 @@ import click
 
 from streamlda.cli.options import Given, SettingsCommand, json_option
 from streamlda.cli.shared import DOCUMENTS, TASKS, read_documents
-from streamlda.model.coherence import NpmiCounter
-from streamlda.model.evaluation import (
-    DocumentCompletion,
-    top_words,
-    topic_diversity,
-)
+from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
+from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
 from streamlda.model.inference import SMOOTHING
+from streamlda.model.table import NOTHING, named_words
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.snapshots import get_words
-from streamlda.text.encoding import UNREADABLE, count_tokens
-
-#: Words of a topic that coherence and diversity look at.
-TOP_WORDS = 10
+from streamlda.text.encoding import UNREADABLE
 
 
 @click.command(cls=SettingsCommand, reader="evaluate", tasks=TASKS, names=DOCUMENTS)
@@ -33,21 +27,30 @@ def evaluate(model_file: str, as_json: bool, given: Given) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
-    better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: coherence
-    of the ten top words of the topics in these documents, -1 to 1. diversity: share of distinct
-    words among the top words, 0 to 1. unseen_share: tokens outside the vocabulary.
+    better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: how often
+    the ten most probable words of a topic occur in one document, against chance, -1 to 1; mean and
+    each topic. streamlda topics shows the same measure in documents of the fit. diversity: share of
+    distinct words among these words, 0 to 1. unseen_share: tokens outside the vocabulary.
     """
     settings = given.read()
-    found = _measure(load(model_file), settings)
+    model = load(model_file)
+    found = _measure(model, settings)
     # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
     for name, value in found.items():
         found[name] = None if isinstance(value, float) and not math.isfinite(value) else value
     if as_json:
         click.echo(json.dumps(found))
         return
+    topics = found.pop("topics")
     for name, value in found.items():
         shown = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if value else value
         click.echo(f"{name:20} {shown}")
+    click.echo("\ntopic   NPMI   words")
+    words = model.top_words(NPMI_WORDS)
+    for topic in topics:
+        k, npmi = topic["topic"], topic["npmi"]
+        shown = NOTHING if npmi is None else f"{npmi:.3f}"
+        click.echo(f"{k:5} {shown:>6}   {named_words(topic['name'], words[k])}")
 
 
 def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
@@ -55,32 +58,34 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
     completion = DocumentCompletion(
         model.components, model.alpha, model.background, smoothing=SMOOTHING
     )
-    # N-grams come without word order; one word alone has no pairs.
-    in_order = vocabulary.analyzer.unigrams
-    top = top_words(model.components, min(TOP_WORDS, model.n_features))
-    coherence = None
-    if top.shape[1] > 1:
-        coherence = NpmiCounter(top) if in_order else NpmiCounter(top, window=None)
+    top = top_words(model.components, min(NPMI_WORDS, model.n_features))
+    # One word alone has no pairs.
+    counter = NpmiCounter(top) if top.shape[1] > 1 else None
     tokens = unseen = 0
     for documents in read_documents(settings):
-        unreadable: list[int] = []
-        ids, offsets = vocabulary.token_ids(documents.texts, unreadable)
-        documents.rejects[UNREADABLE] += len(unreadable)
-        batch = count_tokens(ids, offsets, vocabulary.n_features)
-        tokens += len(ids)
-        unseen += int((ids < 0).sum())
-        completion.add(batch)
-        if coherence is not None and in_order:
-            coherence.add(ids, offsets)
-        elif coherence is not None:
-            coherence.add_batch(batch)
+        encoded = vocabulary.encode(documents.texts)
+        documents.rejects[UNREADABLE] += len(encoded.unreadable)
+        tokens += encoded.tokens
+        unseen += encoded.unseen_tokens
+        completion.add(encoded.batch)
+        if counter is not None:
+            counter.add(encoded.batch)
     result = completion.result()
+    coherence = None if counter is None else counter.result()
     return {
         "perplexity": result.perplexity,
         "unigram_perplexity": result.unigram_perplexity,
-        "npmi": None if coherence is None else coherence.result().mean,
+        "npmi": None if coherence is None else coherence.mean,
         "diversity": topic_diversity(top),
         "documents": result.documents,
         "held_out_tokens": result.held_out_tokens,
         "unseen_share": unseen / max(1, tokens),
+        "topics": [
+            {
+                "topic": k,
+                "name": model.names[k],
+                "npmi": None if coherence is None else float(coherence.per_topic[k]),
+            }
+            for k in model.order
+        ],
     }

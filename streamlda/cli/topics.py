@@ -33,12 +33,12 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
-    first 10 words go together in documents, -1 to 1, if it was counted. ? marks a topic that should
-    not be relied on, and = one that repeats a more prevalent topic; the lines below the table say
-    why. Phrases are in quotes. The header ends with the
-    privacy statement. A private model shows record slots, since the number of documents is private.
-    In JSON, the hierarchy lists how topics are joined: first and second below K are topics, and K +
-    n is join n of the list.
+    10 most probable words go together in documents of the fit, -1 to 1, if it was counted. ? marks
+    a topic that should not be relied on, and = one that repeats a more prevalent topic; the lines
+    below the table say why. Phrases are in quotes. The header ends with the privacy statement. A
+    private model shows record slots, since the number of documents is private. In JSON, the
+    hierarchy lists how topics are joined: first and second below K are topics, and K + n is join n
+    of the list.
     """
     model = load(model_file)
     if as_json:

@@ -18,8 +18,6 @@ _FAULTS = Faults(
             "on more or longer documents",
         },
         InvalidDocumentsError: {
-            "offsets": "offsets must rise from 0 to the number of tokens; give each document's "
-            "first token",
             "split": "document completion splits tokens, so counts must be whole numbers, got "
             "fractions; pass CountVectorizer output, not TF-IDF",
         },
@@ -35,8 +33,6 @@ _FAULTS = Faults(
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",
-            "no order": "counts without word order can only be taken document by document; make "
-            "the counter with window=None",
             "planted": "topics must be compared at the same shape",
             "probabilities": "topics must hold finite numbers >= 0, got a negative, infinite or "
             "NaN entry; fit the model again, or project its topics onto the simplex",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: Where there is no number.
 NOTHING = "\N{EN DASH}"
@@ -23,3 +23,9 @@ def plural(n: int, unit: str) -> str:
 def in_line(words: Iterable[str]) -> str:
     """Return words one after another; those of several words (phrases, n-grams) are quoted."""
     return " ".join(f'"{word}"' if " " in word else word for word in words)
+
+
+def named_words(name: str | None, words: Sequence[tuple[str, float]]) -> str:
+    """Return the words of a topic after its name, if it has one."""
+    listed = in_line(word for word, _ in words)
+    return listed if name is None else f"{name}: {listed}"

@@ -10,12 +10,14 @@ from typing import Any
 
 from streamlda.container import valid_content
 from streamlda.model import MAX_DISTANCE
+from streamlda.model.coherence import NPMI_WORDS, Coherence, NpmiCounter
 from streamlda.model.document_table import make_document_table
+from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import reduce_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
 from streamlda.model.model_file import members, read
-from streamlda.model.table import NOTHING, in_line, percent
+from streamlda.model.table import NOTHING, named_words, percent
 from streamlda.model.topics import Topics
 from streamlda.text import functions
 from streamlda.text.functions import Analyze
@@ -121,6 +123,31 @@ class TopicModel(Topics):
         >>> model.document_table(df.text, id=df.id, rating=df.rating)  # doctest: +SKIP
         """
         return make_document_table(self, X, columns=columns, text=text, n_words=n_words, form=form)
+
+    def coherence(self, X: Any) -> Coherence:
+        """Return how well the ten most probable words of each topic go together in documents.
+
+        NPMI as `streamlda.model.coherence` defines it, as ``streamlda evaluate`` and
+        ``diagnostics["topic_npmi"]`` (of documents of the fit) have it. Time O(nnz + K documents).
+
+        Parameters
+        ----------
+        X : texts, or array-like or sparse matrix of shape (n_documents, V)
+            As `transform` takes them; held-out documents show how topics generalize.
+
+        Returns
+        -------
+        Coherence
+            ``mean`` over the topics, ``per_topic`` (K,), and ``documents`` with a known word.
+
+        Raises
+        ------
+        InsufficientDataError
+            If no document has a known word.
+        """
+        counter = NpmiCounter(top_words(self.components, min(NPMI_WORDS, self.n_features)))
+        counter.add(self.read(X))
+        return counter.result()
 
     def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
         """Return which topics this model and another have in common, and how they differ.
@@ -238,7 +265,7 @@ def _html_table(model: TopicModel) -> str:
     rows = "".join(
         f"<tr><th scope='row'>{k}</th><td>{percent(shares[k]).replace(' ', '&nbsp;')}</td>"
         f"<td>{NOTHING if npmi[k] is None else format(npmi[k], '.2f')}</td>"
-        f"<td style='text-align: left'>{escape(_named_words(names[k], words[k]))}</td></tr>"
+        f"<td style='text-align: left'>{escape(named_words(names[k], words[k]))}</td></tr>"
         for k in model.order[:_MOST_ROWS]
     )
     more = model.n_components - _MOST_ROWS
@@ -248,9 +275,3 @@ def _html_table(model: TopicModel) -> str:
         f"<p>{escape(repr(model))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
     )
-
-
-def _named_words(name: str | None, words: list[tuple[str, float]]) -> str:
-    """Return the words of a topic after its name, if it has one."""
-    listed = in_line(word for word, _ in words)
-    return listed if name is None else f"{name}: {listed}"

@@ -220,11 +220,14 @@ class Topics:
         InvalidDocumentsError
             If counts are not over the V words of the model, or are no counts.
         """
-        if not isinstance(documents, DocumentBatch):
-            texts = read_texts(documents)
-            is_counts = texts is None
-            documents = DocumentBatch.from_matrix(documents) if is_counts else self.encode(texts)
-        return topic_proportions(documents, self.smoothed, self.alpha)
+        return topic_proportions(self.read(documents), self.smoothed, self.alpha)
+
+    def read(self, documents: Any) -> DocumentBatch:
+        """Return documents, as `transform` takes them, as counts of the words of the model."""
+        if isinstance(documents, DocumentBatch):
+            return documents
+        texts = read_texts(documents)
+        return DocumentBatch.from_matrix(documents) if texts is None else self.encode(texts)
 
     def encode(self, texts: Any) -> DocumentBatch:
         """Return texts as counts of the words of the model, (n_documents, V); O(characters).

@@ -77,15 +77,21 @@ def test_evaluate_measures_a_model_on_other_documents(folder):
     found = json.loads(run(*arguments, "--json").stdout)
     assert set(found) == {
         *("perplexity", "unigram_perplexity", "npmi", "diversity", "documents"),
-        *("held_out_tokens", "unseen_share"),
+        *("held_out_tokens", "unseen_share", "topics"),
     }
     assert found["documents"] == 300
     assert found["perplexity"] < 0.8 * found["unigram_perplexity"]
+    of_topics = [topic["npmi"] for topic in found["topics"]]
     assert found["npmi"] > 0
+    assert found["npmi"] == pytest.approx(np.mean(of_topics))
     truth, model = (load(folder / name) for name in ("truth", "model"))
     order = [truth.vocabulary.words.index(word) for word in model.vocabulary.words]
     assert matched_l1_error(truth.components[:, order], model.components).mean < 0.2
-    assert f"perplexity           {found['perplexity']:,.4f}" in run(*arguments).stdout
+    shown = run(*arguments).stdout
+    assert f"perplexity           {found['perplexity']:,.4f}" in shown
+    first = found["topics"][0]["topic"]
+    words = " ".join(word for word, _ in model.top_words(10)[first])
+    assert f"{first:5} {of_topics[0]:6.3f}   {words}" in shown
 
 
 def package_of_news(folder):
