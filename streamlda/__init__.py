@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamlda.choosing import choose_topics as choose_topics
     from streamlda.documents import DocumentBatch as DocumentBatch
     from streamlda.engine.engine import Engine as Engine
     from streamlda.engine.settings import EngineSettings as EngineSettings
@@ -30,6 +31,7 @@ _HOMES = {
     "StreamLDAError": "errors",
     "TopicModel": "model.topic_model",
     "Vocabulary": "text.vocabulary",
+    "choose_topics": "choosing",
     "load": "model.topic_model",
     "open_source": "stream.source",
     "visualize": "report.notebook",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Generic, Self, TypeVar
@@ -27,6 +28,7 @@ from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion, top_words
 from streamlda.model.hierarchy import keep_rows
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.naming import carry_names
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.matrix import MatrixFit, blank_invalid_rows
@@ -426,6 +428,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             vocabulary = None if known is None else Vocabulary.given(known)
         return replace(model, vocabulary=vocabulary)
 
+    def set_topic_names(self, names: Mapping[int, str | None] | Sequence[str | None]) -> Self:
+        """Name topics by their rows, as `TopicModel.rename`; or all of them in a sequence.
+
+        Names stay with their topics in `partial_fit`, and are in `to_model` and its files. A topic
+        that is gone takes its name along. `fit` forgets them.
+        """
+        rows = dict(names if isinstance(names, Mapping) else enumerate(names))
+        self._model = self._fitted.rename(rows)
+        return self
+
     def document_table(self, X: Any, **options: Any) -> Any:
         """Return a row for each document of `X` with its topics, or the reason why it has none.
 
@@ -456,7 +468,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self._model is None:
             assert isinstance(self._learner, Engine)
             model = self._learner.latest()
-            self._model = model if self._shown is None else keep_rows(model, self._shown)
+            if (shown := self._shown) is not None:
+                model = carry_names(keep_rows(model, shown), shown)
+            self._model = model
         return self._model
 
     def __sklearn_tags__(self) -> Any:
@@ -619,6 +633,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self, learner: Engine | MatrixFit | None, model: TopicModel | None, columns: Columns | None
     ) -> None:
         """Take over what was learned; columns come with a new fit."""
+        before = vars(self).get("_model")
+        if columns is None and before is not None and model is not None:
+            model = carry_names(model, before)
         self._learner, self._model = learner, model
         if columns is not None:
             self._shown = None

@@ -27,12 +27,14 @@ COMMANDS = {
         "topics": "Show the topics of a model.",
         "report": "Write an HTML page about one or more models.",
         "infer": "Write the topic proportions of documents.",
+        "choose-topics": "Compare numbers of topics on held-out documents.",
         "evaluate": "Measure a model on held-out documents.",
     },
     "Change or join models": {
         "compare": "Show what two models have in common.",
         "merge": "Join what several daemons have learned, or finished models.",
-        "reduce": "Join the topics of a model that are most alike.",
+        "reduce": "Join topics of a model: those most alike, or chosen ones.",
+        "rename": "Name the topics of a model, or of a daemon.",
         "projection": "Make a projection that several daemons share.",
     },
     "Privacy and sites": {
@@ -48,7 +50,7 @@ COMMANDS = {
 }
 
 #: Modules of commands that have none of their own name.
-MODULES = {"projection": "merge", "aggregate": "site"}
+MODULES = {"choose-topics": "choose_topics", "projection": "merge", "aggregate": "site"}
 
 
 class _PipeClosed(Exception):
@@ -67,7 +69,7 @@ class Commands(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         module = import_module(f"streamlda.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

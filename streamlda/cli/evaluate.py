@@ -46,7 +46,8 @@ def evaluate(model_file: str, as_json: bool, given: Given) -> None:
         shown = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}" if value else value
         click.echo(f"{name:20} {shown}")
     click.echo("\ntopic   NPMI   words")
-    words = model.top_words(NPMI_WORDS)
+    # Those that the numbers are of.
+    words = model.rank_words(1).top_words(NPMI_WORDS)
     for topic in topics:
         k, npmi = topic["topic"], topic["npmi"]
         shown = NOTHING if npmi is None else f"{npmi:.3f}"

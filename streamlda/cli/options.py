@@ -31,6 +31,11 @@ def number_option(
 
 
 words_option = number_option("--words", "n_words", default=10, help="Words to show of a topic.")
+relevance_option = number_option(
+    "--relevance",
+    type=click.FloatRange(0, 1),
+    help="Rank words by probability (1), or by lift too (less). [default: as the model says, 1]",
+)
 max_distance_option = number_option(
     "--max-distance",
     type=click.FloatRange(0, 1),

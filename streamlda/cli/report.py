@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from streamlda.cli.options import output_option, quiet_option, words_option
+from streamlda.cli.options import output_option, quiet_option, relevance_option, words_option
 from streamlda.cli.shared import say
 from streamlda.model.table import plural
 from streamlda.model.topic_model import load
@@ -23,12 +23,14 @@ from streamlda.run.outputs import check_output
     "--title", default="Topic report", show_default=True, help="Heading of the page, as plain text."
 )
 @words_option
+@relevance_option
 @quiet_option
 def report(
     model_files: tuple[str, ...],
     output: str,
     title: str,
     n_words: int,
+    relevance: float | None,
     quiet: bool,
 ) -> None:
     """Write a page about the model in FILE, or about how topics changed from FILE to FILE.
@@ -46,6 +48,8 @@ def report(
     """
     check_output(output, model_files)
     models = [load(path) for path in model_files]
+    if relevance is not None:
+        models = [model.rank_words(relevance) for model in models]
     write_report(output, models, labels(model_files), title=title, n_words=n_words)
     compared = "" if len(models) == 1 else f", compared over {plural(len(models), 'model')}"
     say(quiet, f"{plural(models[-1].n_components, 'topic')}{compared}", f"report: {output}")

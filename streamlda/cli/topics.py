@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from streamlda.checks import require
-from streamlda.cli.options import json_option, words_option
+from streamlda.cli.options import json_option, relevance_option, words_option
 from streamlda.cli.shared import show_warnings
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.hierarchy import topic_tree
@@ -28,8 +28,11 @@ from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
     is_flag=True,
     help="Also show the documents with most of each topic, if the fit kept any.",
 )
+@relevance_option
 @json_option
-def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> None:
+def topics(
+    model_file: str, n_words: int, documents: bool, relevance: float | None, as_json: bool
+) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
     The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
@@ -41,6 +44,7 @@ def topics(model_file: str, n_words: int, documents: bool, as_json: bool) -> Non
     of the list.
     """
     model = load(model_file)
+    model = model if relevance is None else model.rank_words(relevance)
     if as_json:
         click.echo(json.dumps(_describe(model, n_words, documents), ensure_ascii=False, indent=1))
         return

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between
+from streamlda.checks import at_least, between, require
 from streamlda.model.diagnostics import hellinger, warn_of_background
-from streamlda.model.topics import Model, Topics
+from streamlda.model.naming import join_names, name_rows
+from streamlda.model.topics import TOPIC_NAMES, Model, Topics
 
 Array = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ BY_ROW = ("topic_npmi", "topic_ids")
 BY_DIRECTION = ("eigenvalues", "eigenvalue_noise", "topic_supported")
 
 #: Settings that are true of the model of one fit only.
-OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents")
+OF_ONE_FIT = ("n_components", "n_features", "places", "vocabulary_documents", TOPIC_NAMES)
 
 
 def topic_tree(components: Array, weights: Array) -> Array:
@@ -93,6 +94,24 @@ def reduce_topics(model: Model, n_topics: int) -> Model:
     for join, (i, j) in enumerate(tree[: K - n_topics, :2].astype(int).tolist(), K):
         groups[join] = sorted(groups.pop(i) + groups.pop(j))
     return group_topics(model, sorted(groups.values()))
+
+
+def merge_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
+    """Return what `TopicModel.merge_topics` does."""
+    rows = [row for group in groups for row in group]
+    K = model.n_components
+    require(
+        bool(groups)
+        and all(len(group) > 1 for group in groups)
+        and all(type(row) is int and 0 <= row < K for row in rows)
+        and len(set(rows)) == len(rows),
+        "topics to merge must be lists of two or more topics of the model, each in one list",
+        groups=[list(group) for group in groups],
+        topics=K,
+        remedy="name them as streamlda topics does, as in [[3, 7]]",
+    )
+    alone = [[k] for k in range(K) if k not in rows]
+    return group_topics(model, sorted([*alone, *map(sorted, groups)]))
 
 
 def permute_topics(model: Model, order: Sequence[int]) -> Model:
@@ -165,7 +184,8 @@ def group_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
         settings=_settings(model, groups),
         diagnostics=_diagnostics(model, groups),
     )
-    return warn_of_background(found)
+    named = name_rows(found, [join_names([model.names[k] for k in group]) for group in groups])
+    return warn_of_background(named)
 
 
 def _settings(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -175,7 +195,7 @@ def _settings(model: Topics, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
         named = [k for k in group if k < len(model.seeds)]
         if named:
             columns = dict.fromkeys(column for k in named for column in model.seeds[k])
-            name = " + ".join(str(model.names[k]) for k in named)
+            name = join_names([model.seed_names[k] for k in named])
             seeds.append({"name": name, "columns": list(columns)})
     return lasting_settings(model) | ({"seed_topics": seeds} if seeds else {})
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import at_least
 from streamlda.errors import MissingExtraError
-from streamlda.model.evaluation import top_words
 from streamlda.model.topic_model import TopicModel
 
 
@@ -34,10 +32,8 @@ def to_pandas(model: TopicModel, n_words: int = 10) -> Any:
         pandas = import_module("pandas")
     except ImportError as error:
         raise MissingExtraError("pandas", "bridges", "exporting to pandas") from error
-    at_least(1, n_words=n_words)
-    top = top_words(model.components, min(n_words, model.n_features))
-    K, n = top.shape
-    topic, word = np.repeat(np.arange(K), n), top.ravel()
+    top = model.top_columns(n_words)
+    topic, word = np.repeat(np.arange(len(top)), list(map(len, top))), np.concatenate(top)
     probability, usual = model.components[topic, word], model.background[word]
     lift = np.full(len(word), np.inf)
     np.divide(probability, usual, out=lift, where=usual > 0)
@@ -45,7 +41,7 @@ def to_pandas(model: TopicModel, n_words: int = 10) -> Any:
         {
             "topic": topic,
             "prevalence": np.array(model.shares, dtype=np.float64)[topic],
-            "rank": np.tile(np.arange(1, n + 1), K),
+            "rank": np.concatenate([np.arange(1, len(words) + 1) for words in top]),
             "word": [*map(model.feature_name, word.tolist())],
             "probability": probability,
             "lift": lift,

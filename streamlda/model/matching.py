@@ -110,8 +110,8 @@ def matched_topics(
     apart = distances(first, second)
     names = [
         (i, j, name == other)
-        for i, name in enumerate(first.names)
-        for j, other in enumerate(second.names)
+        for i, name in enumerate(first.seed_names)
+        for j, other in enumerate(second.seed_names)
         if name is not None and other is not None
     ]
     # Two names are farther apart than any two topics.

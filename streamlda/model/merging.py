@@ -24,6 +24,7 @@ from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.faults import check, fault
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
 from streamlda.model.matching import check_models, describe_vocabulary, matched_topics
+from streamlda.model.naming import join_names, name_rows
 from streamlda.model.over_time import Timeline
 from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
@@ -72,7 +73,7 @@ def merged(
     for model in models[1:]:
         one, other = _placed(found, model, max_distance)
         places = [one.rows[rows] for rows in places] + [other.rows]
-        found = type(found)(**_mixed(one, other))
+        found = name_rows(type(found)(**_mixed(one, other)), _names(one, other))
     sources = [
         {
             "documents": model.documents_seen,
@@ -96,10 +97,19 @@ def _placed(first: Topics, second: Topics, max_distance: float) -> tuple[_Part, 
     theirs = np.array([rows[j] for j in range(second.n_components)], dtype=np.intp)
     named = np.zeros(K + len(alone), dtype=np.bool_)
     for own, model in ((np.arange(K), first), (theirs, second)):
-        named[own] |= [name is not None for name in model.names]
+        named[own] |= [name is not None for name in model.seed_names]
     place = np.empty(len(named), dtype=np.intp)
     place[np.argsort(~named, kind="stable")] = np.arange(len(named))
     return _Part(first, place[:K], columns[0]), _Part(second, place[theirs], columns[1])
+
+
+def _names(*parts: _Part) -> list[str | None]:
+    """Return the names of the topics of two parts, both names where they differ."""
+    named: dict[int, list[str | None]] = {}
+    for part in parts:
+        for row, name in zip(part.rows.tolist(), part.model.names, strict=True):
+            named.setdefault(row, []).append(name)
+    return [join_names(named[row]) for row in sorted(named)]
 
 
 def _columns(first: Topics, second: Topics) -> tuple[Places, Places]:
@@ -234,7 +244,7 @@ def _settings(parts: Sequence[_Part]) -> dict[str, Any]:
     for part in parts:
         for k, seed in enumerate(part.model.seeds):
             columns = part.columns[list(seed)].tolist()
-            empty: dict[str, Any] = {"name": part.model.names[k], "columns": []}
+            empty: dict[str, Any] = {"name": part.model.seed_names[k], "columns": []}
             known = seeds.setdefault(int(part.rows[k]), empty)
             known["columns"] += [column for column in columns if column not in known["columns"]]
     common.pop("seed_topics", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,10 +13,11 @@ from streamlda.model import MAX_DISTANCE
 from streamlda.model.coherence import NPMI_WORDS, Coherence, NpmiCounter
 from streamlda.model.document_table import make_document_table
 from streamlda.model.evaluation import top_words
-from streamlda.model.hierarchy import reduce_topics
+from streamlda.model.hierarchy import merge_topics, reduce_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
 from streamlda.model.model_file import members, read
+from streamlda.model.naming import Label, label_topics, rename_topics
 from streamlda.model.table import NOTHING, named_words, percent
 from streamlda.model.topics import Topics
 from streamlda.text import functions
@@ -205,14 +206,69 @@ class TopicModel(Topics):
         """
         return merged((self, *others), max_distance=max_distance)
 
+    def merge_topics(self, groups: Sequence[Sequence[int]]) -> TopicModel:
+        """Return the model with each of these groups of topics as one topic, in its first row.
+
+        Tokens, prevalence and alpha of merged topics add up, names are joined; all else as in
+        `reduce`. Topics behind move up. Of a private model it is post-processing: its statement
+        stays. Time O(K V).
+
+        Raises
+        ------
+        InvalidSettingError
+            If a group has fewer than two topics, or a topic is none of the model or in two groups.
+
+        Examples
+        --------
+        >>> model.merge_topics([[3, 7]])  # doctest: +SKIP
+        """
+        return merge_topics(self, groups)
+
+    def rename(self, names: Mapping[int, str | None]) -> TopicModel:
+        """Return the model with names of topics, by their rows; None takes a given name away.
+
+        Names are kept by the id of a topic, through updates, merging and files, and shown wherever
+        its words are. Names of the seeds are those of topics without another.
+
+        Raises
+        ------
+        InvalidSettingError
+            If a topic is none of the model, or a name is no line of 1 to 100 characters.
+
+        Examples
+        --------
+        >>> model.rename({3: "sport"})  # doctest: +SKIP
+        """
+        return rename_topics(self, names)
+
+    def label_topics(self, label: Label, *, n_words: int = 10) -> TopicModel:
+        """Return the model with the names that a function of yours finds for its topics.
+
+        Nothing is sent anywhere but by `label`.
+
+        Parameters
+        ----------
+        label : callable
+            Gets the words of a topic, the first first, and its documents (``id``, ``proportion``,
+            and ``text`` where the fit kept it; none of a private model), and returns a name. None
+            and "" leave the topic without one.
+        n_words : int, default 10
+            Words of a topic.
+
+        Examples
+        --------
+        >>> model.label_topics(lambda words, documents: " / ".join(words[:2]))  # doctest: +SKIP
+        """
+        return label_topics(self, label, n_words)
+
     def reduce(self, n_topics: int) -> TopicModel:
         """Return the model with fewer topics, 1 to K: those that are most alike are joined.
 
         `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
         and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
         not counted, and no topic has documents to show, since their proportions change.
-        ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Privacy stays what
-        it was. Time O(K^2 V + K^3), memory O(K V + K^2).
+        ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Names are joined.
+        Privacy stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
 
         Raises
         ------

@@ -8,7 +8,7 @@ import operator
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import at_least, between, failure, require
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError
@@ -26,12 +26,19 @@ from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
+from streamlda.model.relevance import Relevance
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import read_texts
 
 #: A model of one class, which functions of models return too.
 Model = TypeVar("Model", bound="Topics")
+
+#: Setting of a model with the names of topics, by their ids as strings; longest of them.
+TOPIC_NAMES, LONGEST_NAME = "topic_names", 100
+
+#: Setting of a model that ranks the words shown of its topics.
+RELEVANCE = "relevance"
 
 #: How far a sum of probabilities may be from 1.
 SUM_TOLERANCE = 1e-6
@@ -90,6 +97,9 @@ class Topics:
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
             _set(self, name, plain_object(name, getattr(self, name)))
+        for name in plain_object(TOPIC_NAMES, self.settings.get(TOPIC_NAMES, {})).values():
+            check_name(name)
+        between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
         utc_time("created", self.created)
         self._check_shares()
         if self.vocabulary is not None:
@@ -145,8 +155,27 @@ class Topics:
         return found
 
     @property
+    def has_ids(self) -> bool:
+        """Whether the topics have ids that stay theirs while a stream changes."""
+        known = self.diagnostics.get("topic_ids")
+        return isinstance(known, list) and len(known) == self.n_components
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids of the topics; their rows, where `has_ids` is False."""
+        found: list[int] = self.diagnostics["topic_ids"] if self.has_ids else []
+        return found or list(range(self.n_components))
+
+    @property
     def names(self) -> list[str | None]:
-        """Names of the topics, those of the seeds; None of the others."""
+        """Names of the topics: those given, or else those of the seeds; None of the others."""
+        given: Mapping[str, str] = self.settings.get(TOPIC_NAMES, {})
+        own = zip(self.ids, self.seed_names, strict=True)
+        return [given.get(str(id_), name) for id_, name in own]
+
+    @property
+    def seed_names(self) -> list[str | None]:
+        """Names of the topics that have seeds; None of the others."""
         own: list[str | None] = [str(seed["name"]) for seed in self._seed_topics]
         return own + [None] * (self.n_components - len(own))
 
@@ -171,26 +200,56 @@ class Topics:
             f"alpha_0={self.alpha_0:.4g}, documents_seen={self.documents_seen})"
         )
 
-    def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
-        """Return the most probable words of each topic, most probable first.
+    @property
+    def relevance(self) -> float:
+        """Weight, 0 to 1, that ranks the words shown of a topic: `rank_words` says how."""
+        return round(20 * float(self.settings.get(RELEVANCE, 1.0))) / 20
 
-        Equal probabilities come in the order of their ids. Time O(K V), memory O(V).
+    def rank_words(self: Model, relevance: float) -> Model:
+        """Return the model with another ranking of the words that are shown of its topics.
+
+        A word with probability p in a topic, and q in all tokens, ranks by ``relevance log p + (1 -
+        relevance) log(p / q)`` (Sievert & Shirley 2014): 1 shows the most probable words, less
+        favours words that other topics do not have. Only what is shown changes: NPMI and
+        exclusivity are of the most probable words.
+
+        Parameters
+        ----------
+        relevance : float
+            0 to 1, in steps of 0.05.
+        """
+        between(0, 1, relevance=relevance, remedy="1 shows the most probable words")
+        return replace(self, settings={**self.settings, RELEVANCE: float(relevance)})
+
+    def top_columns(self, n: int) -> list[list[int]]:
+        """Return the columns of the words that `top_words` shows of each topic."""
+        at_least(1, n=n)
+        n = min(n, self.n_features)
+        if (weight := self.relevance) == 1:
+            found: list[list[int]] = top_words(self.components, n).tolist()
+            return found
+        words = Relevance(self.components, self.weights)
+        return [words.top(k, weight, n) for k in range(self.n_components)]
+
+    def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
+        """Return the words that are shown of each topic: the most probable first.
+
+        Or the most relevant first, after `rank_words`. Equal ones come in the order of their ids.
+        Time O(K V), memory O(V).
 
         Parameters
         ----------
         n : int, default 10
-            Words for each topic; all V if there are fewer.
+            Words for each topic; fewer where there are fewer.
 
         Returns
         -------
         list of K lists of (word, probability)
             Ids without a vocabulary.
         """
-        at_least(1, n=n)
-        top = top_words(self.components, min(n, self.n_features)).tolist()
         return [
             [(self.feature_name(i), float(row[i])) for i in ids]
-            for row, ids in zip(self.components, top, strict=True)
+            for row, ids in zip(self.components, self.top_columns(n), strict=True)
         ]
 
     def feature_name(self, word_id: int) -> str:
@@ -298,6 +357,16 @@ def check_probabilities(name: str, values: NDArray[np.float64]) -> None:
         min=low,
         largest_error=error,
         remedy="clip and normalize them first",
+    )
+
+
+def check_name(name: Any) -> None:
+    """Refuse what is no name of a topic."""
+    require(
+        isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and name.isprintable(),
+        f"the name of a topic must be a line of 1 to {LONGEST_NAME} characters",
+        name=repr(name)[:40],
+        remedy="shorten it, or pass None for no name",
     )
 
 

@@ -67,7 +67,7 @@ def render_report(
     css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))
     js = "".join((own / name).read_text("utf-8") for name in SCRIPTS)
     return (
-        _environment()
+        environment()
         .get_template("report.html")
         .render(
             facts=facts,
@@ -84,7 +84,7 @@ def render_report(
             circles=charts.topic_circles(facts),
             full_radius=charts.FULL_RADIUS,
             lines=charts.course_lines(facts),
-            names={topic.id: wording.join_words(topic.label[:2]) for topic in facts.topics},
+            names={t.id: t.name or wording.join_words(t.label[:2]) for t in facts.topics},
             data=script_data(facts),
         )
     )
@@ -111,7 +111,7 @@ def save_page(path: str | os.PathLike[str], page: str) -> None:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the templates, in which all text is escaped and every name must exist."""
     environment = Environment(
         loader=PackageLoader("streamlda.report"),

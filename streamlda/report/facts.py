@@ -24,6 +24,7 @@ from streamlda.model.diagnostics import (
 from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
+from streamlda.model.relevance import Relevance
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, course_from_models, course_from_timeline
 from streamlda.spectral.support import Spectrum
@@ -31,9 +32,9 @@ from streamlda.storage.snapshots import follow_topics
 
 Array = NDArray[np.float64]
 
-#: Weight of a word's probability against its lift in what counts as distinctive: the value that
-#: people could name topics by best (Sievert & Shirley 2014, section 4).
-RELEVANCE = 0.6
+#: Relevance of the few words that tell a circle of the map from others: the value that people could
+#: name topics by best (Sievert & Shirley 2014, section 4).
+LABEL_RELEVANCE = 0.6
 
 #: Weights that the page offers. The words of each are on the page: for 30 words of a topic of
 #: text, 70 to 110 in all.
@@ -53,53 +54,35 @@ class Word:
 
 
 class Words:
-    """The words of the topics of a model.
-
-    The relevance of a word with probability p in a topic, and q in all tokens, is
-    ``weight log p + (1 - weight) log(p / q)`` (Sievert & Shirley 2014).
-    """
+    """The words of the topics of a model."""
 
     def __init__(self, model: TopicModel, n: int) -> None:
-        self._model = model
-        #: Share of each word in all tokens, (V,), by the model: the mean of the topics. The word
-        #: frequencies of a model are means over documents, to which a long one counts no more.
-        self.usual: Array = (model.weights[:, None] * model.components).sum(axis=0)
+        self._model, self._relevance = model, Relevance(model.components, model.weights)
+        self.usual = self._relevance.usual
         self.n = min(n, model.n_features)
         self._top = top_words(model.components, self.n)
-        #: The topic looked at last: its columns that have a relevance, and logarithms of these.
-        self._logs: tuple[int, NDArray[np.intp], Array, Array] | None = None
 
     def of(self, k: int) -> tuple[Word, ...]:
-        """Return the words that are among the first n by any weight, the most probable first.
+        """Return the words that are among the first n by any weight, in the order of the model.
 
-        Time O(V) a weight.
+        Behind its first n the most probable come first. Time O(V) a weight.
         """
         found = set(self._top[k].tolist())
         for weight in WEIGHTS:
-            found.update(self._relevant(k, weight, self.n))
+            found.update(self._relevance.top(k, weight, self.n))
         columns = np.array(sorted(found), dtype=np.intp)
         columns = columns[np.argsort(-self._model.components[k, columns], kind="stable")]
+        if (weight := self._model.relevance) < 1:
+            first = self._relevance.top(k, weight, self.n)
+            columns = np.array([*first, *(i for i in columns if i not in first)], dtype=np.intp)
         names = map(self._model.feature_name, columns.tolist())
         chances = self._model.components[k, columns].tolist()
         return tuple(map(Word, names, columns.tolist(), chances))
 
     def label(self, k: int) -> tuple[str, ...]:
-        """Return the most relevant words at the weight `RELEVANCE`."""
-        columns = self._relevant(k, RELEVANCE, LABEL_WORDS)
+        """Return the most relevant words at the weight `LABEL_RELEVANCE`."""
+        columns = self._relevance.top(k, LABEL_RELEVANCE, LABEL_WORDS)
         return tuple(map(self._model.feature_name, columns))
-
-    def _relevant(self, k: int, weight: float, n: int) -> list[int]:
-        topic, usual = self._model.components[k], self.usual
-        if self._logs is None or self._logs[0] != k:
-            known = np.flatnonzero((topic > 0) & (usual > 0))
-            self._logs = k, known, np.log(topic[known]), np.log(usual[known])
-        _, known, p, q = self._logs
-        rank = (1 - weight) * q - p
-        if len(known) > n:
-            best = np.flatnonzero(rank <= np.partition(rank, n - 1)[n - 1])
-            known, rank = known[best], rank[best]
-        found: list[int] = known[np.argsort(rank, kind="stable")[:n]].tolist()
-        return found
 
 
 #: Neighbours that each topic lists.
@@ -121,7 +104,7 @@ class Topic:
     #: Distance to the same topic one model before; None for a new topic, or if there is one model.
     moved: float | None
     is_new: bool
-    #: Its words that are of interest, the most probable first, and how many of these a card shows.
+    #: Its words that are of interest, ranked as by the model, and how many of them a card shows.
     words: tuple[Word, ...]
     n_shown: int
     #: Two or three that set it apart.
@@ -137,7 +120,7 @@ class Topic:
     #: Share of what came since the model before, by the model itself.
     lately: float | None = None
     npmi: float | None = None
-    #: Of its seeds.
+    #: `Topics.names`.
     name: str | None = None
     #: `model.diagnostics.exclusivity`.
     exclusivity: float = 0.0
@@ -145,7 +128,7 @@ class Topic:
     documents: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def probable(self) -> tuple[Word, ...]:
+    def shown_words(self) -> tuple[Word, ...]:
         """The words that are shown first."""
         return self.words[: self.n_shown]
 
@@ -157,7 +140,7 @@ class Facts:
     models: tuple[TopicModel, ...]
     labels: tuple[str, ...]
     topics: tuple[Topic, ...]
-    #: `Words.usual`.
+    #: `Relevance.usual`.
     usual: Array
     #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
     distances: Array
@@ -367,6 +350,7 @@ def script_data(facts: Facts) -> dict[str, Any]:
         topics.append(
             {
                 "id": topic.id,
+                "name": topic.name,
                 "share": _short(topic.prevalence),
                 "weight": _short(float(newest.weights[topic.row])),
                 "lately": _short(topic.lately),

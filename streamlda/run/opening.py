@@ -25,7 +25,13 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.released import spent
 from streamlda.run.census import Census
-from streamlda.run.parts import OnRejected, name_published_stream, open_stream, skip_records
+from streamlda.run.parts import (
+    OnRejected,
+    about_models,
+    name_published_stream,
+    open_stream,
+    skip_records,
+)
 from streamlda.run.private_run import (
     PrivateRun,
     PrivateTerms,
@@ -275,7 +281,7 @@ def _open_public(
         words,
         make,
         schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
-        about={"stream": name_published_stream(settings)},
+        about=about_models(settings),
         reading=text_settings(settings),
         on_reject=on_reject,
         candidates=candidates,

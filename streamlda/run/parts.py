@@ -48,6 +48,12 @@ def name_stream(settings: RunSettings) -> str:
     return " ".join(map(resolve_name, source.files))
 
 
+def about_models(settings: RunSettings) -> dict[str, Any]:
+    """Return what all models of a run say of it."""
+    found: dict[str, Any] = {"stream": name_published_stream(settings)}
+    return found | ({"relevance": r} if (r := settings.topics.relevance) != 1 else {})
+
+
 def name_published_stream(settings: RunSettings) -> str:
     """Return the name of the stream in models; private ones do not tell where files lie."""
     name = name_stream(settings)

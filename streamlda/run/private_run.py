@@ -34,7 +34,7 @@ from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census, make_provenance, take_census
-from streamlda.run.parts import name_published_stream, name_stream, spell_source
+from streamlda.run.parts import about_models, name_published_stream, name_stream, spell_source
 from streamlda.settings.build import (
     make_analyzer,
     private_settings,
@@ -346,7 +346,7 @@ def make_private_pipeline(
         words,
         make_learner,
         schedule=Schedule(every=asked.documents_per_snapshot),
-        about={"stream": name_published_stream(settings)},
+        about=about_models(settings),
         reading=text_settings(settings),
         provenance=manager.provenance,
     )

@@ -166,7 +166,7 @@ def _of_model(path: str) -> list[SeedWords]:
     from streamlda.model.topic_model import load
 
     model = load(path)
-    words = [tuple(word for word, _ in top) for top in model.top_words(MODEL_WORDS)]
+    words = [tuple(word for word, _ in top) for top in model.rank_words(1).top_words(MODEL_WORDS)]
     return [
         SeedWords(name or " ".join(own[:NAME_WORDS]), own)
         for name, own in zip(model.names, words, strict=True)

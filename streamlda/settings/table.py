@@ -226,6 +226,9 @@ class TopicsSettings:
     seed: int = entry(
         "int", 0, "Seed of projections and restarts, never of privacy noise.",
         least=0, most=2**64 - 1, parameter="random_state")
+    relevance: float = entry(
+        "number", 1.0, "Rank of the words shown of a topic: 1 by probability, less favours words "
+        "that other topics do not have.", least=0, most=1)
     representative_documents: int = entry(
         "int", 0, "Keep ids of this many documents with most of each topic; never with privacy.",
         unit="documents", least=0, most=100)

@@ -4,6 +4,7 @@
 
     snapshot-000001               a model file, never changed once it is there
     snapshot-000001.topics.json   ids, prevalence and movement of its topics
+    topic-names.json              names of topics by these ids, if any were given
 
 The second file is made from the models and may be deleted. For the last `FOLLOWED` snapshots it is
 made again when it is missing or belongs to another model; ids then start again at the oldest of
@@ -28,12 +29,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from streamlda.checks import between, require
-from streamlda.container import MAX_HEADER_BYTES
+from streamlda.container import MAX_HEADER_BYTES, whole_file
 from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
+from streamlda.model.topics import check_name
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
 from streamlda.text.vocabulary import Vocabulary
 
@@ -47,6 +49,7 @@ CACHED_MODELS = 2
 
 _NAME = re.compile(r"snapshot-([0-9]{6,9})")
 _VERSION = 2
+_NAMES = "topic-names.json"
 
 #: Members of a `Summary` that viewers do not see.
 _HIDDEN = ("next_id", "fingerprint")
@@ -191,12 +194,18 @@ class Snapshots:
     def topics(self, number: int, n_words: int = 10) -> dict[str, Any]:
         """Return a snapshot with words, quality and documents of topics, as plain JSON values."""
         with self._lock:
-            model, found = self.model(number), self.summary(number).json()
+            found = self.summary(number).json()
+            model = self.named(number, self.model(number))
         ids = [topic["id"] for topic in found["topics"]]
         # A document that is shown is not private.
         held = None if claims_privacy(model.privacy) else model.representative_documents
         documents: list[Any] = [*held] if held else [None] * len(ids)
-        about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
+        about = zip(
+            model.top_words(n_words),
+            documents,
+            _quality(model, ids),
+            strict=True,
+        )
         for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
             topic |= {"words": [list(pair) for pair in words], "documents": shown, **quality}
         statement = dict(model.privacy)
@@ -206,6 +215,47 @@ class Snapshots:
             "privacy": statement,
             "privacy_lines": statement_lines(statement),
         }
+
+    def rename(self, names: Mapping[int, str | None]) -> None:
+        """Name topics by their ids, in all snapshots; None takes a name away."""
+        known = {topic.id for summary in self.summaries() for topic in summary.topics}
+        found = self.names()
+        for id_, name in names.items():
+            require(
+                id_ in known,
+                "a topic to name must be one of the snapshots",
+                topic=id_,
+                snapshots=len(self.numbers()),
+                remedy="take its number from the page of the daemon",
+            )
+            if name is not None:
+                check_name(name)
+                found[str(id_)] = name
+            else:
+                found.pop(str(id_), None)
+        with whole_file(self.folder / _NAMES) as file:
+            file.write(json.dumps(found, ensure_ascii=False).encode())
+
+    def names(self) -> dict[str, str]:
+        """Return the names of topics that `rename` was given, by id."""
+        try:
+            found: dict[str, str] = json.loads((self.folder / _NAMES).read_bytes())
+            for name in found.values():
+                check_name(name)
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError) as error:
+            logger.warning("names of topics cannot be read: error=%s", type(error).__name__)
+            return {}
+        return found
+
+    def named(self, number: int, model: TopicModel) -> TopicModel:
+        """Return the model of a snapshot with the names of its topics, where ids are known."""
+        given, known = self.names(), self._read(number)
+        if not given or known is None:
+            return model
+        ids = [str(topic.id) for topic in known.topics]
+        return model.rename({k: given[id_] for k, id_ in enumerate(ids) if id_ in given})
 
     def _read(self, number: int) -> Summary | None:
         """Return the stored summary of a snapshot, if it is of the model that is there."""
@@ -393,6 +443,8 @@ class NewestModel:
             if seen == self._seen:
                 return self._newest
             found = _read(path, number)
+            if self._snapshots is not None and number is not None:
+                found = found._replace(model=self._snapshots.named(number, found.model))
         except (OSError, ModelFileError) as error:
             if self._newest is None:
                 raise

@@ -231,7 +231,7 @@ def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["re"], ["reduce", "report"]),
+        (["re"], ["reduce", "rename", "report"]),
         (["fit", "--privacy"], []),
         (["fit", "reviews"], ["file"]),
         (["fit", "--ledger", "reviews"], ["file"]),

@@ -28,7 +28,7 @@ ROOMS = [
     {"stream", "settings", "sites"},
     {"simulate", "storage", "scaleout"},
     {"run"},
-    {"estimator", "service", "report", "papers"},
+    {"choosing", "estimator", "service", "report", "papers"},
     {"__init__"},
     {"cli"},
     {"__main__", "docs"},

@@ -22,12 +22,12 @@ function csv(rows) {
 function topicRows() {
   const weight = Number(at("relevance").value);
   const measures = ["prevalence", "lately", "npmi", "exclusivity"];
-  const rows = [["topic", ...measures, "lambda", "rank", "word", "probability", "lift"]];
+  const rows = [["topic", "name", ...measures, "lambda", "rank", "word", "probability", "lift"]];
   for (const topic of data.topics) {
     relevant(topic, weight).forEach((each, i) => {
       const lift = Number.isFinite(each.lift) ? Number(each.lift.toPrecision(4)) : null;
       const measures = [topic.share, topic.lately, topic.npmi, topic.exclusivity];
-      rows.push([topic.id, ...measures, weight, i + 1, each.text, each.p, lift]);
+      rows.push([topic.id, topic.name, ...measures, weight, i + 1, each.text, each.p, lift]);
     });
   }
   return rows;

@@ -53,7 +53,7 @@ function relevant(topic, weight, n = data.shown) {
     const known = weight === 1 || (p > 0 && Number.isFinite(lift));
     return { text: data.words[word], p, usual: data.usual[word], lift, rank: known ? weight * Math.log(p) + (1 - weight) * Math.log(lift) : LEAST };
   });
-  if (weight < 1) found.sort((a, b) => b.rank - a.rank || 0);
+  found.sort((a, b) => b.rank - a.rank || 0);
   return found.slice(0, n);
 }
 

@@ -35,8 +35,8 @@ function doubt(topic) {
 }
 
 function wordList(topic, n) {
-  const most = topic.words[0]?.[1] || 1;
-  const list = make("ol", { class: "words", "aria-label": "Most probable words" });
+  const most = Math.max(...topic.words.slice(0, n).map(([, p]) => p)) || 1;
+  const list = make("ol", { class: "words", "aria-label": "Words" });
   for (const [word, probability] of topic.words.slice(0, n)) {
     const bar = make("span", { class: "size", "aria-hidden": "true" });
     bar.style.setProperty("--share", probability / most);
@@ -185,7 +185,7 @@ function showMoment(i, moment) {
   const rows = view.series.map(({ id, slot, values }) => {
     const topic = inLatest(id);
     const words = (topic?.words ?? []).slice(0, 3).map(([word]) => isolated(word)).join(", ");
-    const name = id === null ? "other topics" : title({ id }) + (topic ? "" : ", gone");
+    const name = id === null ? "other topics" : title(topic ?? { id }) + (topic ? "" : ", gone");
     const parts = [
       make("span", { class: `swatch c${slot}`, "aria-hidden": "true" }),
       make("span", { class: "name" }, make("span", { class: "topic" }, name), " ",
@@ -246,7 +246,7 @@ function showTopic() {
   }
   at("topic-title").textContent = title(topic);
   const near = topic.nearest;
-  const toNear = near && make("button", { type: "button", class: "link" }, title(near));
+  const toNear = near && make("button", { type: "button", class: "link" }, title(inLatest(near.id) ?? near));
   toNear?.addEventListener("click", () => openTopic(near.id));
   const measured = (key) => view.latest.topics.some((each) => known(each[key]));
   const facts = [

@@ -1,0 +1,81 @@
+"""Names of topics, by ids that last: given by hand or by a function, kept in the model.
+
+A model holds names as ``settings["topic_names"]``, by the id of the topic (`Topics.ids`), so that
+a topic that leaves a stream and comes back has its name again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamlda.checks import require
+from streamlda.model.matching import matched_topics
+from streamlda.model.topics import TOPIC_NAMES, Model, Topics, check_name
+from streamlda.privacy.statement import PRIVATE, SEEDED
+
+#: Returns a name for a topic (None or "": none), by its words and its documents.
+Label = Callable[[list[str], list[Mapping[str, Any]]], str | None]
+
+
+def rename_topics(model: Model, names: Mapping[int, str | None]) -> Model:
+    """Return what `TopicModel.rename` does."""
+    found, ids = dict(model.settings.get(TOPIC_NAMES, {})), model.ids
+    for row, name in names.items():
+        require(
+            type(row) is int and 0 <= row < len(ids),
+            "a topic to name must be one of the model",
+            topic=row,
+            topics=len(ids),
+            remedy="count topics from 0, as streamlda topics does",
+        )
+        found.pop(str(ids[row]), None)
+        if name is not None:
+            check_name(name)
+            found[str(ids[row])] = name
+    return _set_names(model, found)
+
+
+def name_rows(model: Model, names: Sequence[str | None]) -> Model:
+    """Return the model with these names of its topics, and no others."""
+    own = zip(model.ids, names, model.seed_names, strict=True)
+    return _set_names(
+        model, {str(i): name for i, name, seed in own if name is not None and name != seed}
+    )
+
+
+def carry_names(model: Model, earlier: Topics) -> Model:
+    """Return the model with the names of the same topics of an earlier one.
+
+    Topics are the same by their ids, and where a model has none by `matched_topics`.
+    """
+    given: Mapping[str, str] = earlier.settings.get(TOPIC_NAMES, {})
+    if not given:
+        return model
+    if not (model.has_ids and earlier.has_ids):
+        ids, names = model.ids, [given.get(str(id_)) for id_ in earlier.ids]
+        pairs = matched_topics(earlier, model)
+        given = {str(ids[j]): name for i, j, _ in pairs if (name := names[i]) is not None}
+    return _set_names(model, given)
+
+
+def join_names(names: Sequence[str | None]) -> str | None:
+    """Return the name of a topic that is made of topics with these."""
+    return " + ".join(dict.fromkeys(name for name in names if name is not None)) or None
+
+
+def label_topics(model: Model, label: Label, n_words: int) -> Model:
+    """Return what `TopicModel.label_topics` does."""
+    is_private = model.privacy.get("statement") in (PRIVATE, SEEDED)
+    held = None if is_private else model.representative_documents
+    found = {}
+    for k, words in enumerate(model.top_words(n_words)):
+        documents: list[Mapping[str, Any]] = [] if held is None else [*held[k]]
+        found[k] = label([word for word, _ in words], documents) or None
+    return rename_topics(model, found)
+
+
+def _set_names(model: Model, given: Mapping[str, str]) -> Model:
+    rest = {name: value for name, value in model.settings.items() if name != TOPIC_NAMES}
+    return replace(model, settings=rest | ({TOPIC_NAMES: dict(given)} if given else {}))

@@ -1,0 +1,90 @@
+"""Words of topics ranked by relevance: one setting, wherever they are shown."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from streamlda.errors import InvalidSettingError
+from streamlda.model.interop import to_pandas
+from streamlda.model.topic_model import load
+from streamlda.report import render_report
+from streamlda.storage.snapshots import Snapshots
+from tests.cli.conftest import run
+from tests.service.planted import model, topics
+
+
+@pytest.fixture
+def made():
+    common = np.zeros(60)
+    common[:8] = 1 / 8
+    found = model(0.6 * common + 0.4 * topics(4))
+    return found.rank_words(0.4)
+
+
+def ranked(made, k, n, weight):
+    p, usual = made.components[k], made.weights @ made.components
+    rank = weight * np.log(p) + (1 - weight) * np.log(p / usual)
+    return [made.feature_name(i) for i in np.argsort(-rank, kind="stable")[:n]]
+
+
+def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
+    wanted = [ranked(made, k, 10, 0.4) for k in range(4)]
+    assert [[word for word, _ in own] for own in made.top_words()] == wanted
+    assert wanted != [[word for word, _ in own] for own in made.rank_words(1).top_words()]
+    made.save(tmp_path / "m")
+    assert load(tmp_path / "m").relevance == 0.4
+    shown = json.loads(run("topics", tmp_path / "m", "--json").stdout)["topics"]
+    for topic in shown:
+        assert [each["word"] for each in topic["words"]] == wanted[topic["topic"]]
+        # A number beside a word is of that word.
+        chances = made.components[topic["topic"]]
+        columns = [made.vocabulary.words.index(each["word"]) for each in topic["words"]]
+        assert [each["probability"] for each in topic["words"]] == chances[columns].tolist()
+    cards = render_report([made], ["m"]).split('<article id="topic-')[1:]
+    for card in cards:
+        listed = re.findall(r'class="word"[^>]*>(\w+)<', card)
+        assert listed == wanted[int(card.split('"')[0])]
+    made_snapshots = Snapshots(tmp_path / "s")
+    made_snapshots.publish(1, made)
+    told = made_snapshots.topics(1)["topics"]
+    assert [[word for word, _ in topic["words"]] for topic in told] == wanted
+    table = made.document_table([wanted[2][0]] * 2, form="dict", n_words=10)
+    assert table["words"][0] == " ".join(wanted[table["topic"][0]])
+    assert to_pandas(made)["word"].tolist() == [word for own in wanted for word in own]
+
+
+def test_a_command_may_rank_otherwise_and_numbers_are_of_probable_words(made, tmp_path):
+    made.save(tmp_path / "m")
+    by_lift = json.loads(run("topics", tmp_path / "m", "--json", "--relevance", 0).stdout)
+    plain = json.loads(run("topics", tmp_path / "m", "--json", "--relevance", 1).stdout)
+    for each, other in zip(by_lift["topics"], plain["topics"], strict=True):
+        k = each["topic"]
+        assert [word["word"] for word in each["words"]] == ranked(made, k, 10, 0.0)
+        assert [word["word"] for word in other["words"]] == ranked(made, k, 10, 1.0)
+        assert each["exclusivity"] == other["exclusivity"]
+    run("report", tmp_path / "m", "--relevance", 0.35, "-o", tmp_path / "r.html")
+    assert 'step="0.05" value="0.35"' in (tmp_path / "r.html").read_text()
+
+
+def test_words_that_a_topic_has_not_are_not_shown():
+    rows = np.zeros((2, 5))
+    rows[0, :2], rows[1] = 0.5, 0.2
+    assert [len(own) for own in model(rows).rank_words(0.5).top_words(4)] == [2, 4]
+
+
+@pytest.mark.parametrize("relevance", [-0.1, 1.1, float("nan"), "a"])
+def test_no_other_relevance_is_taken(made, relevance):
+    with pytest.raises(InvalidSettingError, match="relevance"):
+        made.rank_words(relevance)
+
+
+def test_a_run_says_how_the_words_of_its_models_are_ranked(tmp_path):
+    lines = [f"{a} {a} law court {b}" for a, b in (("goal", "match"), ("rain", "storm"))] * 200
+    (tmp_path / "t.txt").write_text("\n".join(lines))
+    run(
+        "fit", tmp_path / "t.txt", "--topics", 2, "-o", tmp_path / "m",
+        "--set", "topics.relevance=0.5",
+    )  # fmt: skip
+    assert load(tmp_path / "m").relevance == 0.5
