@@ -1,9 +1,9 @@
-"""A new topic for the documents that all topics predict worst; it replaces another topic.
+"""A new topic for the documents that all topics predict worst; two other topics are merged for it.
 
 It begins as the word frequencies of these documents. A few steps of EM leave it only what no other
-topic explains. Each topic is replaced by it in turn, and the replacement that predicts some
-documents best is kept. Then all topics learn these documents. Memoized variational Bayes has moves
-of this kind [1]_.
+topic explains. Each topic in turn is merged with the one most like it, which leaves its row to the
+new one; the merge that predicts some documents best is kept. Then all topics learn these documents.
+Memoized variational Bayes has moves of this kind [1]_.
 
 References
 ----------
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -61,13 +62,18 @@ def low_score(scores: Array) -> float:
 def born(
     model: TopicModel, worst: DocumentBatch, learned: DocumentBatch, settings: StepwiseEMSettings
 ) -> TopicModel:
-    """Return a model in which a topic of the worst documents replaces another topic."""
+    """Return a model in which a topic of the worst documents has the row of a merged one."""
     topic, K = _proposal(model, worst, settings), model.n_components
     alpha = np.full(K, model.alpha.mean())
+    apart = hellinger(model.components, model.components)
+    # Only with itself, where there is no other.
+    np.fill_diagonal(apart, 2.0)
     some = learned.rows(0, max(RARE, SCORED // K))
 
     def replaced(row: int) -> TopicModel:
-        components = model.components.copy()
+        components, near = model.components.copy(), int(apart[row].argmin())
+        both = model.alpha[[near, row]]
+        components[near] = both @ components[[near, row]] / both.sum()
         components[row] = topic
         return replace(model, components=components, alpha=alpha)
 

@@ -7,10 +7,12 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine import following
+from streamlda.engine.birth import born
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.refinement.schedule import stream_settings
 from streamlda.simulate import PlantedLDA
 
 K, V, WARMUP, STEP = 6, 300, 2000, 100
@@ -113,6 +115,30 @@ def test_a_stream_that_does_not_turn_is_left_alone(seed):
     learner = Engine(SETTINGS)
     learner.add(corpus(10 + seed).documents(5000))
     assert learner.snapshot().diagnostics["following"]["switches"] == 0
+
+
+@pytest.mark.statistical
+def test_a_new_topic_has_the_row_of_one_of_two_that_are_merged():
+    """One topic of the truth is in two versions that differ; dropped, one of them would stay."""
+    truth, rng = corpus(1), np.random.default_rng(0)
+    theme, documents = rng.dirichlet(np.full(V, 0.05)), truth.documents(2000)
+    up = rng.choice([0.3, 1.7], V)
+    topics = np.vstack([truth.components, truth.components[-1]]) * np.vstack(
+        [np.ones((K - 1, V)), up, 2 - up]
+    )
+    _, fitted = Engine.fit(replace(SETTINGS, n_components=K + 1), documents)
+    model = replace(
+        fitted,
+        components=topics / topics.sum(axis=1, keepdims=True),
+        alpha=np.append(truth.alpha, truth.alpha[-1]),
+        documents_seen=20_000,
+        tokens_seen=1_200_000,
+    )
+    worst = DocumentBatch.from_matrix(rng.multinomial(60, theme, 200))
+    learned = DocumentBatch.joined([documents.rows(0, 1000), worst])
+    found = born(model, worst, learned, stream_settings(WARMUP)).components
+    apart = np.abs(found[:, None] - np.vstack([truth.components, theme])).sum(axis=2)
+    assert apart.min(axis=0).max() < 0.3
 
 
 @pytest.mark.statistical
