@@ -32,6 +32,9 @@ CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))
 #: that is larger. On planted corpora of 4 to 50 topics it was 3 times or more.
 CLEAR_DROP = 2.0
 
+#: A diagnostic: whether refined topics predict held-out documents better than word frequencies.
+BEYOND_WORDS = "beyond_word_frequencies"
+
 #: And is followed by this many directions: of fewer, the noise of the last few is drawn too small.
 LEAST_REST = 5
 
@@ -148,7 +151,8 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
         return SuggestedTopics(None, "unknown", f"{reason}, so the number is not known.")
     values, floor = spectrum.eigenvalues, spectrum.floor
     k, n = int(np.sum(values > floor)), len(values)
-    if k <= 1:
+    beyond = diagnostics.get(BEYOND_WORDS)
+    if k <= 1 and not beyond:
         return SuggestedTopics(None, "none", SHOW_NONE.capitalize() + ".")
     if k == n:
         reason = (
@@ -157,7 +161,7 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
             "many."
         )
         return SuggestedTopics(None, "all", reason)
-    if k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
+    if 1 < k <= n - LEAST_REST and values[k - 1] >= CLEAR_DROP * max(values[k], floor[k]):
         times = float(values[k - 1] / floor[k])
         reason = (
             f"{k} directions of the word pairs stand out: the last is {times:.1f} times what noise "
@@ -189,7 +193,8 @@ def junk_topics(model: Topics) -> list[tuple[str, ...]]:
     The reasons, which are about the topics as they are in the model:
 
     - ``"noise"``: a spectral topic that does not stand above its sampling noise; all topics where
-      no direction of the word pairs tells documents apart.
+      no direction of the word pairs tells documents apart, and held-out documents are not predicted
+      better than by word frequencies.
     - ``"background"``: it says what all other topics that are no noise say together (closer than
       `CLOSEST`). A topic is compared with the others and not with the corpus, which a large topic
       is close to because it is most of it.
@@ -215,7 +220,8 @@ def junk_topics(model: Topics) -> list[tuple[str, ...]]:
 def _noise(model: Topics, good: list[int]) -> list[int]:
     known, K = model.diagnostics, model.n_components
     tested = type(known.get("documents_behind_directions")) is int
-    if tested and K > 1 and known.get("directions_supported") in (0, 1):
+    none = known.get("directions_supported") in (0, 1) and not known.get(BEYOND_WORDS)
+    if tested and K > 1 and none:
         return list(range(K))
     supported = known.get("topic_supported")
     # Models of version 1 kept what the start of a refinement was.

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.model.diagnostics import BEYOND_WORDS
 from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import FREE_ALPHA_DOCUMENTS, fitted_alpha
@@ -174,9 +175,19 @@ def chosen(
     learned: DocumentBatch,
     rival: Callable[[], TopicModel] | None = None,
 ) -> tuple[TopicModel, bool]:
-    """Return the model, saying what was compared, and whether the refined one is kept."""
+    """Return the model, saying what was compared, and whether the refined one is kept.
+
+    One that is kept is compared with word frequencies too: word pairs of few documents show no
+    topics where likelihood does.
+    """
     choice = choose(model, refined, held_out, learned, rival)
-    return replace(model, diagnostics={**model.diagnostics, **choice.diagnostics}), choice.refined
+    said = choice.diagnostics
+    if choice.refined:
+        frequencies = TopicModel(
+            components=model.background[None], alpha=np.ones(1), background=model.background
+        )
+        said[BEYOND_WORDS] = predicts_better(refined, frequencies, held_out)
+    return replace(model, diagnostics={**model.diagnostics, **said}), choice.refined
 
 
 def gain_of(before: TopicModel, after: TopicModel, held_out: DocumentBatch) -> float:

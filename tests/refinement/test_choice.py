@@ -12,7 +12,7 @@ from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.diagnostics import warn_of_background
+from streamlda.model.diagnostics import BEYOND_WORDS, junk_topics, warn_of_background
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
@@ -20,11 +20,13 @@ from streamlda.refinement.choice import (
     MOST_ALPHA_0,
     alpha_0_of,
     choose,
+    chosen,
     documents_before,
     has_too_small_alpha_0,
     hold_out,
     learned_before,
 )
+from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import growth, passes_for, unflattened
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.simulate import PlantedLDA
@@ -120,6 +122,25 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     assert (nothing.refined, nothing.gain, nothing.documents) == (False, None, 0)
     said = found.diagnostics["refinement_choice"]
     assert (said["kept"], said["gain"]) == ("refinement", found.gain)
+
+
+def test_topics_that_are_kept_are_compared_with_word_frequencies(mixed):
+    """Word pairs of few documents show no topics where likelihood does: then none is doubted."""
+    documents, model = mixed
+    held_out = MIXED.documents(300)
+    few = {**model.diagnostics, "directions_supported": 0, "documents_behind_directions": 300}
+    few["pair_noise"] = [2 * x for x in few["pair_eigenvalues"]]
+    wrong = np.random.default_rng(0).dirichlet(np.full(model.n_features, 0.1), K)
+    start = replace(model, components=wrong, diagnostics=few)
+    truth = replace(model, components=MIXED.components, alpha=MIXED.alpha)
+    flat = replace(model, components=0.9 * model.background + 0.1 * wrong)
+    for found, beyond in ((truth, True), (flat, False)):
+        said, kept = chosen(start, found, held_out, documents)
+        assert (kept, said.diagnostics[BEYOND_WORDS]) == (True, beyond)
+        after = replace(found, diagnostics=of_start(said.diagnostics) | {"refinement": {}})
+        warned = any("show no topics" in line for line in after.diagnostics["warnings"])
+        doubted = any("noise" in why for why in junk_topics(after))
+        assert (warned, doubted) == (not beyond, not beyond)
 
 
 def test_only_topics_that_come_back_are_annealed(mixed):
