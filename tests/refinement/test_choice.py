@@ -129,15 +129,15 @@ def test_topics_that_are_kept_are_compared_with_word_frequencies(mixed):
     documents, model = mixed
     held_out = MIXED.documents(300)
     few = {**model.diagnostics, "directions_supported": 0, "documents_behind_directions": 300}
-    few["pair_noise"] = [2 * x for x in few["pair_eigenvalues"]]
+    few["pair_noise"] = [2 * abs(x) for x in few["pair_eigenvalues"]]
     wrong = np.random.default_rng(0).dirichlet(np.full(model.n_features, 0.1), K)
     start = replace(model, components=wrong, diagnostics=few)
     truth = replace(model, components=MIXED.components, alpha=MIXED.alpha)
-    flat = replace(model, components=0.9 * model.background + 0.1 * wrong)
-    for found, beyond in ((truth, True), (flat, False)):
-        said, kept = chosen(start, found, held_out, documents)
+    noise = np.random.default_rng(1).multinomial(60, model.background, size=300)
+    for read, beyond in ((held_out, True), (DocumentBatch.from_matrix(1.0 * noise), False)):
+        said, kept = chosen(start, truth, read, documents)
         assert (kept, said.diagnostics[BEYOND_WORDS]) == (True, beyond)
-        after = replace(found, diagnostics=of_start(said.diagnostics) | {"refinement": {}})
+        after = replace(truth, diagnostics=of_start(said.diagnostics) | {"refinement": {}})
         warned = any("show no topics" in line for line in after.diagnostics["warnings"])
         doubted = any("noise" in why for why in junk_topics(after))
         assert (warned, doubted) == (not beyond, not beyond)
