@@ -9,8 +9,9 @@ import click
 
 from streamlda.cli.options import json_option, max_distance_option, words_option
 from streamlda.model.matching import compare_models
-from streamlda.model.table import in_line, plural
+from streamlda.model.table import in_line, named_words, plural
 from streamlda.model.topic_model import load
+from streamlda.privacy.ledger.budget_table import printable
 
 
 @click.command()
@@ -33,7 +34,11 @@ def compare(
     found = compare_models(*models, max_distance=max_distance, names=paths).to_json()
     words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
     if not as_json:
-        click.echo("\n".join(_table(found, words)))
+        listed = [
+            [printable(named_words(*pair)) for pair in zip(model.names, own, strict=True)]
+            for model, own in zip(models, words, strict=True)
+        ]
+        click.echo("\n".join(_table(found, listed)))
         return
     shares = [model.shares for model in models]
     for pair in found["matched"]:
@@ -47,7 +52,7 @@ def compare(
     click.echo(json.dumps(found, ensure_ascii=False, indent=1))
 
 
-def _table(found: dict[str, Any], words: list[list[list[str]]]) -> list[str]:
+def _table(found: dict[str, Any], words: list[list[str]]) -> list[str]:
     lines = [
         f"{plural(len(found['matched']), 'topic')} in both, {len(found['only_first'])} only in the "
         f"first, {len(found['only_second'])} only in the second",
@@ -58,10 +63,10 @@ def _table(found: dict[str, Any], words: list[list[list[str]]]) -> list[str]:
     ]
     for pair in found["matched"]:
         row = f"{pair['first']:5d} {pair['second']:6d} {pair['distance']:9.2f}   "
-        lines.append(row + in_line(words[1][pair["second"]]))
+        lines.append(row + words[1][pair["second"]])
         moved = [f"+{in_line([word])}" for word in pair["rose"]]
         moved += [f"-{in_line([word])}" for word in pair["fell"]]
         lines += [25 * " " + " ".join(moved)] * bool(moved)
     for name, place, top in zip(("only_first", "only_second"), (0, 6), words, strict=True):
-        lines += [f"{place * ' '}{k:5d}{(20 - place) * ' '}{in_line(top[k])}" for k in found[name]]
+        lines += [f"{place * ' '}{k:5d}{(20 - place) * ' '}{top[k]}" for k in found[name]]
     return lines

@@ -15,6 +15,7 @@ from streamlda.model.evaluation import DocumentCompletion, top_words, topic_dive
 from streamlda.model.inference import SMOOTHING
 from streamlda.model.table import NOTHING, named_words
 from streamlda.model.topic_model import TopicModel, load
+from streamlda.privacy.ledger.budget_table import printable
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.snapshots import get_words
 from streamlda.text.encoding import UNREADABLE
@@ -51,7 +52,8 @@ def evaluate(model_file: str, as_json: bool, given: Given) -> None:
     for topic in topics:
         k, npmi = topic["topic"], topic["npmi"]
         shown = NOTHING if npmi is None else f"{npmi:.3f}"
-        click.echo(f"{k:5} {shown:>6}   {named_words(topic['name'], words[k])}")
+        listed = printable(named_words(topic["name"], (word for word, _ in words[k])))
+        click.echo(f"{k:5} {shown:>6}   {listed}")
 
 
 def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 #: Where there is no number.
 NOTHING = "\N{EN DASH}"
@@ -25,7 +25,7 @@ def in_line(words: Iterable[str]) -> str:
     return " ".join(f'"{word}"' if " " in word else word for word in words)
 
 
-def named_words(name: str | None, words: Sequence[tuple[str, float]]) -> str:
+def named_words(name: str | None, words: Iterable[str]) -> str:
     """Return the words of a topic after its name, if it has one."""
-    listed = in_line(word for word, _ in words)
+    listed = in_line(words)
     return listed if name is None else f"{name}: {listed}"

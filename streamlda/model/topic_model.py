@@ -317,11 +317,15 @@ def _html_table(model: TopicModel) -> str:
     npmi = model.diagnostics.get("topic_npmi")
     if not isinstance(npmi, list) or len(npmi) != model.n_components:
         npmi = [None] * model.n_components
-    words, shares, names = model.top_words(_WORDS), model.shares, model.names
+    shares = model.shares
+    words = [
+        named_words(name, (word for word, _ in own))
+        for name, own in zip(model.names, model.top_words(_WORDS), strict=True)
+    ]
     rows = "".join(
         f"<tr><th scope='row'>{k}</th><td>{percent(shares[k]).replace(' ', '&nbsp;')}</td>"
         f"<td>{NOTHING if npmi[k] is None else format(npmi[k], '.2f')}</td>"
-        f"<td style='text-align: left'>{escape(named_words(names[k], words[k]))}</td></tr>"
+        f"<td style='text-align: left'>{escape(words[k])}</td></tr>"
         for k in model.order[:_MOST_ROWS]
     )
     more = model.n_components - _MOST_ROWS

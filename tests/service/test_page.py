@@ -113,6 +113,12 @@ def test_the_page_shows_the_topics_of_a_model(visit, snapshots):
     expect(seen.page.locator("#about")).to_contain_text("Snapshot 1")
     expect(seen.page.locator("#about")).to_contain_text("4 topics from 1,000 documents")
     expect(seen.page.locator("#moves")).to_be_hidden()
+    # Names are text too.
+    snapshots.rename({2: HOSTILE[0], 4: "sport"})
+    seen.page.reload()
+    seen.has_cards()
+    named = [title.translate(dict.fromkeys((0x2068, 0x2069))) for title in seen.titles()]
+    assert named == ["Topic 4: sport", "Topic 3", f"Topic 2: {HOSTILE[0]}", "Topic 1"]
 
 
 @pytest.mark.long
