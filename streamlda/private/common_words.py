@@ -39,12 +39,14 @@ from streamlda.private.contributions import (
     Statistic,
     View,
 )
-from streamlda.private.denoising import posterior_mean
+from streamlda.private.denoising import denoise
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import check_array, most_topics
 from streamlda.private.settings import MOST_WORDS, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents
+from streamlda.private.word_classes import PublicWords
 from streamlda.spectral.topics import SpectralTopics
+from streamlda.utils.arrays import from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 
@@ -112,10 +114,14 @@ class OfCommon:
 
 
 class Frequencies:
-    """Word frequencies from all releases that show them, each by how little noise it has."""
+    """Word frequencies from all releases that show them, each by how little noise it has.
 
-    def __init__(self, n_features: int) -> None:
+    A public model tells of words that noise hides (`streamlda.private.word_classes`).
+    """
+
+    def __init__(self, n_features: int, public: PublicWords | None = None) -> None:
         self._sums, self._precision = np.zeros(n_features), np.zeros(n_features)
+        self._public = public
 
     def add(self, sums: Array, stddev: float | Array) -> None:
         """Take what a release says of the words, shape (d,), with noise of known size."""
@@ -128,23 +134,29 @@ class Frequencies:
     def distribution(self) -> Array:
         """Return the expected frequencies, all above 0; the prior is fitted to them, O(d)."""
         d = len(self._sums)
-        found = (self._sums / self._precision)[:, None]
-        even = np.full((d, 1), 1 / d)
-        expected = posterior_mean(found, self._precision**-0.5, np.zeros(d), even)[:, 0]
-        expected = np.maximum(expected, LEAST_FREQUENCY / d)
+        noisy, stddev = (self._sums / self._precision)[:, None], self._precision**-0.5
+        found = denoise(noisy, stddev, np.zeros(d), np.full((d, 1), 1 / d))
+        if self._public is not None:
+            found = self._public.denoise(noisy, stddev, found)
+        expected = np.maximum(found.tokens[:, 0], LEAST_FREQUENCY / d)
         distribution: Array = expected / expected.sum()
         return distribution
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return what `from_state` needs: noisy values only."""
-        return {"sums": self._sums, "precision": self._precision}
+        arrays = {"sums": self._sums, "precision": self._precision}
+        return arrays if self._public is None else arrays | to_arrays(self._public, "public/")
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]], n_features: int) -> Self:
         """Continue where `state` was taken."""
         check_array("frequencies/sums", state["sums"], (n_features,))
         check_array("frequencies/precision", state["precision"], (n_features,), 1e-300)
-        found = cls(n_features)
+        public = None
+        if "public/classes" in state:
+            public = from_arrays(PublicWords, state, "public/")
+            check_array("public/frequencies", public.frequencies, (n_features,), 1e-300)
+        found = cls(n_features, public)
         found._sums, found._precision = state["sums"], state["precision"]
         return found
 

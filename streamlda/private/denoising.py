@@ -5,6 +5,8 @@ Post-processing: nothing here sees a document.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,9 +24,16 @@ CLEAR = 6.0
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
 
-def posterior_mean(
+class Denoised(NamedTuple):
+    """Expected tokens by word and topic, and how likely the noisy ones were by their prior."""
+
+    tokens: Array
+    log_likelihood: float  # Up to what does not depend on what was expected.
+
+
+def denoise(
     sums: Array, stddev: Array, background: Array, expected: Array, spread: float = np.inf
-) -> Array:
+) -> Denoised:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
     `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
@@ -37,7 +46,7 @@ def posterior_mean(
     """
     K = sums.shape[1]
     begun = first_prior(spread)
-    found = np.empty_like(sums)
+    found, log_likelihood = np.empty_like(sums), 0.0
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
         group_sums = sums[group].ravel()
@@ -46,21 +55,26 @@ def posterior_mean(
         # Of all topics: words at equal distances.
         fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))
         some = (fitted[:, None] * K + np.arange(K)).ravel()
-        likelihood = _likelihood(group_sums[some], scales[some], noise[some])
+        likelihood, _ = _likelihood(group_sums[some], scales[some], noise[some])
         prior = begun.copy()
         for _ in range(FIT_STEPS):
             # Mean of the posteriors; no lift is ruled out.
             prior *= likelihood.T @ (1 / (likelihood @ prior)) / len(likelihood)
             prior += 1e-6
             prior /= prior.sum()
-        lifts = np.empty_like(group_sums)
+        lifts, said = np.empty_like(group_sums), np.empty_like(group_sums)
         for start in range(0, len(lifts), FITTED):
             run = slice(start, start + FITTED)
-            likelihood = _likelihood(group_sums[run], scales[run], noise[run])
+            likelihood, largest = _likelihood(group_sums[run], scales[run], noise[run])
             lifts[run] = likelihood @ (prior * LIFTS) / (likelihood @ prior)
+            said[run] = np.log(likelihood @ prior) + largest
         clear = group_sums > CLEAR * noise
+        # `LIFTS` are too far apart for the noise of what is clear: the prior is read between them.
+        at = np.log(group_sums[clear] / scales[clear])
+        said[clear] = np.interp(at, np.log(LIFTS[1:]), np.log(prior[1:]))
+        log_likelihood += float(said.sum())
         found[group] = np.where(clear, group_sums, lifts * scales).reshape(-1, K)
-    return found
+    return Denoised(found, log_likelihood)
 
 
 def first_prior(spread: float) -> Array:
@@ -70,11 +84,11 @@ def first_prior(spread: float) -> Array:
     return weights
 
 
-def _likelihood(sums: Array, scales: Array, stddev: Array) -> Array:
-    """Return that of each lift, the largest of an entry scaled to 1; shape (entries, lifts)."""
+def _likelihood(sums: Array, scales: Array, stddev: Array) -> tuple[Array, Array]:
+    """Return that of each lift, (entries, lifts), the largest scaled to 1, whose logarithm too."""
     exponents = (sums / stddev)[:, None] - np.multiply.outer(scales / stddev, LIFTS)
     exponents *= exponents
-    exponents -= exponents.min(axis=1, keepdims=True)
     exponents *= -0.5
-    likelihood: Array = np.exp(exponents, out=exponents)
-    return likelihood
+    largest = exponents.max(axis=1)
+    exponents -= largest[:, None]
+    return np.exp(exponents, out=exponents), largest

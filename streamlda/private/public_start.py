@@ -50,14 +50,16 @@ from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.comparison import halves, held_out_probabilities
 from streamlda.private.contributions import Contributions, View
-from streamlda.private.denoising import posterior_mean
+from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
     LEAST_TOKENS,
     RefinementStatistic,
     even_proportions,
     weights_of_words,
 )
+from streamlda.private.settings import DENSE_FEATURES
 from streamlda.private.topics import PrivateTopics, check_documents
+from streamlda.private.word_classes import PublicWords, cluster_words
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
 
@@ -91,6 +93,8 @@ class PublicTopics:
     alpha: Array  # (K',)
     background: Array  # (d,)
     digest: str
+    #: Classes of words, where windows can begin with common ones: see `words`.
+    classes: NDArray[np.int64] | None = None  # (d,)
 
     @classmethod
     def of(
@@ -137,7 +141,15 @@ class PublicTopics:
         background /= background.sum()
         components /= components.sum(axis=1, keepdims=True)
         components = (1 - MIXED) * components + MIXED * background
-        return cls(components, model.alpha, background, model.digest)
+        classes = None
+        if n_features > DENSE_FEATURES:
+            classes = cluster_words(components, model.alpha)
+        return cls(components, model.alpha, background, model.digest, classes)
+
+    @property
+    def words(self) -> PublicWords | None:
+        """What is known of words whether or not the topics are used."""
+        return None if self.classes is None else PublicWords(self.background, self.classes)
 
     def arrays(self, prefix: str) -> Arrays:
         """Return what `of_arrays` needs beside the digest."""
@@ -175,14 +187,14 @@ class PublicTopics:
         check_documents(min(total, float(by_word.sum())))
         tokens = np.maximum(by_topic.sum(axis=0), LEAST_TOKENS * total / K)
         public = tokens * self.components.T
-        expected = posterior_mean(by_topic, stddev, self.background, public, SPREAD)
+        expected = denoise(by_topic, stddev, self.background, public, SPREAD).tokens
         beyond = np.maximum(expected - public, 0.0)
         divided = np.argsort(-beyond.sum(axis=0), kind="stable")[: n_components - K]
         expected[:, divided] -= beyond[:, divided]
         expected = np.hstack([expected, beyond[:, divided]])
         words = (by_word.sum() * self.background)[:, None]
         of_word = stddev * np.sqrt(K + 1)
-        frequencies = posterior_mean(by_word[:, None], of_word, self.background, words, SPREAD)
+        frequencies = denoise(by_word[:, None], of_word, self.background, words, SPREAD).tokens
         tokens = expected.sum(axis=0)
         components = np.ascontiguousarray((expected / tokens).T)
         alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * even_proportions(tokens)

@@ -31,7 +31,7 @@ from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
-from streamlda.private.denoising import posterior_mean
+from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
     LEAST_TOKENS,
     RANGES,
@@ -168,7 +168,8 @@ class RefinementRounds:
         stddev = np.sqrt(variance)
         tokens = np.maximum(sums.sum(axis=0), LEAST_TOKENS * total / K)
         background = self._start.background
-        expected = posterior_mean(sums, stddev, background, np.outer(background, tokens), spread)
+        scales = np.outer(background, tokens)
+        expected = denoise(sums, stddev, background, scales, spread).tokens
         if self._frequencies is not None and self._settings.n_refinement_rounds == 1:
             rough = (expected / expected.sum(axis=0)).T
             expected = unmixed_tokens(

@@ -114,7 +114,7 @@ def unmixed(
     """Return the expected tokens by word and topic, (d, J), given sums in which they are mixed.
 
     `sums` (d, K + 1) are these tokens times B, ``mixing[kind]``, and noise of stddev (d,). Lifts
-    over `expected` (d, J) are as in `posterior_mean`; a topic's, given the other topics' expected
+    over `expected` (d, J) are as in `denoise`; a topic's, given the other topics' expected
     tokens, in turn (mean-field). Time O(d J (K + LIFTS) SWEEPS), memory O(d J K).
     """
     found = np.empty_like(expected)

@@ -164,7 +164,8 @@ class Window:
             found = self.public.moved(released, stddevs, wanted, alpha_0, slots)
             return replace(found, fits=self.fits)
         if kind == common_words.WORDS:
-            self.frequencies = Frequencies(self.settings.n_features)
+            public = None if self.public is None else self.public.words
+            self.frequencies = Frequencies(self.settings.n_features, public)
             self.frequencies.add(released["first"], stddevs["first"])
             words = self.frequencies.distribution()
             self.common = common_words.common_words(words, self.settings)

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.private import denoising, responsibilities
-from streamlda.private.denoising import LIFTS, posterior_mean
+from streamlda.private.denoising import LIFTS, denoise
 from streamlda.private.refinement import RefinementRounds, split_topics
 from streamlda.private.responsibilities import (
     BACKGROUND_PRIOR,
@@ -128,7 +128,7 @@ def test_the_posterior_mean_is_near_the_truth_where_noise_is_small_and_the_backg
     for size in (1e-3, 10.0, 1e6):
         noise = np.full(d, size)
         seen = truth + size * rng.standard_normal(truth.shape)
-        found = posterior_mean(seen, noise, background, np.outer(background, tokens))
+        found = denoise(seen, noise, background, np.outer(background, tokens)).tokens
         assert np.all(found > 0)
         errors.append(np.linalg.norm(found - truth) / np.linalg.norm(truth))
         if size == 10.0:
@@ -153,11 +153,11 @@ def test_the_posterior_mean_is_that_of_bayes_for_each_entry(monkeypatch):
     weights = density * prior / prior.sum()
     expected = np.sum(weights * centres, axis=-1) / weights.sum(axis=-1)
     np.testing.assert_allclose(
-        posterior_mean(sums, noise, background, np.outer(background, tokens)), expected
+        denoise(sums, noise, background, np.outer(background, tokens)).tokens, expected
     )
     monkeypatch.setattr(denoising, "FITTED", 5)
     # Fitted on every third entry, applied in runs of five: other weights, all the entries.
-    assert np.all(posterior_mean(sums, noise, background, np.outer(background, tokens)) > 0)
+    assert np.all(denoise(sums, noise, background, np.outer(background, tokens)).tokens > 0)
 
 
 def test_the_prior_is_fitted_on_all_topics(monkeypatch):
@@ -175,7 +175,7 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
     d, K = 256, 4
     tokens = np.array([1.0, 10.0, 100.0, 1000.0])
     background = np.full(d, 1 / d)
-    posterior_mean(np.ones((d, K)), np.ones(d), background, np.outer(background, tokens))
+    denoise(np.ones((d, K)), np.ones(d), background, np.outer(background, tokens))
     np.testing.assert_allclose(np.unique(seen[0]), tokens / d)
 
 
