@@ -4,6 +4,8 @@
    are learned from the documents to fit alone.
 2. All numbers of topics are fitted to the same documents over the same words.
 3. All are judged on the same held-out documents, and on the same half of each one's tokens.
+   Coherence is counted in all documents: in few, pairs of rarer words never meet, and many topics
+   look worse than they are (`docs/howto/choose-topics.md`).
 4. The loss of each against the best is a sum over documents, so that its standard error is known.
 """
 
@@ -23,7 +25,7 @@ from streamlda.checks import between, require
 from streamlda.documents import DocumentBatch, read_counts
 from streamlda.errors import InsufficientDataError
 from streamlda.estimator import StreamLDA
-from streamlda.model.coherence import NPMI_WORDS
+from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
 from streamlda.model.inference import SMOOTHING
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -44,9 +46,10 @@ class TriedTopics(NamedTuple):
     #: Nats a held-out token that it is behind the best number, and their standard error.
     behind: float
     behind_error: float
+    #: Coherence in all documents, the held-out ones included.
     npmi: float
     diversity: float
-    #: Processor seconds of the fit; those of the first load compiled code.
+    #: Processor seconds of the fit; that of the first number loads compiled code too.
     cpu_seconds: float
 
 
@@ -91,13 +94,14 @@ class TopicChoice:
         # Two standard errors of the difference to the best, which has none.
         errors = perplexity * np.expm1([MOST_ERRORS * each.behind_error for each in self.tried])
         return draw_curves(
-            f"{self.documents:,} documents fitted, {self.held_out_documents:,} held out",
+            f"{self.documents:,} documents fitted, {self.held_out_documents:,} held out; bars: "
+            f"{MOST_ERRORS:g} standard errors of the difference to the best",
             counts,
             [
                 Curve(
                     "Perplexity, held out (lower is better)", perplexity.tolist(), errors.tolist()
                 ),
-                Curve("Coherence (NPMI), held out", npmi, [0.0] * len(npmi)),
+                Curve("Coherence (NPMI) in all documents", npmi, [0.0] * len(npmi)),
             ],
         )
 
@@ -115,8 +119,8 @@ def choose_topics(
 ) -> TopicChoice:
     """Fit several numbers of topics, and judge all on the same documents, which no fit has seen.
 
-    Costs a fit each: K topics take about K times as long as one, so that the largest number is half
-    of 5, 10, 20, 40, 80. ``cpu_seconds`` says what each has cost. Documents are kept in memory.
+    Costs a fit each, together some two to three times that of the largest number; ``cpu_seconds``
+    says what each has cost. Documents are kept in memory.
 
     Parameters
     ----------
@@ -200,11 +204,12 @@ def judge_counts(
         )
         nats.append(completion.add(judged))
         result = completion.result()
-        found = model.coherence(judged).mean
         top = top_words(model.components, min(NPMI_WORDS, model.n_features))
-        tried.append(
-            TriedTopics(n, result.perplexity, 0.0, 0.0, found, topic_diversity(top), seconds)
-        )
+        counter = NpmiCounter(top)
+        for batch in (fitted, judged):
+            counter.add(batch)
+        npmi, diversity = counter.result().mean, topic_diversity(top)
+        tried.append(TriedTopics(n, result.perplexity, 0.0, 0.0, npmi, diversity, seconds))
     best = max(nats, key=np.sum)
     tokens = result.held_out_tokens
     for i, own in enumerate(nats):

@@ -41,10 +41,11 @@ def choose_topics(
 
     A row of the table is a number of topics: perplexity of held-out documents (lower is better);
     nats a token that it is behind the best, and their standard error; coherence (NPMI) of the ten
-    most probable words in held-out documents; diversity; processor seconds of its fit. No fit has
+    most probable words in all documents; diversity; processor seconds of its fit. No fit has
     seen the held-out documents, which are the same for all; equal documents are on one side.
 
-    Each number costs a fit, and the largest as much as all others. Documents are kept in memory.
+    Each number costs a fit; all together cost two to three times the largest. Documents are kept in
+    memory.
     """
     from streamlda.choosing import MOST_ERRORS, check_counts, judge_counts
     from streamlda.settings.build import words_to_learn

@@ -30,8 +30,9 @@ def evaluate(model_file: str, as_json: bool, given: Given) -> None:
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
     better. unigram_perplexity: of the same tokens by the word frequencies alone. npmi: how often
     the ten most probable words of a topic occur in one document, against chance, -1 to 1; mean and
-    each topic. streamlda topics shows the same measure in documents of the fit. diversity: share of
-    distinct words among these words, 0 to 1. unseen_share: tokens outside the vocabulary.
+    each topic; in few documents it is low for many topics. streamlda topics shows the same measure
+    in documents of the fit. diversity: share of distinct words among these words, 0 to 1.
+    unseen_share: tokens outside the vocabulary.
     """
     settings = given.read()
     model = load(model_file)

@@ -134,7 +134,8 @@ class TopicModel(Topics):
         Parameters
         ----------
         X : texts, or array-like or sparse matrix of shape (n_documents, V)
-            As `transform` takes them; held-out documents show how topics generalize.
+            As `transform` takes them: held-out ones, and many, for in few pairs of rarer words
+            never meet.
 
         Returns
         -------
