@@ -40,9 +40,15 @@ __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    value: Any
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value = version(__name__)
+    elif name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

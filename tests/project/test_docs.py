@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -162,6 +163,7 @@ def test_examples_of_the_estimator_run():
 
 def test_public_names_and_errors_are_documented():
     assert streamlda.__all__ == sorted(streamlda.__all__)
+    assert streamlda.__version__ == version("streamlda")
     for name in streamlda.__all__:
         assert getattr(streamlda, name).__doc__, name
     classes = {
