@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamlda.estimator import StreamLDA as StreamLDA
     from streamlda.model.topic_model import TopicModel as TopicModel
     from streamlda.model.topic_model import load as load
+    from streamlda.report.documents import topics_over_time as topics_over_time
     from streamlda.report.notebook import visualize as visualize
     from streamlda.stream.source import Source as Source
     from streamlda.stream.source import open_source as open_source
@@ -34,6 +35,7 @@ _HOMES = {
     "choose_topics": "choosing",
     "load": "model.topic_model",
     "open_source": "stream.source",
+    "topics_over_time": "report.documents",
     "visualize": "report.notebook",
 }
 __all__ = [*_HOMES]

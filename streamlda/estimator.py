@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import wraps
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -95,6 +96,17 @@ class _Fitted(Generic[T]):
             return self  # type: ignore[return-value]
         value: T = getattr(lda._fitted, self._name)
         return copy(value) if isinstance(value, dict) else value
+
+
+def _by_model(name: str) -> Callable[..., Any]:
+    """Return the method of a model as one of the estimator."""
+    method = getattr(TopicModel, name)
+
+    @wraps(method)
+    def call(lda: StreamLDA, *arguments: Any, **options: Any) -> Any:
+        return method(lda.to_model(), *arguments, **options)
+
+    return call
 
 
 def _collections(X: Any) -> Any:
@@ -438,12 +450,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._model = self._fitted.rename(rows)
         return self
 
-    def document_table(self, X: Any, **options: Any) -> Any:
-        """Return a row for each document of `X` with its topics, or the reason why it has none.
-
-        `options` as in `TopicModel.document_table`; `text`, `form`, and columns of your own.
-        """
-        return self.to_model().document_table(X, **options)
+    document_table = _by_model("document_table")
+    topics_per_class = _by_model("topics_per_class")
+    topics_over_time = _by_model("topics_over_time")
+    topics_of_word = _by_model("topics_of_word")
+    visualize = _by_model("visualize")
 
     def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
         """Write `to_model` to a file that `streamlda.load` reads."""

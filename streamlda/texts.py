@@ -39,12 +39,12 @@ def read_texts(X: Any) -> list[str] | None:
     A missing one (None, NaN, NA) is an empty text: a record without a document. Lists and bags of
     words are `TokenizedText`. `InvalidDocumentsError` names the first element that is no document.
     """
-    values = _list_values(X)
+    values = list_values(X)
     if not isinstance(values, list | tuple):
         return None
     if set(map(type, values)) == {str}:
         return list(values)
-    if not all(map(_is_missing, values)) and not any(map(_looks_like_document, values)):
+    if not all(map(is_missing, values)) and not any(map(_looks_like_document, values)):
         return None
     return list(check_texts(values))
 
@@ -64,7 +64,7 @@ def check_texts(texts: Iterable[Any]) -> Iterator[str]:
 
 def _check_each(texts: Iterable[Any]) -> Iterator[str]:
     for number, document in enumerate(texts):
-        text = "" if _is_missing(document) else join_words(document)
+        text = "" if is_missing(document) else join_words(document)
         if not isinstance(text, str):
             raise failure(
                 RULE,
@@ -105,7 +105,7 @@ def holds_texts(X: Any) -> bool:
     return array.dtype.kind in "SU"
 
 
-def _list_values(X: Any) -> Any:
+def list_values(X: Any) -> Any:
     """Return the values of a column as a list, and those of anything else as they are."""
     columns: Any = getattr(X, "columns", ())
     if len(columns) == 1:
@@ -126,9 +126,10 @@ def _looks_like_document(value: Any) -> bool:
     return isinstance(value, str | bytes | Mapping)
 
 
-def _is_missing(text: Any) -> bool:
-    is_nan = isinstance(text, float) and text != text
-    return text is None or is_nan or type(text).__name__ == "NAType"
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, NaN, or NA or NaT of pandas."""
+    is_nan = isinstance(value, float) and value != value
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _are_words(document: Iterable[Any]) -> bool:

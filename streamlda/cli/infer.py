@@ -13,19 +13,31 @@ from streamlda.cli.options import Given, SettingsCommand
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
 from streamlda.container import whole_file
 from streamlda.errors import InvalidDocumentsError, ModelFileError
-from streamlda.run.appended import AppendedTable
+from streamlda.model.document_table import infer_documents
+from streamlda.model.groups import Groups
+from streamlda.model.topic_model import TopicModel
+from streamlda.run.appended import WORDS, AppendedTable
 from streamlda.run.outputs import check_output
-from streamlda.run.proportions import WRITERS, RowWriter, guess_format, spread, whole_rows
+from streamlda.run.proportions import (
+    WRITERS,
+    RowWriter,
+    guess_format,
+    spread,
+    whole_rows,
+    write_columns,
+)
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import INFER
-from streamlda.storage.snapshots import NewestModel
+from streamlda.storage.snapshots import NamedModel, NewestModel
+from streamlda.stream.event_time import UNITS
 from streamlda.text.encoding import UNREADABLE
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 TASKS = {
     "Documents": (
         *("source.format", "source.encoding", "source.text_field", "source.id_field"),
+        *("source.class_field", "source.time_field", "source.time_format"),
         *("infer.top", "source.most_lost"),
     ),
     "Kafka": ("kafka.bootstrap", "kafka.topic", "infer.topic"),
@@ -84,8 +96,19 @@ away are waited for; records that cannot be used are counted, and go to dead_let
     help="Write the columns of SOURCE, one file of CSV or Parquet, and behind them topic, label, "
     "words, proportion, second_topic, second_proportion and reason.",
 )
+@click.option(
+    "--by",
+    type=click.Choice(("class", *UNITS)),
+    help="Write topics by --class-field, or by the hour to year of --time-field, in place of "
+    "documents.",
+)
 def infer(
-    model_file: str, output: str, output_format: str | None, append: bool, given: Given
+    model_file: str,
+    output: str,
+    output_format: str | None,
+    append: bool,
+    by: str | None,
+    given: Given,
 ) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
@@ -94,7 +117,9 @@ def infer(
     of the record; its id, with --id-field; tokens, those that the model knows; the reason why it
     has no topics of its own, if it has none; and topics, the K proportions, those of the prior
     without known tokens. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1,
-    topic_2, ... With --append rows have the columns of the source. Exit code 65: more than
+    topic_2, ... With --append rows have the columns of the source. With --by there is a row
+    for each class, or bin of time, and each topic: its label, its share, which is the mean of its
+    proportions, and the documents of which it is the largest. Exit code 65: more than
     --most-lost of the records were rejected.
     """
     settings = given.read()
@@ -103,18 +128,30 @@ def infer(
             "--append has its own format and columns, and reads here: leave out "
             "--output-format, --top and --dask"
         )
-    if settings.source.kind != "kafka":
-        _infer_files(model_file, output, output_format, settings, append)
-        return
-    if output != "-" or output_format or append:
+    if by is not None and (append or settings.infer.top or settings.cluster.dask):
         raise click.UsageError(
-            "--output, --output-format and --append must be left out with --kafka-topic"
+            "--by has its own columns, and reads here: leave out --append, --top and --dask"
+        )
+    field = "class" if by == "class" else "time"
+    if by is not None and settings[f"source.{field}_field"] is None:
+        raise click.UsageError(f"--by {by} needs --{field}-field")
+    if settings.source.kind != "kafka":
+        _infer_files(model_file, output, output_format, settings, append, by)
+        return
+    if output != "-" or output_format or append or by:
+        raise click.UsageError(
+            "--output, --output-format, --append and --by must be left out with --kafka-topic"
         )
     _infer_topic(model_file, settings)
 
 
 def _infer_files(
-    path: str, output: str, output_format: str | None, settings: RunSettings, append: bool
+    path: str,
+    output: str,
+    output_format: str | None,
+    settings: RunSettings,
+    append: bool,
+    by: str | None,
 ) -> None:
     if output != "-":
         check_output(output, [path, *settings.source.files])
@@ -123,6 +160,51 @@ def _infer_files(
         raise ModelFileError(
             f"a folder must have a snapshot to infer with, got path={path!r}; name a model file"
         )
+    if by is not None:
+        kind = output_format or ("jsonl" if output == "-" else guess_format(output))
+        records, rejects = _write_groups(newest.model, settings, by, output, kind)
+    else:
+        records, rejects = _write_rows(newest, settings, output, output_format, append)
+    lost, most = rejects.total() / max(1, records), settings.source.most_lost
+    require(
+        lost <= most,
+        f"at most {most:.4g} of the records may be rejected",
+        lost=round(lost, 4),
+        records=records,
+        rejects=rejects.total(),
+        remedy="the output is written all the same: repair the files, or raise source.most_lost",
+        error=InvalidDocumentsError,
+    )
+
+
+def _write_groups(
+    model: TopicModel, settings: RunSettings, by: str, output: str, kind: str
+) -> tuple[int, Counter[str]]:
+    """Write topics by class or time; return the number of records, and rejects by reason."""
+    from streamlda.report.documents import bin_times
+    from streamlda.report.over_time import written
+
+    groups, records, rejects = Groups(model.n_components), 0, Counter[str]()
+    with nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output) as file:
+        for documents in read_documents(settings, blanks=True):
+            theta, reasons, _ = infer_documents(model, documents.texts)
+            keys = documents.classes if by == "class" else bin_times(documents.times, by)
+            groups.add(keys, theta, reasons)
+            documents.rejects[UNREADABLE] += reasons.count(UNREADABLE)
+            records, rejects = records + len(documents.reasons), documents.rejects
+        name, say = ("class", str) if by == "class" else ("time", lambda at: written(at, by))
+        write_columns(file, kind, groups.columns(model, name, WORDS, say))
+    return records, rejects
+
+
+def _write_rows(
+    newest: NamedModel,
+    settings: RunSettings,
+    output: str,
+    output_format: str | None,
+    append: bool,
+) -> tuple[int, Counter[str]]:
+    """Write a row for each record; return their number, and rejects by reason."""
     top, with_id = 2 if append else settings.infer.top, settings.source.id_field is not None
     shape = newest.model.n_components, top, with_id
     records, rejects = 0, Counter[str]()
@@ -150,17 +232,7 @@ def _infer_files(
             records, rejects = records + len(documents.reasons), documents.rejects
         if append:
             writer.finish()
-    lost, most = rejects.total() / max(1, records), settings.source.most_lost
-    require(
-        lost <= most,
-        f"at most {most:.4g} of the records may be rejected",
-        lost=round(lost, 4),
-        records=records,
-        rejects=rejects.total(),
-        remedy="the rows of all records are written, with the reasons: repair the files, or raise "
-        "source.most_lost",
-        error=InvalidDocumentsError,
-    )
+    return records, rejects
 
 
 def _infer_topic(path: str, settings: RunSettings) -> None:

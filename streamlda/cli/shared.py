@@ -195,6 +195,8 @@ class Documents(NamedTuple):
     #: Locations of all records of the poll, and why those without a document have none.
     records: Sequence[RecordLocation]
     reasons: list[str | None]
+    #: Classes of the documents, with `source.class_field`.
+    classes: list[str | None]
 
 
 def allow_analyzer(settings: RunSettings) -> None:
@@ -221,8 +223,8 @@ def read_documents(
     from streamlda.text.encoding import UNREADABLE
 
     allow_analyzer(settings)
-    most, id_field = settings.source.max_documents, settings.source.id_field
-    n_documents = n_records = unnamed = 0
+    most, fields = settings.source.max_documents, settings.source
+    n_documents = n_records = unnamed = unclassed = 0
     ended = False
     counts = RecordCounts()
     with closing(source or open_stream(settings)) as source:
@@ -232,18 +234,21 @@ def read_documents(
             counts.add_batch(batch)
             times = batch.times or [None] * len(batch.texts)
             places = batch.get_locations(n_records + 1)
-            records = zip(batch.texts, places, times, strict=True)
+            named = batch.users or [None] * len(batch.texts)
+            records = zip(batch.texts, places, times, named, strict=True)
             documents = [record for record in records if record[0] is not None]
             if documents or (blanks and places):
-                columns = zip(*documents, strict=True) if documents else ((), (), ())
-                texts, locations, dates = map(list, columns)
+                columns = zip(*documents, strict=True) if documents else ((),) * 4
+                texts, locations, dates, classes = map(list, columns)
                 unnamed += sum(at.id is None for at in locations)
+                unclassed += classes.count(None)
                 why = {reject[:2]: reject.reason for reject in batch.rejects}
                 reasons = [
                     None if text is not None else why.get(at[:2], BLANK)
                     for text, at in zip(batch.texts, places, strict=True)
                 ]
-                yield Documents(texts, locations, dates, counts.rejects, places, reasons)
+                found = texts, locations, dates, counts.rejects, places, reasons, classes
+                yield Documents(*found)
             n_documents += len(documents)
             n_records += batch.n_records
             ended = batch.exhausted
@@ -259,5 +264,9 @@ def read_documents(
         error=InvalidDocumentsError,
     )
     warn_about_rejects(rejects, counts.fields)
-    if id_field is not None and unnamed:
-        warn(f"{unnamed:,} of {n_documents:,} documents have no {id_field}, their id")
+    for field, missing, kind in (
+        (fields.id_field, unnamed, "id"),
+        (fields.class_field, unclassed, "class"),
+    ):
+        if field is not None and missing:
+            warn(f"{missing:,} of {n_documents:,} documents have no {field}, their {kind}")

@@ -28,10 +28,16 @@ from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
     is_flag=True,
     help="Also show the documents with most of each topic, if the fit kept any.",
 )
+@click.option("--word", help="Show the topics of a word, the one with most of its tokens first.")
 @relevance_option
 @json_option
 def topics(
-    model_file: str, n_words: int, documents: bool, relevance: float | None, as_json: bool
+    model_file: str,
+    n_words: int,
+    documents: bool,
+    word: str | None,
+    relevance: float | None,
+    as_json: bool,
 ) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
 
@@ -45,6 +51,17 @@ def topics(
     """
     model = load(model_file)
     model = model if relevance is None else model.rank_words(relevance)
+    if word is not None:
+        found = model.topics_of_word(word)
+        if as_json:
+            click.echo(json.dumps([each._asdict() for each in found]))
+            return
+        click.echo("topic  share of its tokens  probability  words")
+        words = model.top_words(n_words)
+        for each in found:
+            row = f"{each.topic:5d} {each.share:20.1%} {each.probability:12.4f}  "
+            click.echo(row + in_line(own for own, _ in words[each.topic]))
+        return
     if as_json:
         click.echo(json.dumps(_describe(model, n_words, documents), ensure_ascii=False, indent=1))
         return

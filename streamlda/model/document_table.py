@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlda.checks import one_of, require
 from streamlda.documents import DocumentBatch
@@ -34,37 +35,21 @@ def make_document_table(
     form: str,
 ) -> Any:
     """Return the table that `TopicModel.document_table` describes."""
-    make = _choose_form(form)
-    texts = read_texts(documents)
-    reasons: list[str | None]
-    if texts is None:
-        require(
-            not text,
-            "counts have no text to show",
-            text=text,
-            remedy="pass texts, or leave text out",
-            error=InvalidDocumentsError,
-        )
-        batch = DocumentBatch.from_matrix(documents)
-        reasons = [None if n else UNKNOWN for n in batch.lengths.tolist()]
-    else:
-        batch, reasons = _encode(model, texts)
-    n = batch.n_documents
+    make = choose_form(form)
+    theta, reasons, texts = infer_documents(model, documents)
+    require(
+        not text or texts is not None,
+        "counts have no text to show",
+        text=text,
+        remedy="pass texts, or leave text out",
+        error=InvalidDocumentsError,
+    )
+    n = len(reasons)
     for name, values in columns.items():
-        require(
-            len(values) == n,
-            "a column must have one value for each document",
-            column=name,
-            values=len(values),
-            documents=n,
-            remedy="pass the column of the same table",
-            error=InvalidDocumentsError,
-        )
-    theta = model.transform(batch) if n else np.empty((0, model.n_components))
+        check_length(name, values, n)
     order = np.argsort(-theta, axis=1, kind="stable")
     first, second = order[:, 0].tolist(), order[:, min(1, order.shape[1] - 1)].tolist()
-    words = [in_line(word for word, _ in own) for own in model.top_words(n_words)]
-    labels = [name or own for name, own in zip(model.names, words, strict=True)]
+    labels, words = label_topics(model, n_words)
 
     def known(values: Callable[[int], Any]) -> list[Any]:
         """Return a value of each document, and None of those without a topic."""
@@ -87,6 +72,39 @@ def make_document_table(
     return make(found, documents)
 
 
+def check_length(name: str, values: Sequence[Any], n: int) -> None:
+    """Refuse a column that has not one value for each of n documents."""
+    require(
+        len(values) == n,
+        "a column must have one value for each document",
+        column=name,
+        values=len(values),
+        documents=n,
+        remedy="pass the column of the same table",
+        error=InvalidDocumentsError,
+    )
+
+
+def label_topics(model: Topics, n_words: int) -> tuple[list[str], list[str]]:
+    """Return the label of each topic, its name or its words, and its words."""
+    words = [in_line(word for word, _ in own) for own in model.top_words(n_words)]
+    return [name or own for name, own in zip(model.names, words, strict=True)], words
+
+
+def infer_documents(
+    model: Topics, documents: Any
+) -> tuple[NDArray[np.float64], list[str | None], list[str] | None]:
+    """Return the proportions of documents, why some have no topic, and the texts if they are."""
+    texts = read_texts(documents)
+    if texts is not None:
+        batch, reasons = _encode(model, texts)
+    else:
+        batch = DocumentBatch.from_matrix(documents)
+        reasons = [None if n else UNKNOWN for n in batch.lengths.tolist()]
+    theta = model.transform(batch) if reasons else np.empty((0, model.n_components))
+    return theta, reasons, texts
+
+
 def _encode(model: Topics, texts: list[str]) -> tuple[DocumentBatch, list[str | None]]:
     if model.vocabulary is None:
         raise fault("no vocabulary")
@@ -103,7 +121,7 @@ def _encode(model: Topics, texts: list[str]) -> tuple[DocumentBatch, list[str | 
     return encoded.batch, reasons
 
 
-def _choose_form(form: str) -> Callable[[dict[str, list[Any]], Any], Any]:
+def choose_form(form: str) -> Callable[[dict[str, list[Any]], Any], Any]:
     """Return the function that makes a table of columns, for documents that may have an index."""
     one_of(("pandas", "polars", "arrow", "dict"), form=form)
     if form == "dict":

@@ -47,7 +47,7 @@ class CandidateDocuments:
         """Take the documents that are in the sample. Time O(documents + counts taken)."""
         places = np.arange(self._met, self._met + batch.n_documents, dtype=np.uint64)
         self._met += batch.n_documents
-        numbers = _shuffled(places, self._seed)
+        numbers = shuffled(places, self._seed)
         taken = batch.usable & (numbers < self._limit)
         if not taken.any():
             return
@@ -122,7 +122,7 @@ def most_of_topics(theta: NDArray[np.float64], n: int) -> list[list[int]]:
     return [order[largest[order] == k][:n].tolist() for k in range(theta.shape[1])]
 
 
-def _shuffled(places: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:
+def shuffled(places: NDArray[np.uint64], seed: int) -> NDArray[np.int64]:
     """Return a number below 2^63 for each place: the output of SplitMix64 (Steele et al., 2014)."""
     state = (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

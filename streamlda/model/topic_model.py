@@ -11,9 +11,11 @@ from typing import Any
 from streamlda.container import valid_content
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.coherence import NPMI_WORDS, Coherence, NpmiCounter
-from streamlda.model.document_table import make_document_table
+from streamlda.model.document_table import choose_form, make_document_table
 from streamlda.model.evaluation import top_words
+from streamlda.model.groups import group_documents
 from streamlda.model.hierarchy import merge_topics, reduce_topics
+from streamlda.model.lookup import WordTopic, find_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
 from streamlda.model.model_file import members, read
@@ -74,13 +76,14 @@ class TopicModel(Topics):
     def _repr_html_(self) -> str:
         return _html_table(self)
 
-    def visualize(self, *, title: str = "Topic report", n_words: int = 10) -> Any:
+    def visualize(self, X: Any = None, **options: Any) -> Any:
         """Return the report about this model, to be shown in a notebook or saved.
 
-        Parameters and cost as `streamlda.visualize`, which it calls.
+        With documents `X` it has a map of them, and topics by class and over time. Options and cost
+        as `streamlda.visualize`, which it calls.
         """
         # Who draws stands above who is drawn: the package knows it, this module does not.
-        return sys.modules["streamlda"].visualize(self, title=title, n_words=n_words)
+        return sys.modules["streamlda"].visualize(self, X, **options)
 
     def document_table(
         self,
@@ -150,6 +153,72 @@ class TopicModel(Topics):
         counter = NpmiCounter(top_words(self.components, min(NPMI_WORDS, self.n_features)))
         counter.add(self.read(X))
         return counter.result()
+
+    def topics_per_class(
+        self, X: Any, classes: Any, *, n_words: int = 5, form: str = "pandas"
+    ) -> Any:
+        """Return a table with a row for each class of documents and each topic.
+
+        Columns: ``class``, ``topic``, its ``label``, its ``share``, which is the mean of its
+        proportions in the documents of the class, and ``documents``, of which it is the largest
+        topic. Documents without a class are a class of their own, None, and the last. Documents
+        without a topic (`document_table` says why) are in no row. Time O(nnz K).
+
+        Parameters
+        ----------
+        X : texts, or array-like or sparse matrix of shape (n_documents, V)
+            As `transform` takes them.
+        classes : sequence of n_documents values
+            Any values that can be keys of a dict.
+        n_words : int, default 5
+            Words of a label.
+        form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
+            A table of this package, or a dict of lists.
+
+        Raises
+        ------
+        InvalidDocumentsError
+            If there is not one class for each document, or `X` holds no documents.
+        MissingExtraError
+            If the package of `form` is not installed.
+
+        Examples
+        --------
+        >>> table = model.topics_per_class(df.text, df.section)  # doctest: +SKIP
+        >>> table.pivot(index="class", columns="topic", values="share")  # doctest: +SKIP
+        """
+        make = choose_form(form)
+        return make(group_documents(self, X, classes).columns(self, "class", n_words), None)
+
+    def topics_over_time(self, X: Any, times: Any, **options: Any) -> Any:
+        """Return a table with a row for each month, or other unit of time, and each topic.
+
+        Options and columns as `streamlda.topics_over_time`, which it calls.
+        """
+        # Times are read above this module, as reports are drawn.
+        return sys.modules["streamlda"].topics_over_time(self, X, times, **options)
+
+    def topics_of_word(self, word: str) -> list[WordTopic]:
+        """Return the topics of a word, the one with most of its tokens first.
+
+        Each has the number of the ``topic``, the ``probability`` of the word in it, and its
+        ``share`` of the tokens of the word. Topics of a text: `document_table`. Time O(K + V).
+
+        Parameters
+        ----------
+        word : str
+            As it is listed, or as the analyzer of the model reads it.
+
+        Raises
+        ------
+        VocabularyError
+            If the model does not know the word, or has no words.
+
+        Examples
+        --------
+        >>> model.topics_of_word("bank")[0].topic  # doctest: +SKIP
+        """
+        return find_topics(self, word)
 
     def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
         """Return which topics this model and another have in common, and how they differ.

@@ -4,7 +4,8 @@ The page is whole without its script, which sorts, searches, points and saves, a
 of all distances and all shares over time. Equal models give equal bytes. Text from models is
 escaped; a policy in the page lets nothing run or load but what is in it.
 
-`facts` says what is on the page and what its script works with, `over_time` how topics went;
+`facts` says what is on the page and what its script works with, `over_time` how topics went,
+`documents` what is told of documents, if any are given;
 `charts` where drawings have their points, `wording` how numbers and promises are said;
 ``templates/`` are the page as a designer reads it, ``page/`` its style and script.
 """
@@ -24,10 +25,11 @@ from markupsafe import Markup
 from streamlda.container import whole_file
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import charts, wording
+from streamlda.report.documents import DocumentSurvey
 from streamlda.report.facts import gather, script_data
 
 #: Parts of the script, in their order.
-SCRIPTS = ("report.js", "drawings.js", "files.js")
+SCRIPTS = ("report.js", "drawings.js", "documents.js", "files.js")
 
 __all__ = ["render_report", "write_report"]
 
@@ -38,6 +40,7 @@ def render_report(
     *,
     title: str = "Topic report",
     n_words: int = 10,
+    survey: DocumentSurvey | None = None,
 ) -> str:
     """Return the page about models as HTML.
 
@@ -54,6 +57,8 @@ def render_report(
     title : str, default "Topic report"
     n_words : int, default 10
         Words of each topic; all V if there are fewer.
+    survey : DocumentSurvey, optional
+        Documents by the last model: a map of them, and topics by class and over time.
 
     Raises
     ------
@@ -62,7 +67,8 @@ def render_report(
     VocabularyError
         If two models in turn have too few words in common to be compared.
     """
-    facts = gather(models, labels, n_words)
+    facts = gather(models, labels, n_words, survey)
+    circles = charts.topic_circles(facts)
     shared, own = (files(package).joinpath("page") for package in ("streamlda", "streamlda.report"))
     css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))
     js = "".join((own / name).read_text("utf-8") for name in SCRIPTS)
@@ -81,11 +87,12 @@ def render_report(
             private=[wording.is_private(model.privacy) for model in facts.models],
             statements=wording.statements(facts.models, facts.labels),
             tree=charts.topic_tree(facts),
-            circles=charts.topic_circles(facts),
+            circles=circles,
+            bars=charts.class_bars(facts),
             full_radius=charts.FULL_RADIUS,
             lines=charts.course_lines(facts),
             names={t.id: t.name or wording.join_words(t.label[:2]) for t in facts.topics},
-            data=script_data(facts),
+            data=script_data(facts) | {"documents": charts.document_points(facts, circles)},
         )
     )
 
@@ -97,9 +104,10 @@ def write_report(
     *,
     title: str = "Topic report",
     n_words: int = 10,
+    survey: DocumentSurvey | None = None,
 ) -> None:
     """Write the page about models to a file, whole or not at all; see `render_report`."""
-    page = render_report(models, labels, title=title, n_words=n_words)
+    page = render_report(models, labels, title=title, n_words=n_words, survey=survey)
     save_page(path, page)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.report.documents import TITLE_CHARACTERS, UNCLASSED
 from streamlda.report.facts import Facts, Topic
 from streamlda.report.over_time import Course
 
@@ -73,6 +74,12 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 300.0, 40.0
 _LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
 _NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
 
+#: Bars of classes: height of one, and where bars begin and end.
+_BAR_ROW, _BARS_LEFT, _BARS_RIGHT = 26.0, 170.0, 570.0
+
+#: Room around the topics on the map of documents.
+_MARGIN = 24.0
+
 #: The tree: height of a topic, and where labels end.
 _TREE_ROW, _TREE_LEFT = 24.0, 260.0
 
@@ -112,6 +119,17 @@ class Tree(NamedTuple):
     brackets: list[Run]
     height: float
     left: float = _TREE_LEFT - 8
+
+
+class Bars(NamedTuple):
+    """A bar for each class: height, label, documents, named parts, and where the rest begins."""
+
+    rows: list[tuple[float, str, int, list[tuple[float, float]], float]]
+    #: Numbers of the topics that are named.
+    named: list[int]
+    height: float
+    left: float = _BARS_LEFT
+    right: float = _BARS_RIGHT
 
 
 class Lines(NamedTuple):
@@ -210,6 +228,54 @@ def course_lines(facts: Facts) -> Lines | None:
         ],
         beyond=course.most > most,
     )
+
+
+def class_bars(facts: Facts) -> Bars | None:
+    """Return the shares of the topics that vary most between classes, for each class."""
+    course = facts.class_course
+    if course is None or course.documents is None:
+        return None
+    named = _most_moving(course, [topic.id for topic in facts.topics])
+    rows = []
+    for g, (label, documents) in enumerate(zip(course.labels, course.documents, strict=True)):
+        x, parts = _BARS_LEFT, []
+        for id_ in named:
+            width = (course.shares[id_][g] or 0.0) * (_BARS_RIGHT - _BARS_LEFT)
+            parts.append((x, width))
+            x += width
+        rows.append((_BAR_ROW * g, label, documents, parts, x))
+    return Bars(rows, list(named), _BAR_ROW * len(rows))
+
+
+def document_points(facts: Facts, circles: Sequence[Circle]) -> dict[str, Any] | None:
+    """Return the documents that are drawn, for the script; positions are means of circles.
+
+    A point is x, y, the place of its largest topic, its proportion in hundredths, and the place of
+    its class.
+    """
+    survey = facts.survey
+    if survey is None or not survey.points:
+        return None
+    theta = np.array([point.theta for point in survey.points])[:, facts.newest.order]
+    centres = np.array([[circle.x, circle.y] for circle in circles])
+    extent = np.maximum(np.ptp(centres, axis=0), 1e-9)
+    room = np.array([MAP_WIDTH, MAP_HEIGHT]) - 2 * _MARGIN
+    # One scale for both directions, as on the map of topics.
+    centres = (centres - centres.min(axis=0) - extent / 2) * min(room / extent)
+    centres = centres * (len(centres) > 1) + np.array([MAP_WIDTH, MAP_HEIGHT]) / 2
+    at = theta @ centres
+    largest = theta.argmax(axis=1)
+    shares = np.rint(100 * theta[np.arange(len(theta)), largest]).astype(int)
+    labels = () if facts.class_course is None else facts.class_course.labels
+    places = {label: i for i, label in enumerate(labels)}
+    groups = [UNCLASSED if p.group is None else str(p.group) for p in survey.points]
+    columns = zip(at.round(1).tolist(), largest.tolist(), shares.tolist(), groups, strict=True)
+    titles = [None if p.title is None else str(p.title)[:TITLE_CHARACTERS] for p in survey.points]
+    return {
+        "points": [[x, y, k, share, places.get(group, -1)] for (x, y), k, share, group in columns],
+        "titles": titles if any(title is not None for title in titles) else None,
+        "centres": centres.round(1).tolist(),
+    }
 
 
 def _most_moving(course: Course, ids: Sequence[int]) -> dict[int, int]:

@@ -26,6 +26,7 @@ from streamlda.model.hierarchy import flat_map, leaves, topic_tree
 from streamlda.model.matching import common_share, moved_words
 from streamlda.model.relevance import Relevance
 from streamlda.model.topic_model import TopicModel
+from streamlda.report.documents import DocumentSurvey
 from streamlda.report.over_time import Course, course_from_models, course_from_timeline
 from streamlda.spectral.support import Spectrum
 from streamlda.storage.snapshots import follow_topics
@@ -157,6 +158,9 @@ class Facts:
     #: How shares went from model to model, and over the time of documents.
     models_course: Course | None = None
     time_course: Course | None = None
+    #: Documents that the caller gave, and shares in their classes.
+    survey: DocumentSurvey | None = None
+    class_course: Course | None = None
     #: Least share of tokens, of any two models in turn, in words that both know; None if all have
     #: the same words.
     common_share: float | None = None
@@ -209,6 +213,7 @@ def gather(
     models: Sequence[TopicModel],
     labels: Sequence[str],
     n_words: int,
+    survey: DocumentSurvey | None = None,
 ) -> Facts:
     """Return what a report says of models; the public `render_report` states cost and errors."""
     holds = len(models) == len(labels) > 0 and n_words >= 1
@@ -231,6 +236,9 @@ def gather(
     flat = flat_map(distances)
     words = Words(newest, max(n_words, LISTED_WORDS))
     timeline = newest.timeline
+    time_course = None if survey is None else survey.time_course(shown)
+    if time_course is None and timeline is not None:
+        time_course = course_from_timeline(timeline, shown)
     return Facts(
         models=tuple(models),
         labels=tuple(labels),
@@ -245,7 +253,9 @@ def gather(
         suggestion=suggest_n_components(newest.diagnostics),
         gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
         models_course=None if len(models) < 2 else course_from_models(models, labels, ids),
-        time_course=None if timeline is None else course_from_timeline(timeline, shown),
+        time_course=time_course,
+        survey=survey,
+        class_course=None if survey is None else survey.class_course(shown),
         common_share=min((s for s in common if s < 1.0), default=None),
     )
 
@@ -362,7 +372,6 @@ def script_data(facts: Facts) -> dict[str, Any]:
             }
         )
     hundredths = np.rint(100 * facts.distances).astype(int)
-    course = facts.course
     return {
         "shown": facts.topics[0].n_shown,
         "listed": max(facts.topics[0].n_shown, LISTED_WORDS),
@@ -372,14 +381,19 @@ def script_data(facts: Facts) -> dict[str, Any]:
         "topics": topics,
         "distances": [hundredths[i, :i].tolist() for i in range(len(topics))],
         "order": facts.leaves,
-        "course": None
-        if course is None
-        else {
-            "labels": course.labels,
-            "at": [*map(_short, course.at)],
-            "documents": course.documents,
-            "shares": {id_: [*map(_short, shares)] for id_, shares in course.shares.items()},
-        },
+        "course": _describe_course(facts.course),
+        "classes": _describe_course(facts.class_course),
+    }
+
+
+def _describe_course(course: Course | None) -> Any:
+    if course is None:
+        return None
+    return {
+        "labels": course.labels,
+        "at": [*map(_short, course.at)],
+        "documents": course.documents,
+        "shares": {id_: [*map(_short, shares)] for id_, shares in course.shares.items()},
     }
 
 

@@ -7,9 +7,15 @@ import tempfile
 import webbrowser
 from html import escape
 from pathlib import Path
+from typing import Any
 
+from streamlda.checks import one_of
+from streamlda.model.groups import list_groups
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import render_report, save_page
+from streamlda.report.documents import DocumentSurvey, read_times
+from streamlda.stream.event_time import UNITS
+from streamlda.texts import read_texts
 
 
 class ReportPage:
@@ -52,16 +58,37 @@ class ReportPage:
         return path
 
 
-def visualize(model: TopicModel, *, title: str = "Topic report", n_words: int = 10) -> ReportPage:
+def visualize(
+    model: TopicModel,
+    X: Any = None,
+    *,
+    titles: Any = None,
+    classes: Any = None,
+    times: Any = None,
+    unit: str = "month",
+    time_format: str | None = None,
+    title: str = "Topic report",
+    n_words: int = 10,
+) -> ReportPage:
     """Return the report about a model: topics, map, likeness and shares over time.
 
     The page of `streamlda report`, which loads nothing. In a notebook it is shown as the value of a
-    cell; elsewhere ``.show()`` opens it in a browser, and ``.save(path)`` writes it. Time
-    O(K^2 V + K^3), memory O(K V + K^2).
+    cell; elsewhere ``.show()`` opens it in a browser, and ``.save(path)`` writes it. With
+    documents it has a map of 2,000 of them at most, a uniform sample, each at the mean of the
+    topics of the map above weighted by its proportions. Time O(K^2 V + K^3 + nnz K), memory O(K V +
+    K^2).
 
     Parameters
     ----------
     model : TopicModel
+    X : texts, or array-like or sparse matrix of shape (n_documents, V), optional
+        Documents to draw. The page holds none of their text, but positions; keep it as secret as
+        them. Refused for a private model, whose report has no documents.
+    titles : sequence of n_documents str, optional
+        Titles, ids or texts, by which documents can be searched: 120 characters of each are on the
+        page, of those that are drawn.
+    classes, times, unit, time_format
+        As in `TopicModel.topics_per_class` and `topics_over_time`: charts of both.
     title : str, default "Topic report"
     n_words : int, default 10
         Words of each topic; all V if there are fewer.
@@ -73,7 +100,9 @@ def visualize(model: TopicModel, *, title: str = "Topic report", n_words: int = 
     Raises
     ------
     InvalidSettingError
-        If `n_words` is below 1.
+        If `n_words` is below 1, or documents come with a private model.
+    InvalidDocumentsError
+        If there is not one title, class or time for each document.
 
     Examples
     --------
@@ -83,4 +112,19 @@ def visualize(model: TopicModel, *, title: str = "Topic report", n_words: int = 
     >>> lda = streamlda.StreamLDA(n_components=3, random_state=0).fit(X.to_csr())
     >>> lda.to_model().visualize().save("topics.html")  # doctest: +SKIP
     """
-    return ReportPage(render_report([model], ["model"], title=title, n_words=n_words))
+    survey = None
+    if X is not None:
+        one_of(UNITS, unit=unit)
+        survey = DocumentSurvey(
+            model, unit=None if times is None else unit, has_classes=classes is not None
+        )
+        X = X if (texts := read_texts(X)) is None else texts
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        survey.add(
+            X,
+            titles=None if titles is None else list_groups("titles", titles, n),
+            classes=None if classes is None else list_groups("classes", classes, n),
+            times=None if times is None else read_times(times, n, time_format),
+        )
+    page = render_report([model], ["model"], title=title, n_words=n_words, survey=survey)
+    return ReportPage(page)

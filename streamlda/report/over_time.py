@@ -44,11 +44,13 @@ class Course:
     shares: dict[int, tuple[Share, ...]]
     #: Documents of each moment; None for models that do not say.
     documents: tuple[int, ...] | None
-    #: What a moment is: ``"model"``, or a unit of time.
+    #: What a moment is: ``"model"``, a unit of time, or ``"class"``.
     unit: str
+    #: Whether shares are means over documents that the caller gave, and not of tokens.
+    of_documents: bool = False
     #: Whether models say the shares of what came since the model before, or of all they learned.
     lately: bool = False
-    #: Bins that are one moment.
+    #: Bins that are one moment; of classes, all that there are.
     together: int = 1
     undated: int = 0
     ahead: int = 0

@@ -143,7 +143,8 @@ def _record_options(source: SourceSettings) -> dict[str, Any]:
     return {
         "text_field": source.text_field,
         "records_field": source.records_field,
-        "user_field": source.user_field,
+        # A class is a name of a record as a user is, and no command reads both.
+        "user_field": source.class_field or source.user_field,
         "time_field": source.time_field,
         "time_format": source.time_format,
         "id_field": source.id_field,

@@ -148,11 +148,7 @@ class Parquet(RowWriter):
 
     def __init__(self, file: BinaryIO, n_topics: int, top: int | None, with_id: bool) -> None:
         super().__init__(file, n_topics, top, with_id)
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
+        pyarrow = import_pyarrow()
         whole, text = pyarrow.int64(), pyarrow.string()
         pair = pyarrow.struct([("topic", pyarrow.int32()), ("proportion", pyarrow.float64())])
         topics = pyarrow.list_(pyarrow.float64() if top is None else pair)
@@ -177,6 +173,33 @@ class Parquet(RowWriter):
 
 
 WRITERS: dict[str, type[RowWriter]] = dict(zip(FORMATS, (RowWriter, Csv, Parquet), strict=True))
+
+
+def write_columns(file: BinaryIO, format: str, columns: dict[str, list[Any]]) -> None:
+    """Write a table of columns to a file that is open."""
+    rows = zip(*columns.values(), strict=True)
+    if format == "jsonl":
+        import orjson
+
+        for row in rows:
+            named = dict(zip(columns, row, strict=True))
+            file.write(orjson.dumps(named, option=orjson.OPT_APPEND_NEWLINE))
+    elif format == "csv":
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        csv.writer(text, lineterminator="\n").writerows([list(columns), *rows])
+        text.detach()
+    else:
+        import_pyarrow().parquet.write_table(import_pyarrow().table(columns), file)
+
+
+def import_pyarrow() -> Any:
+    """Return the package that writes Parquet, or raise `MissingExtraError`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
+    return pyarrow
 
 
 def guess_format(path: str) -> str:

@@ -113,9 +113,9 @@ function distances() {
   return data.topics.map((topic, i) => [topic.id, data.topics.map((_, j) => far(i, j))]);
 }
 
-function shares() {
+function shares(course) {
   const known = new Set(data.topics.map((topic) => topic.id));
-  const courses = Object.entries(data.course.shares);
+  const courses = Object.entries(course.shares);
   const most = Math.max(...courses.flatMap(([, course]) => course)) || 1;
   return courses.map(([id, course]) => [
     known.has(Number(id)) ? id : `${id} (gone)`,
@@ -166,5 +166,5 @@ fill("distances", ["Topic", ...data.topics.map((topic) => topic.id)], distances)
 const chart = document.querySelector(".lines");
 if (chart !== null) {
   beginCourse(chart);
-  fill("shares", ["Topic", ...data.course.labels], shares);
+  fill("shares", ["Topic", ...data.course.labels], () => shares(data.course));
 }

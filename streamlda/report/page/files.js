@@ -33,10 +33,10 @@ function topicRows() {
   return rows;
 }
 
-function courseRows() {
-  const { labels, shares, documents } = data.course;
+function courseRows(name, course) {
+  const { labels, shares, documents } = course;
   const ids = Object.keys(shares);
-  const head = ["moment", "documents", ...ids.map((id) => `topic ${id}`)];
+  const head = [name, "documents", ...ids.map((id) => `topic ${id}`)];
   const rows = labels.map((label, i) => [label, documents?.[i], ...ids.map((id) => shares[id][i])]);
   return [head, ...rows];
 }
@@ -84,10 +84,13 @@ async function savePicture(name, drawing) {
 const FILES = {
   "topics.csv": (name) => save(name, csv(topicRows())),
   "distances.csv": (name) => save(name, csv(distanceRows())),
-  "time.csv": (name) => save(name, csv(courseRows())),
+  "time.csv": (name) => save(name, csv(courseRows("moment", data.course))),
+  "classes.csv": (name) => save(name, csv(courseRows("class", data.classes))),
   "map.png": (name) => savePicture(name, document.querySelector(".map")),
   "likeness.png": (name) => savePicture(name, heat.canvas),
   "time.png": (name) => savePicture(name, chart),
+  "classes.png": (name) => savePicture(name, document.querySelector(".bars")),
+  "documents.png": (name) => savePicture(name, cloud.canvas),
 };
 for (const button of document.querySelectorAll("[data-save]")) {
   button.addEventListener("click", () => FILES[button.dataset.save](button.dataset.save));

@@ -182,6 +182,7 @@ function legend() {
 
 // Shows the card of a topic beside the map, with more of its words, and its line over time.
 let chosen = data.topics[0].id;
+let onChoose = () => {};
 function choose(id) {
   chosen = id;
   const copy = cards.get(id).cloneNode(true);
@@ -193,6 +194,7 @@ function choose(id) {
   for (const line of document.querySelectorAll(".lines [data-topic]")) {
     line.classList.toggle("chosen", Number(line.dataset.topic) === id);
   }
+  onChoose();
 }
 
 for (const section of document.querySelectorAll("main section")) {
