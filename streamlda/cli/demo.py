@@ -72,8 +72,9 @@ def demo(documents: int | None, n_topics: int | None) -> None:
     dated = ("--set", "source.time_field=publish_date", "--set", "snapshots.time_bins=week")
     _run(folder, "fit", NEWS, "--topics", n_topics or 20, *dated, "--output", "news.model")
     _run(folder, "topics", "news.model", "--words", 8)
-    _run(folder, "report", "news.model", "--title", "News", "--output", "report.html")
-    click.echo(f"\nOpen {folder / 'report.html'}: topics over time, their map and their words.")
+    drawn = ("--documents", NEWS, "--id-field", "title")
+    _run(folder, "report", "news.model", *drawn, "--title", "News", "--output", "report.html")
+    click.echo(f"\nOpen {folder / 'report.html'}: topics over time, and maps of topics and news.")
 
 
 def _fetch_news(folder: Path, documents: int | None) -> None:

@@ -59,6 +59,10 @@ STREAM = (
 NAMES = (*DOCUMENTS, *STREAM, "cluster.dask", "cluster.shards")
 
 DETAILS = """
+CSV has the columns topic_0, topic_1, ..., with --top topic_1, proportion_1, topic_2, ... With --by
+there is a row for each class, or bin of time, and each topic: its label, its share, which is the
+mean of its proportions, and the documents of which it is the largest.
+
 With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
 position after its document are written in one Kafka transaction: readers with
 isolation.level=read_committed see one result for each document, even after a kill. Processes
@@ -83,7 +87,7 @@ away are waited for; records that cannot be used are counted, and go to dead_let
     type=click.Path(),
     default="-",
     show_default=True,
-    help="File to write, which appears when it is complete; - is standard output.",
+    help="File to write, whole; - is standard output.",
 )
 @click.option(
     "--output-format",
@@ -93,14 +97,13 @@ away are waited for; records that cannot be used are counted, and go to dead_let
 @click.option(
     "--append",
     is_flag=True,
-    help="Write the columns of SOURCE, one file of CSV or Parquet, and behind them topic, label, "
-    "words, proportion, second_topic, second_proportion and reason.",
+    help="Write the columns of SOURCE, a file of CSV or Parquet, and topic, label, words, "
+    "proportion, second_topic, second_proportion and reason.",
 )
 @click.option(
     "--by",
     type=click.Choice(("class", *UNITS)),
-    help="Write topics by --class-field, or by the hour to year of --time-field, in place of "
-    "documents.",
+    help="Write topics by --class-field or --time-field instead. [default: none]",
 )
 def infer(
     model_file: str,
@@ -113,14 +116,10 @@ def infer(
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
     FILE is a model, or a folder of snapshots, of which the newest is used. There is a row for each
-    record of SOURCE..., in order. The columns, or the keys of a JSON line, are: record and location
-    of the record; its id, with --id-field; tokens, those that the model knows; the reason why it
-    has no topics of its own, if it has none; and topics, the K proportions, those of the prior
-    without known tokens. CSV has topic_0, topic_1, ..., with --top topic_1, proportion_1,
-    topic_2, ... With --append rows have the columns of the source. With --by there is a row
-    for each class, or bin of time, and each topic: its label, its share, which is the mean of its
-    proportions, and the documents of which it is the largest. Exit code 65: more than
-    --most-lost of the records were rejected.
+    record of SOURCE..., in order: its number and location; its id, with --id-field; tokens, those
+    that the model knows; the reason why it has no topics of its own; and topics, the K proportions,
+    or those of the prior without known tokens. Exit code 65: more than --most-lost of the records
+    were rejected.
     """
     settings = given.read()
     if append and (output_format or settings.infer.top or settings.cluster.dask):

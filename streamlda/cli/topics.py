@@ -28,7 +28,10 @@ from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
     is_flag=True,
     help="Also show the documents with most of each topic, if the fit kept any.",
 )
-@click.option("--word", help="Show the topics of a word, the one with most of its tokens first.")
+@click.option(
+    "--word",
+    help="Show the topics of a word, the one with most of its tokens first. [default: none]",
+)
 @relevance_option
 @json_option
 def topics(

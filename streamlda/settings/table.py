@@ -61,10 +61,10 @@ class SourceSettings:
         "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
         "documents are learned from and counted as ahead, in no bin.", unit="seconds", least=0)
     id_field: str | None = entry(
-        "text", None, "Key or column of the id of a record, text or an integer: shown with "
+        "text", None, "Key or column of the id of a record; text or an integer, shown with "
         "representative documents, by infer and on the map of a report; default: file and number.")
     class_field: str | None = entry(
-        "text", None, "Key or column of the class of a record, text or an integer, such as a "
+        "text", None, "Key or column of the class of a record; text or an integer, such as a "
         "section or a rating.", commands=(INFER,))
     encoding: str = entry(
         "text", "auto", "Encoding of text, such as cp1252 or utf-16; auto: UTF-8, and of files "

@@ -242,3 +242,13 @@ def test_a_shell_completes_commands_and_files(words, found):
     complete = ShellComplete(commands, {}, "streamlda", "_STREAMLDA_COMPLETE")
     offered = complete.get_completions(words[:-1], words[-1])
     assert ["file" if item.type == "file" else item.value for item in offered] == found
+
+
+def test_topics_of_a_word_are_shown_in_order(folder):
+    model = load(folder / "model")
+    word = model.top_words(1)[2][0][0]
+    found = model.topics_of_word(word)
+    _, first, *_ = run("topics", folder / "model", "--word", word).stdout.splitlines()
+    assert first.split()[:2] == ["2", f"{found[0].share:.1%}"]
+    shown = json.loads(run("topics", folder / "model", "--word", word, "--json").stdout)
+    assert [each["topic"] for each in shown] == [each.topic for each in found]

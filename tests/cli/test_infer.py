@@ -165,3 +165,51 @@ def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
         ("", "broken-csv"),
         ("3", ""),
     ]
+
+
+@pytest.mark.parametrize("by", ["class", "month"])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_topics_by_class_and_month_are_those_of_the_model(folder, tmp_path, kind, by):
+    texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:4]
+    rows = [
+        {"text": texts[0], "section": "b", "day": "2017/2/7"},
+        {"text": "zebrafinch", "section": "b", "day": "2017/2/7"},
+        {"text": None, "section": "b", "day": "2017/2/7"},
+        {"text": texts[1], "section": 7, "day": "2016/12/30 7:11"},
+        {"text": texts[2], "section": "b", "day": "2017/2/28"},
+        {"text": texts[3], "section": None, "day": ""},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    field = {"class": ("--class-field", "section"), "month": ("--time-field", "day")}[by]
+    given = "infer", folder / "model", source, *field, "--by", by
+    run(*given, "--output-format", kind, "-o", output := tmp_path / "out")
+    if kind == "parquet":
+        found = parquet.read_table(output).to_pydict()
+    elif kind == "csv":
+        lines = [*csv.DictReader(io.StringIO(output.read_text()))]
+        read = {"topic": int, "share": float, "documents": int}
+        found = {
+            name: [read.get(name, lambda text: text or None)(line[name]) for line in lines]
+            for name in lines[0]
+        }
+    else:
+        assert output.read_text() == run(*given).stdout
+        lines = [json.loads(line) for line in output.read_text().splitlines()]
+        found = {name: [line[name] for line in lines] for name in lines[0]}
+    model, read = load(folder / "model"), [row["text"] for row in rows]
+    if by == "class":
+        sections = [None if row["section"] is None else str(row["section"]) for row in rows]
+        assert found == model.topics_per_class(read, sections, form="dict")
+    else:
+        days = [row["day"] for row in rows]
+        assert found == model.topics_over_time(read, days, form="dict")
+
+
+def test_what_cannot_be_grouped_is_refused(folder, records):
+    given = "infer", folder / "model", records
+    assert "--by class needs --class-field" in refused(*given, "--by", "class", code=2)
+    dated = (*given, "--by", "week", "--time-field", "id")
+    assert "leave out --append" in refused(*dated, "--append", code=2)
+    said = run(*given, "--by", "class", "--class-field", "no", "--most-lost", 0.2).stderr
+    assert "4 of 4 documents have no no, their class" in said

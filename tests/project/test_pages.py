@@ -76,7 +76,22 @@ def folder(tmp_path, texts):
             writer.writerow(("id", "text", "date", "rating"))
             rows = ((n, text, f"2024/{1 + n % 12}/5", 1 + n % 5) for n, text in enumerate(part))
             writer.writerows(rows)
+    write_news(tmp_path / "NewsArticles.csv", texts[:600])
     return tmp_path
+
+
+def write_news(path, texts):
+    """Write a table as Excel writes it: a mark, carriage returns, its dates and blank cells."""
+    subjects = ("russia moscow minister", "film actor award", "goal team player", "oil gas energy")
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("article_id", "publish_date", "article_source_link", "title", "text"))
+        for n, text in enumerate(texts):
+            day = f"2017/{1 + n % 4}/7" if n % 3 else "2016/12/30 7:11" if n % 9 else ""
+            text = f"{text} {subjects[n % 4]}" if n % 20 else ""
+            rows.writerow(
+                (n, day, f"http://www.site{n % 3}.com/a", f"Title {n}" * (n % 7 > 0), text)
+            )
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,17 @@
 """``streamlda report``: the page it writes, and what it refuses."""
 
+import csv
+from itertools import pairwise
+
 import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import Commands
 from streamlda.cli.report import labels, report
+from streamlda.model.topic_model import load
+from streamlda.privacy.statement import seeded
 from tests.report.test_report import Page
-from tests.service.planted import model, shifted, topics
+from tests.service.planted import model, private, shifted, topics
 
 
 def run(*arguments, code=0):
@@ -53,6 +58,47 @@ def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
     assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=78).stderr
     assert run("-o", target, code=2).stderr
     assert not target.exists()
+
+
+def test_documents_are_drawn_without_their_text_unless_it_is_named(files):
+    vocabulary = load(files / "new.model").vocabulary
+    texts = [f"{a} {b} hush{n}" for n, (a, b) in enumerate(pairwise(vocabulary.words))]
+    with (files / "d.csv").open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("title", "text", "section", "day"))
+        rows.writerows(
+            (f"whisper{n}", text, "ab"[n % 2], f"2017/{1 + n % 3}/5")
+            for n, text in enumerate(texts)
+        )
+    given = (files / "new.model", "--documents", files / "d.csv", "-o", files / "r.html")
+    run(*given, "--class-field", "section", "--time-field", "day", "--time-bins", "month")
+    html = (files / "r.html").read_text("utf-8")
+    page = Page(html)
+    assert f"{len(texts)} documents, each at the mean" in page.text["documents"]
+    assert "Mean share of each topic in the documents of a class" in page.text["classes"]
+    assert "Mean share of each topic in the documents of a month" in page.text["time"]
+    assert "hush" not in html
+    assert "whisper" not in html
+    assert f"from its models and {len(texts)} documents" in html
+    run(*given, "--id-field", "title")
+    html = (files / "r.html").read_text("utf-8")
+    assert "hush" not in html
+    assert "whisper7" in html
+    assert "class-shares" not in Page(html).text["documents"]
+    said = run(files / "new.model", "--class-field", "section", "-o", files / "r.html", code=2)
+    assert "need --documents FILE" in said.stderr
+
+
+@pytest.mark.parametrize("promise", [private, seeded])
+def test_the_report_of_a_private_model_has_no_documents(files, promise):
+    model(topics(), privacy=promise()).save(files / "private.model")
+    (files / "d.txt").write_text("one\n")
+    target = files / "r.html"
+    said = run(files / "private.model", "--documents", files / "d.txt", "-o", target, code=78)
+    assert "the report of a private model has no documents" in said.stderr
+    assert not target.exists()
+    run(files / "private.model", "-o", target)
+    assert "documents" not in Page(target.read_text("utf-8")).text
 
 
 def test_files_of_one_name_are_told_apart():

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.over_time import Timeline
 from streamlda.report import write_report
+from streamlda.report.documents import DocumentSurvey
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import CONTRASTS, HOSTILE, check_outline
 from tests.report.test_report import hostile_model, pair, spectral
@@ -258,3 +259,103 @@ def test_shares_over_time_are_drawn_and_read_moment_by_moment(visit):
     assert rows.nth(0).locator("td").all_text_contents() == [
         *("10.0 %", "40.0 %", "\N{EN DASH}", "0.00 %")
     ]
+
+
+#: The map of documents as it is drawn.
+DRAWN = "document.querySelector('#cloud').toDataURL()"
+
+
+def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
+    made = model(topics())
+    texts = [" ".join([word for word, _ in made.top_words(5)[k]] * 40) for k in (0, 1, 1, 2, 3, 3)]
+    titles = ["<b>zero</b>", "First", "first too", None, "third", "last"]
+    survey = DocumentSurvey(made, unit="month", has_classes=True)
+    times = [0.0, None, 0.0, 40 * 86400.0, 40 * 86400.0, 0.0]
+    survey.add([*texts, ""], titles=[*titles, "blank"], classes=[*"abbacc", "a"], times=[*times, 0])
+    page = visit(made, survey=survey)
+    section = page.get_by_role("region", name="Map of documents")
+    expect(section).to_contain_text("6 documents, each at the mean")
+    expect(section).to_contain_text("1 document without a known word is not drawn")
+    expect(page.locator("#time")).to_contain_text(
+        "5 documents with a time in these bins, 1 without"
+    )
+    points = page.evaluate("cloud.points")
+    centres = page.evaluate("cloud.centres")
+    by_topic = [made.order.index(k) for k in (0, 1, 1, 2, 3, 3)]
+    found = {(point[2], point[4]) for point in points}
+    assert found == set(zip(by_topic, (0, 1, 1, 0, 2, 2), strict=True))
+    for x, y, topic, share, _ in points:
+        assert share > 90
+        assert np.hypot(*np.subtract(centres[topic], (x, y))) < 0.05 * 640
+    # All are drawn inside, and those of the chosen topic are not those of a search.
+    assert np.all((np.array(centres) > 0) & (np.array(centres) < [640, 460]))
+    hits = page.locator("#hits li")
+    expect(hits).to_have_count(0)
+    find = section.get_by_label("Find")
+    find.fill("FIRST")
+    assert sorted(hits.all_text_contents()) == [
+        *("First · b · Topic 1 96 % ", "first too · b · Topic 1 96 % ")
+    ]
+    expect(page.locator("#found-documents")).to_have_text("2 of 6 documents")
+    section.get_by_label("Class").select_option("c")
+    expect(hits).to_have_count(0)
+    find.fill("")
+    expect(hits).to_have_count(2)
+    first = points[page.evaluate("cloud.titles").index(titles[0])]
+    before = page.evaluate(DRAWN)
+    find.fill("<b>")
+    section.get_by_label("Class").select_option("")
+    (told,) = hits.all_text_contents()
+    assert told.startswith("<b>zero</b> · a · Topic 0")
+    assert page.evaluate(DRAWN) != before
+    canvas = page.locator("#cloud")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    x, y = (each * box["width"] / 640 for each in first[:2])
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    expect(page.locator("#document")).to_contain_text("<b>zero</b> · a · Topic 0")
+    assert page.locator("#documents b").count() == 0
+    # Classes as bars, a table and a file.
+    bars = page.get_by_role("img", name="Shares of 4 topics in 3 classes")
+    widths = [float(bar.get_attribute("width")) for bar in bars.locator("rect[class^=rank]").all()]
+    expected = survey.class_course(range(4))
+    most = [max(shares[g] for shares in expected.shares.values()) for g in range(3)]
+    found = [max(widths[4 * g : 4 * g + 4]) / 400 for g in range(3)]
+    np.testing.assert_allclose(found, most, atol=0.01)
+    page.locator("#class-shares summary").click()
+    rows = page.get_by_role("region", name="Shares of topics by class").locator("tbody tr")
+    assert rows.nth(1).locator("td").nth(1).text_content() == f"{100 * expected.shares[1][1]:.1f} %"
+    for name, where in (("classes", "classes"), ("documents", "documents")):
+        with page.expect_download() as download:
+            page.locator(f"#{where} button", has_text="Save as PNG").click()
+        download.value.save_as(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 3000
+    with page.expect_download() as download:
+        page.locator("#classes button", has_text="Save as CSV").click()
+    download.value.save_as(tmp_path / "classes.csv")
+    table = [*csv.DictReader((tmp_path / "classes.csv").read_text("utf-8").splitlines())]
+    assert [(row["class"], row["documents"]) for row in table] == [
+        ("a", "2"),
+        ("b", "2"),
+        ("c", "2"),
+    ]
+    assert float(table[1]["topic 1"]) == pytest.approx(expected.shares[1][1], rel=1e-3)
+
+
+def test_a_map_without_titles_has_no_search_and_a_large_one_is_a_sample(visit):
+    made = model(topics())
+    survey = DocumentSurvey(made)
+    word = made.top_words(1)[0][0][0]
+    for _ in range(3):
+        survey.add([word] * 1000)
+    again = DocumentSurvey(made)
+    again.add([word] * 3000)
+    assert [point.rank for point in survey.points] == [point.rank for point in again.points]
+    page = visit(made, survey=survey, width=360, scheme="dark")
+    section = page.get_by_role("region", name="Map of documents")
+    expect(section).to_contain_text("A uniform sample of 2,000 documents from 3,000")
+    expect(section.get_by_role("searchbox")).to_have_count(0)
+    expect(section.get_by_role("combobox")).to_have_count(0)
+    assert len(page.evaluate("cloud.points")) == 2000
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert [ratio for _, ratio in page.evaluate(CONTRASTS) if ratio < 4.5] == []
