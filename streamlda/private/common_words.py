@@ -39,7 +39,7 @@ from streamlda.private.contributions import (
     Statistic,
     View,
 )
-from streamlda.private.denoising import denoise
+from streamlda.private.denoising import Denoised, denoise
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import check_array, most_topics
 from streamlda.private.settings import MOST_WORDS, PrivateSettings
@@ -131,14 +131,16 @@ class Frequencies:
         self._sums = self._sums + precision * (sums / total)
         self._precision = self._precision + precision
 
-    def distribution(self) -> Array:
-        """Return the expected frequencies, all above 0; the prior is fitted to them, O(d)."""
+    def denoised(self) -> Denoised:
+        """Return the expected frequencies, (d, 1); the prior is fitted to them, O(d)."""
         d = len(self._sums)
         noisy, stddev = (self._sums / self._precision)[:, None], self._precision**-0.5
         found = denoise(noisy, stddev, np.zeros(d), np.full((d, 1), 1 / d))
-        if self._public is not None:
-            found = self._public.denoise(noisy, stddev, found)
-        expected = np.maximum(found.tokens[:, 0], LEAST_FREQUENCY / d)
+        return found if self._public is None else self._public.denoise(noisy, stddev, found)
+
+    def distribution(self) -> Array:
+        """Return the expected frequencies, all above 0; O(d)."""
+        expected = np.maximum(self.denoised().tokens[:, 0], LEAST_FREQUENCY / len(self._sums))
         distribution: Array = expected / expected.sum()
         return distribution
 

@@ -100,6 +100,15 @@ def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array)
     return np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
 
 
+def gain_of(preferred: Array, slots: int) -> Array:
+    """Return the nats a token that `slots` documents gain, by the sum of what they prefer.
+
+    (p - q) / (p + q) is half of log(p / q) where these are near, and less elsewhere.
+    """
+    gain: Array = preferred * 2 / (SCALE * slots)
+    return gain
+
+
 def held_out_probabilities(
     batch: DocumentBatch, seen: DocumentBatch, topics: Array, alpha: Array
 ) -> Array:

@@ -29,6 +29,8 @@ class Denoised(NamedTuple):
 
     tokens: Array
     log_likelihood: float  # Up to what does not depend on what was expected.
+    #: Nats a token by which the tokens are expected to surprise more than the true ones would.
+    surprise: float
 
 
 def denoise(
@@ -46,7 +48,8 @@ def denoise(
     """
     K = sums.shape[1]
     begun = first_prior(spread)
-    found, log_likelihood = np.empty_like(sums), 0.0
+    found, log_likelihood, surprise = np.empty_like(sums), 0.0, 0.0
+    entropies = LIFTS * np.log(np.maximum(LIFTS, LIFTS[1]))
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
         group_sums = sums[group].ravel()
@@ -62,19 +65,25 @@ def denoise(
             prior *= likelihood.T @ (1 / (likelihood @ prior)) / len(likelihood)
             prior += 1e-6
             prior /= prior.sum()
-        lifts, said = np.empty_like(group_sums), np.empty_like(group_sums)
+        lifts, said, unsure = (np.empty_like(group_sums) for _ in range(3))
         for start in range(0, len(lifts), FITTED):
             run = slice(start, start + FITTED)
             likelihood, largest = _likelihood(group_sums[run], scales[run], noise[run])
-            lifts[run] = likelihood @ (prior * LIFTS) / (likelihood @ prior)
-            said[run] = np.log(likelihood @ prior) + largest
+            powers = prior * np.stack([np.ones_like(LIFTS), LIFTS, entropies])
+            norm, lifts[run], unsure[run] = (likelihood @ powers.T).T
+            lifts[run] /= norm
+            logs = np.log(np.maximum(lifts[run], 1e-300))
+            unsure[run] = scales[run] * (unsure[run] / norm - lifts[run] * logs)
+            said[run] = np.log(norm) + largest
         clear = group_sums > CLEAR * noise
         # `LIFTS` are too far apart for the noise of what is clear: the prior is read between them.
         at = np.log(group_sums[clear] / scales[clear])
         said[clear] = np.interp(at, np.log(LIFTS[1:]), np.log(prior[1:]))
+        unsure[clear] = noise[clear] ** 2 / (2 * group_sums[clear])
         log_likelihood += float(said.sum())
+        surprise += float(unsure.sum())
         found[group] = np.where(clear, group_sums, lifts * scales).reshape(-1, K)
-    return Denoised(found, log_likelihood)
+    return Denoised(found, log_likelihood, surprise / float(found.sum()))
 
 
 def first_prior(spread: float) -> Array:

@@ -19,7 +19,7 @@ from streamlda.privacy.ledger.terms import NOTHING, Loss
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
-from streamlda.private.published import model_of, statement_of
+from streamlda.private.published import describe_useless, model_of, statement_of
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings, slots_to_spare
 from streamlda.private.window import PREFIX, PrivateSnapshot
@@ -28,6 +28,11 @@ from streamlda.utils.arrays import Arrays
 
 #: Where rows of matrices stand, whatever their stream is called.
 ROWS = "rows"
+
+#: How to have a model all the same.
+PUBLISH_USELESS = (
+    "privacy.publish_useless writes such models, and streamlda budget --publish that of a release"
+)
 
 #: Messages of lost windows that are kept.
 MOST_LOST = 100
@@ -39,7 +44,8 @@ class PrivateLearner(Learner):
     Where it is not known to have a document (`has_document`), nothing is released before a row is
     one. `vocabulary` says where the columns come from, one of `privacy.statement.VOCABULARIES`;
     `delta_of_words` is what a private selection of the words took off the total delta; `public` is
-    the public model of the settings, if there is one.
+    the public model of the settings, if there is one. Without `publish_useless`, topics that are
+    expected to predict no better than word frequencies give no model.
     """
 
     counts_slots = True
@@ -55,6 +61,7 @@ class PrivateLearner(Learner):
         delta_of_words: float = 0.0,
         first_slot: int = 0,
         public: PublicTopics | None = None,
+        publish_useless: bool = True,
         has_document: bool = True,
     ) -> None:
         self.delta = settings.delta + delta_of_words  # In all, that of the words included.
@@ -68,6 +75,7 @@ class PrivateLearner(Learner):
         self.lost: list[str] = []
         #: Fingerprints of the rows that come next, of which a ledger keeps those that are taken.
         self.documents: list[bytes] | None = None
+        self._publish_useless = publish_useless
         self._has_document = has_document
         self._missed, self._shows_nothing = "", False
         self._stages = 0
@@ -200,8 +208,22 @@ class PrivateLearner(Learner):
             beside=beside,
         )
         self._accept(released)
-        new = self.engine.snapshot is not before
-        return self.snapshot(vocabulary, settings) if new else None
+        return self.new_model(before, vocabulary, settings)
+
+    def new_model(
+        self,
+        before: PrivateSnapshot | None,
+        vocabulary: Vocabulary | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> TopicModel | None:
+        """Return the model of the last snapshot, if it came after `before` and is of use."""
+        snapshot = self.engine.snapshot
+        if snapshot is None or snapshot is before:
+            return None
+        if snapshot.topics.is_useless and not self._publish_useless:
+            self._missed = f"{describe_useless(snapshot.topics)}; {PUBLISH_USELESS}"
+            return None
+        return self.snapshot(vocabulary, settings)
 
     def _accept(self, released: Mapping[str, Any]) -> None:
         self._stages, self._missed = self._stages + 1, ""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import private_statement, seeded
@@ -136,6 +138,11 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         if math.isfinite(net):
             of = "refinement" if kept else "start"
             notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
+    if found.ratio is not None:
+        ratio, noise = math.exp(found.ratio[0]), float(found.ratio[1])
+        notes["perplexity_over_frequencies"] = {"expected": ratio, "noise": ratio * noise}
+    if found.is_useless:
+        notes["warnings"].append(describe_useless(found))
     if found.fits is not None:
         net, noise = found.fits.tolist()
         notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
@@ -154,6 +161,17 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     notes["topics_asked"] = wanted
     notes["warnings"] += few_topics(len(found.components), wanted)
     return notes
+
+
+def describe_useless(found: PrivateTopics) -> str:
+    """Return what to say of topics that predict no better than word frequencies."""
+    assert found.ratio is not None
+    ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
+    return (
+        "topics should predict documents better than their word frequencies do, expected "
+        f"perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take more documents per "
+        "snapshot, fewer words, a larger epsilon, or a public model (privacy.public_model)"
+    )
 
 
 def few_topics(found: int, wanted: int) -> list[str]:

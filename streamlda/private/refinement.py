@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
-from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic
+from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic, gain_of
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
@@ -102,6 +102,7 @@ class RefinementRounds:
         #: Tokens from which on documents count alike; all do if it is not known.
         self._long = 1.0
         self._compared: tuple[Mapping[str, Array], Mapping[str, float]] | None = None
+        self._slots = 0  # Of the stage in which documents compared.
 
     @property
     def word_weights(self) -> Array:
@@ -192,11 +193,13 @@ class RefinementRounds:
             # The largest length there can be says that the noise hides all others.
             self._long = found if found < edges[-1] else 1.0
         if "preferred" in released:
-            self.compare(released, stddevs)
+            self._compared = released, stddevs
 
-    def compare(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
-        """Take what documents say of the topics."""
-        self._compared = released, stddevs
+    def compare(
+        self, released: Mapping[str, Array], stddevs: Mapping[str, float], slots: int
+    ) -> None:
+        """Take what the documents of so many slots say of the topics."""
+        self._compared, self._slots = (released, stddevs), slots
 
     def _frequencies_alone(self) -> PrivateTopics:
         """Return the word frequencies of now as the only topic."""
@@ -212,8 +215,10 @@ class RefinementRounds:
         """Return the topics of now, or those of the moments if documents prefer these.
 
         What documents compare with are the topics that the last round began with: those of now have
-        one round more. With common words they compare those of now with the word
-        frequencies alone. The most prevalent are first. Before the last round nothing was compared.
+        one round more. With common words they compare those of now with the released word
+        frequencies alone: these surprise more than true ones, by what noise leaves open, and the
+        topics less, by what documents prefer them (`gain_of`). The most prevalent are first. Before
+        the last round nothing was compared.
         """
         refined = self._refined()
         if self._compared is None:
@@ -229,7 +234,12 @@ class RefinementRounds:
         kept = preferred > 0
         name, found = ("tokens", refined) if kept else ("start_tokens", other)
         said = np.array([float(kept), preferred, stddevs["preferred"]])
-        return replace(found, refinement=said).measured(released[name], stddevs[name])
+        ratio = None
+        if self._frequencies is not None:
+            gain = kept * gain_of(np.array([preferred, stddevs["preferred"]]), self._slots)
+            ratio = np.array([self._frequencies.denoised().surprise - gain[0], gain[1]])
+        found = replace(found, refinement=said, ratio=ratio)
+        return found.measured(released[name], stddevs[name])
 
     def _refined(self) -> PrivateTopics:
         """Return the topics of now, in the order of the sums.
@@ -270,7 +280,7 @@ class RefinementRounds:
         rounds._settings = settings
         rounds._start = PrivateTopics.of_arrays(state, "found/")
         rounds._moments = PrivateTopics.of_arrays(state, "moments/")
-        rounds._compared = rounds._frequencies = None
+        rounds._compared, rounds._frequencies, rounds._slots = None, None, 0
         if settings.begins_with_common:
             frequencies = named(state, "frequencies/")
             rounds._frequencies = Frequencies.from_state(frequencies, settings.n_features)

@@ -156,6 +156,15 @@ class PrivateTopics:
     #: With a public model: what documents said of it together, with noise; and the noise.
     fits: Array | None = None
 
+    #: Where documents compared them with word frequencies: logarithm of the expected perplexity
+    #: over that of the true frequencies; and the noise (`RefinementRounds.topics`).
+    ratio: Array | None = None
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether they are expected to predict documents no better than word frequencies."""
+        return self.ratio is not None and bool(self.ratio[0] >= 0)
+
     @property
     def of_public(self) -> bool:
         """Whether the topics began as public ones, and not as those of moments."""

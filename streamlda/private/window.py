@@ -194,7 +194,8 @@ class Window:
             return self._triple_topics(view, released, stddevs, slots)
         if kind == CHOICE:
             assert self.refinement is not None
-            self.refinement.compare(released, stddevs)
+            last = self.records[-1]
+            self.refinement.compare(released, stddevs, last.last + 1 - last.first)
             return self.refinement.topics()
         number = int(stage.removeprefix(kind))
         if kind == "power":

@@ -298,8 +298,7 @@ class PrivateRun:
             raise FAULTS.make("no words", release=last.number, description=last.description)
         before = learner.engine.snapshot
         skipped = learner.catch_up(last)
-        new = learner.engine.snapshot is not before
-        model = learner.snapshot(pipeline.vocabulary, pipeline.facts(skipped)) if new else None
+        model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
         return skipped, pipeline.resume_after(skipped, model)
 
 
@@ -340,6 +339,7 @@ def make_private_pipeline(
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
             public=terms.public,
+            publish_useless=settings.privacy.publish_useless,
         )
 
     return Pipeline(

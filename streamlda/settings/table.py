@@ -303,6 +303,9 @@ class PrivacySettings:
     public_model: str | TopicModel | None = entry(
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
         "with its words unless others are given.", parameter="public_model")
+    publish_useless: bool = entry(
+        "bool", False, "Write models too whose topics are expected to predict documents no better "
+        "than word frequencies do.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,11 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic, View
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.packing import pack_pairs
 from streamlda.private.published import clip_bounds, notes_of
 from streamlda.private.refinement import RefinementRounds
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.settings import (
     COMMON,
@@ -20,6 +22,7 @@ from streamlda.private.settings import (
     MOST_WORDS,
     STARTS,
 )
+from streamlda.private.window import PrivateSnapshot
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.arrays import named
 from tests.private.streams import (
@@ -259,11 +262,13 @@ def test_word_frequencies_are_published_where_documents_prefer_them(preferred):
     frequencies.add(1000 * snapshot.topics.background, 1.0)
     rounds = RefinementRounds(config, snapshot.topics, frequencies)
     said = {"preferred": np.array(preferred), "tokens": np.full(K, 9.0), "start_tokens": [9.0]}
-    rounds.compare({name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 1.0))
+    rounds.compare(
+        {name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 1.0), 20
+    )
     found = rounds.topics()
     warnings = " ".join(notes_of(found, K)["warnings"])
     assert len(found.components) == (K if preferred > 0 else 1)
-    assert ("word frequencies" in warnings) == (preferred < 0)
+    assert ("better than word frequencies" in warnings) == (preferred < 0)
     if preferred < 0:
         np.testing.assert_array_equal(found.components[0], found.background)
     assert found.prevalence.sum() == pytest.approx(1.0)
@@ -291,3 +296,65 @@ def test_snapshots_are_made_of_released_sums_alone():
 def test_saved_words_that_are_no_columns_are_refused(wrong):
     with pytest.raises(InvalidSettingError, match="rising"):
         common_words.checked(np.array(wrong, dtype=np.int64), V)
+
+
+# What is said of them.
+
+
+def useful(preferred, noise, slots=100):
+    """Rounds after released sums of all words, and documents that prefer topics so much."""
+    config = config_of()
+    rng, frequencies = np.random.default_rng(4), Frequencies(V)
+    frequencies.add(10_000 * rng.dirichlet(np.full(V, 0.3)) + noise * rng.standard_normal(V), noise)
+    words = frequencies.distribution()
+    _, packed = sums_of_pairs(1.0)
+    start = topics_of(packed, 1.0, np.arange(80), words, config, 500)
+    rounds = RefinementRounds(config, start, frequencies)
+    said = {"preferred": preferred, "tokens": np.full(len(start.alpha), 9.0), "start_tokens": [9.0]}
+    rounds.compare(
+        {name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 8.0), slots
+    )
+    return rounds.topics()
+
+
+def test_a_model_says_how_its_topics_are_expected_to_predict():
+    """Noise of frequencies makes documents less likely, and what they prefer makes them more so."""
+    for noise, least, most in ((0.1, 1.0, 1.01), (10.0, 1.12, 1.8)):
+        alone, some, many = (useful(preferred, noise) for preferred in (-50.0, 40.0, 80.0))
+        notes = [notes_of(found, K) for found in (alone, some, many)]
+        said = [each["perplexity_over_frequencies"] for each in notes]
+        assert least < said[0]["expected"] < most
+        for each, gain in zip(said[1:], (0.1, 0.2), strict=True):
+            assert each["expected"] == pytest.approx(said[0]["expected"] * np.exp(-gain))
+            assert each["noise"] == pytest.approx(0.02 * each["expected"])
+        for found, each, of in zip((alone, some, many), notes, said, strict=True):
+            marked = any("better than their word frequencies do" in w for w in each["warnings"])
+            assert marked is found.is_useless is (of["expected"] >= 1)
+        assert alone.is_useless
+        assert some.is_useless is (noise > 1)
+
+
+def test_the_loss_by_noise_is_what_is_expected():
+    """Over 20 draws, of frequencies as the prior has them."""
+    rng, losses = np.random.default_rng(6), []
+    for _ in range(20):
+        true, frequencies = rng.dirichlet(np.full(V, 0.5)), Frequencies(V)
+        frequencies.add(20_000 * true + 8 * rng.standard_normal(V), 8.0)
+        actual = np.sum(true * np.log(np.maximum(true, 1e-300) / frequencies.distribution()))
+        losses.append((frequencies.denoised().surprise, actual))
+    expected, actual = np.mean(losses, axis=0)
+    assert expected == pytest.approx(actual, rel=0.3)
+
+
+def test_topics_without_use_give_no_model_unless_it_is_wanted():
+    for allowed in (True, False):
+        learner = PrivateLearner(
+            config_of(), ReleaseManager(), vocabulary="public", publish_useless=allowed
+        )
+        before = learner.engine.snapshot
+        topics = useful(-50.0, 10.0)
+        learner.engine.snapshot = PrivateSnapshot(1, topics, (), common_words.BOUNDS)
+        learner.snapshot = lambda *_: "a model"
+        assert (learner.new_model(before) is not None) is allowed
+        assert ("privacy.publish_useless" in learner.private.missed) is not allowed
+        assert learner.new_model(learner.engine.snapshot) is None

@@ -11,7 +11,16 @@ from bench.private_tasks import learn, planted_error
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.private import release_manager
 from streamlda.private.budget import words_and_delta
-from streamlda.private.plan import SHOWN_TIMES_NOISE, Plan, noise_of, shown
+from streamlda.private.plan import (
+    MOST_RATIO,
+    RATIO,
+    SHOWN_TIMES_NOISE,
+    WORD_NOISE,
+    Plan,
+    interpolate,
+    noise_of,
+    shown,
+)
 from streamlda.private.settings import COMMON, PrivateSettings
 
 SETTINGS = PrivateSettings(
@@ -90,8 +99,12 @@ def test_a_window_no_better_than_word_frequencies_is_warned_of():
     warning = found.warnings[-1]
     assert f"word_noise={found.word_noise:.3g}" in warning
     assert "privacy.public_model" in warning
+    ratio = found.perplexity_over_frequencies
+    assert 1.0 < ratio < 1.15
+    assert f"with {ratio:.2f} times the perplexity of its word frequencies" in found.expected
+    assert plan().perplexity_over_frequencies is None
     # What it names is just enough.
-    asked = found.word_noise / 0.9
+    asked = found.word_noise / interpolate(MOST_RATIO, RATIO, WORD_NOISE)
     records, words = round(20_000 * asked), round(8000 / asked)
     assert f"a window of {records:,} records, {words:,} words" in warning
     for change in (
