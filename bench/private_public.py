@@ -1,9 +1,10 @@
-"""A window that begins with public topics: those of like documents, and of another field."""
+"""A window with a public model: of like documents, and of another field, whose words help."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ PUBLIC_LIMITS = {1.0: (0.150, 0.60), 3.0: (0.155, 0.58)}
 STARTS = {"no public model": None, "public": "same", "another field": "20newsgroups.jsonl.gz"}
 MOST_HURT = 1.01
 
+#: Public documents where none of them are drawn.
+PUBLIC_DOCUMENTS = 5000
+
 #: Without a public model: ratio at most; in smaller windows topics and NPMI at least.
 ALONE = "no public model"
 ALONE_LIMITS = {1.0: 0.90, 3.0: 0.75}
@@ -63,6 +67,42 @@ def public_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     ]
     alone = {**common, **variant("private", None), "start": "same"}
     return [*found, Case("public, unmoved", "private_public", alone)]
+
+
+#: Private documents, public ones of another field that give the words, and documents of a window.
+FIELDS = {
+    "newsgroups": ("20newsgroups.jsonl.gz", "arxiv.jsonl.gz", 16_000),
+    "abstracts": ("arxiv.jsonl.gz", "20newsgroups.jsonl.gz", 30_000),
+}
+
+
+def field_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    found = []
+    for (field, (private, public, size)), epsilon, with_it in product(
+        FIELDS.items(), PUBLIC_EPSILONS, (False, True)
+    ):
+        parameters: Json = {"n_components": 20, "vocabulary_size": 8000, "private": private}
+        # No document of the private field is public.
+        n = 2000 if quick else size
+        parameters |= {"drawn": [0, n, 1500], "words": public, "documents": n}
+        parameters |= {"start": public if with_it else None, **variant("private", epsilon)}
+        found.append(Case(field_case(field, epsilon, with_it), "private_public", parameters))
+    return found
+
+
+def field_case(field: str, epsilon: float, with_it: bool) -> str:
+    return f"{field}, {'public model' if with_it else ALONE}, {mark(epsilon)}"
+
+
+def field_figures(result: Json) -> list[Figure]:
+    found = []
+    for field, epsilon in product(FIELDS, PUBLIC_EPSILONS):
+        alone, known = (
+            mean(ratios(result, field_case(field, epsilon, with_it))) for with_it in (False, True)
+        )
+        name = f"perplexity with a public model over that without, {field}, {mark(epsilon)}"
+        found.append(at_most(name, known / alone, MOST_HURT, "{:.3f}"))
+    return found
 
 
 def smaller_case(epsilon: float) -> str:
@@ -118,9 +158,16 @@ def private_public(meter: Meter, parameters: Json, inputs: Json, seed: int) -> J
 
 def drawn(inputs: Json, parameters: Json, seed: int) -> list[str]:
     """Return texts drawn by the seed: those that are public, the window, those held out."""
-    texts = read_texts(Path(inputs["corpus"]))
+    corpus = Path(inputs["corpus"])
+    texts = read_texts(corpus.with_name(parameters.get("private", corpus.name)))
     order = np.random.default_rng(seed).permutation(len(texts))
     return [texts[i] for i in order[: sum(parameters["drawn"])]]
+
+
+def spread_texts(inputs: Json, name: str, n: int) -> list[str]:
+    """Return texts at equal distances in a corpus beside the one measured."""
+    texts = read_texts(Path(inputs["corpus"]).with_name(name))
+    return texts[:: max(1, len(texts) // n)][:n]
 
 
 def words_of(texts: list[str], parameters: Json) -> Vocabulary:
@@ -135,7 +182,8 @@ def kept(inputs: Json, what: str, parameters: Json, seed: int) -> Path:
     """Return where something lies that several cases of a commit have in common."""
     from bench.measure import versions
 
-    sizes = parameters["drawn"], parameters["vocabulary_size"], parameters["n_components"]
+    names = ("drawn", "vocabulary_size", "n_components", "private")
+    sizes = [parameters.get(name) for name in names]
     about = json.dumps([inputs["counts"], sizes, what, seed, versions()["commit"]])
     name = hashlib.sha256(about.encode()).hexdigest()[:16]
     return Path(inputs["counts"]).with_name(f"public-{name}")
@@ -152,7 +200,10 @@ def drawn_counts(
     path, (first, n, _) = kept(inputs, "counts", parameters, seed), parameters["drawn"]
     if not path.with_suffix(".json").exists():
         texts = drawn(inputs, parameters, seed)
-        vocabulary = words_of(texts[:first], parameters)
+        public, other = texts[:first], parameters.get("words")
+        if other is not None:
+            public = spread_texts(inputs, other, PUBLIC_DOCUMENTS)
+        vocabulary = words_of(public, parameters)
         counts = vocabulary.encode(texts[first:]).batch.to_csr()
         sparse.save_npz(path.with_suffix(".npz"), counts)
         path.with_suffix(".json").write_text(json.dumps(list(vocabulary.words)), "utf-8")
@@ -167,13 +218,13 @@ def public_model(inputs: Json, parameters: Json, seed: int) -> TopicModel:
     from streamlda import StreamLDA
     from streamlda.model.topic_model import load
 
-    start, first = parameters["start"], parameters["drawn"][0]
+    start, first = parameters["start"], parameters["drawn"][0] or PUBLIC_DOCUMENTS
     path = kept(inputs, start, parameters, seed).with_suffix(".model")
     if not path.exists():
         if start == "same":
             texts = drawn(inputs, parameters, seed)[:first]
         else:
-            texts = read_texts(Path(inputs["corpus"]).with_name(start))[:first]
+            texts = spread_texts(inputs, start, first)
         vocabulary = words_of(texts, parameters)
         lda = StreamLDA(parameters["n_components"], random_state=seed, refinement_passes="thorough")
         lda.fit(vocabulary.encode(texts).batch.to_csr())
@@ -190,6 +241,15 @@ PRIVATE_PUBLIC = [
         5,
         public_cases,
         public_figures,
+        needs_corpus=True,
+        details=corpus_details,
+    ),
+    Scenario(
+        "private-fields",
+        "Does a public model of another field help, by its words alone?",
+        5,
+        field_cases,
+        field_figures,
         needs_corpus=True,
         details=corpus_details,
     ),
