@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from streamlda.model.evaluation import matched_l1_error
@@ -73,3 +74,25 @@ def test_a_stream_that_ends_in_a_round_has_a_model(folder, tmp_path):
     model = load(tmp_path / "model")
     assert model.privacy["missing_stages"] == ["refine 2"]
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
+
+
+def test_topics_without_use_are_written_only_where_that_is_asked(tmp_path):
+    """Each of 1,100 words is as likely in all documents."""
+    letters = "abcdefghijk"
+    words = [f"w{a}{b}{c}" for a in letters for b in letters[:10] for c in letters[:10]]
+    (tmp_path / "words").write_text("\n".join(words), "ascii")
+    drawn = np.random.default_rng(1).integers(0, len(words), (3000, 30))
+    texts = "".join(" ".join(words[i] for i in row) + "\n" for row in drawn.tolist())
+    (tmp_path / "a.txt").write_text(texts, "ascii")
+    asked = "fit", tmp_path / "a.txt"
+    said = run(*asked, *options(tmp_path, tmp_path, every=3000), code=65).stderr
+    assert "topics should predict documents better than their word frequencies do" in said
+    assert "privacy.publish_useless" in said
+    assert not (tmp_path / "m").exists()
+    run("budget", tmp_path / "L", "--publish", tmp_path / "paid")
+    notes = load(tmp_path / "paid").diagnostics
+    assert notes["perplexity_over_frequencies"]["expected"] >= 1
+    assert any("better than their word frequencies do" in each for each in notes["warnings"])
+    again = options(tmp_path, tmp_path, "privacy.publish_useless=true", every=3000, ledger="L2")
+    assert "better than their word frequencies do" in run(*asked, *again).stderr
+    assert (tmp_path / "m").exists()
