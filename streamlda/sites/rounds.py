@@ -347,7 +347,7 @@ def _list_names(stage: str) -> set[str]:
 
 
 def _list_topics(prefix: str) -> set[str]:
-    others = ("spectral", "prevalence", "refinement", "fits")
+    others = ("spectral", "prevalence", "refinement", "fits", "ratio")
     own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
     return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
 
