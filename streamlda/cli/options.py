@@ -71,6 +71,9 @@ MOST_CHOICES = 40
 #: Kinds of settings whose values may be names of files.
 FILES = ("list", "secret", "seeds", "text")
 
+#: Settings that have flags for which one screen of help has no room.
+HIDDEN = ("source.include", "source.records_field")
+
 #: Key of a context in which all is shown.
 HELP_ALL = "streamlda.help_all"
 
@@ -127,6 +130,8 @@ class SettingsCommand(click.Command):
         }
         flags = [self._option(SETTINGS[name]) for name in self.tasks]
         flags += [self._option(s) for s in self.settings.values() if s.kind == "list"]
+        further = [name for name in HIDDEN if name in self.settings and name not in self.tasks]
+        flags += [self._option(SETTINGS[name], hidden=True) for name in further]
         self.flags = {str(each.name).replace("__", "."): each for each in flags}
         self.params += [*flags, self._set_option(), self._all_option()]
         if has_file:
@@ -187,7 +192,7 @@ class SettingsCommand(click.Command):
         if ctx.meta.get(HELP_ALL, False):
             super().format_epilog(ctx, formatter)
 
-    def _option(self, setting: Setting) -> click.Parameter:
+    def _option(self, setting: Setting, *, hidden: bool = False) -> click.Parameter:
         """Return the flag of a setting, or the argument of sources."""
         name, flag = setting.name.replace(".", "__"), setting.flag_of(self.reader)
         kind: Any = click.Path() if setting.kind in FILES else str
@@ -205,7 +210,7 @@ class SettingsCommand(click.Command):
         declared = [flag, name, *([setting.short] if setting.short else [])]
         choices = _choices(setting)
         metavar = choices if len(choices) <= MOST_CHOICES else setting.kind.upper()
-        more: dict[str, Any] = {"type": kind, "metavar": metavar, "help": help}
+        more: dict[str, Any] = {"type": kind, "metavar": metavar, "help": help, "hidden": hidden}
         return click.Option(declared, multiple=setting.kind == "seeds", **more)
 
     def _row(self, name: str, setting: Setting) -> tuple[str, str]:
