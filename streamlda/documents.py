@@ -191,6 +191,12 @@ class DocumentBatch:
         frozen: NDArray[np.bool_] = _frozen(self.lengths >= MIN_TOKENS, np.bool_)
         return frozen
 
+    @cached_property
+    def known(self) -> NDArray[np.bool_]:
+        """True for documents of one token or more, of which topics can be learned and inferred."""
+        frozen: NDArray[np.bool_] = _frozen(self.lengths > 0, np.bool_)
+        return frozen
+
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays by name, as the constructor takes them; not copied."""
@@ -211,12 +217,12 @@ class DocumentBatch:
         rule = f"documents must use the vocabulary of the {of}"
         _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
 
-    def end_of(self, usable: int, start: int = 0) -> int:
-        """Return where N usable documents from `start` on end, or else the batch."""
-        if usable == 0:
+    def end_of(self, number: int, start: int = 0, counted: NDArray[np.bool_] | None = None) -> int:
+        """Return where N `counted` documents from `start` on end (usable ones), or the batch."""
+        if number == 0:
             return start
-        found = np.flatnonzero(self.usable[start:])
-        return start + int(found[usable - 1]) + 1 if usable <= len(found) else self.n_documents
+        found = np.flatnonzero((self.usable if counted is None else counted)[start:])
+        return start + int(found[number - 1]) + 1 if number <= len(found) else self.n_documents
 
     def rows(self, start: int, stop: int) -> DocumentBatch:
         """Return documents `start` to `stop` as a batch that shares this one's arrays."""

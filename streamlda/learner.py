@@ -56,6 +56,11 @@ class Learner(ABC):
         return NEVER_BY_ITSELF
 
     @property
+    def learns_short(self) -> bool:
+        """Whether documents of one and two tokens are learned too."""
+        return False
+
+    @property
     def progress(self) -> LearnerProgress:
         """Progress of the learner."""
         return LearnerProgress()

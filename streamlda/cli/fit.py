@@ -173,7 +173,8 @@ def _public(found: FitResult) -> list[str]:
         lines.append(f"removed from texts: {format_reasons(counts.removed)}")
     late = 0 if model.timeline is None else model.timeline.late
     for n, fate in (
-        (counts.short, "skipped: fewer than 3 known words"),
+        (counts.short - counts.few_words, "skipped: too few known words"),
+        (counts.few_words, "of one or two known words, which refinement alone learns"),
         (counts.undated, "without an event time"),
         (counts.ahead, "in no bin: later than source.most_ahead from now"),
         (

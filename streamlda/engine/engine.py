@@ -199,7 +199,7 @@ class Engine(Learner):
         def measures() -> Measures:
             # Only when topics are ready to be measured: samples take memory.
             return_freed_memory()
-            return Measures.of(documents)
+            return Measures.of(documents, short=settings.refines)
 
         early = documents.n_documents < settings.warmup_documents
         # As a warm-up that is read.
@@ -219,13 +219,18 @@ class Engine(Learner):
         return engine, of_one_interval(model)
 
     @property
+    def learns_short(self) -> bool:
+        """Whether documents of one and two tokens are refined with; moments take none of them."""
+        return self.settings.refines
+
+    @property
     def documents_seen(self) -> int:
-        """Documents with at least 3 tokens, which the topics are made of."""
+        """Documents with at least 3 tokens, which the topics begin from."""
         return self.counters.documents_seen
 
     @property
     def documents_skipped(self) -> int:
-        """Documents that are shorter, and were skipped."""
+        """Documents that are shorter, of which refinement alone takes those with tokens."""
         return self.counters.documents_skipped
 
     @property
@@ -303,7 +308,7 @@ class Engine(Learner):
                     stop = self._phase.end(batch, start)
                 part = batch.rows(start, stop)
                 if measures is not None:
-                    measures.add(part)
+                    measures.add(part, short=self.settings.refines)
                 self._learn(part)
                 advance(stop - start)
                 start = stop
@@ -315,7 +320,7 @@ class Engine(Learner):
         self._phase = learned(before, part)
         if isinstance(before, WarmUp) and before.switches > turns:
             kept = before.kept.batch()
-            self.measures.begin_again(kept.where(kept.usable))
+            self.measures.begin_again(kept.where(kept.known))
         if following is not None:
             switches = following.switches
             self._phase = following.after(self._phase, part)

@@ -189,11 +189,11 @@ class Following:
     def end(self, batch: DocumentBatch, start: int) -> int:
         """Return where the block ends that some documents of the batch belong to."""
         missing = self.size - sum(part.n_documents for part in self.block)
-        return batch.end_of(missing, start)
+        return batch.end_of(missing, start, batch.known)
 
     def after(self, phase: Phase, part: DocumentBatch) -> Phase:
         """Return the phase that continues after documents that it has learned, up to `end`."""
-        self.block.append(part.where(part.usable).copy())
+        self.block.append(part.where(part.known).copy())
         if sum(each.n_documents for each in self.block) < self.size:
             return phase
         block = DocumentBatch.joined(self.block)
@@ -201,7 +201,7 @@ class Following:
         scores = self._scores(phase, block)
         self.recent.add(block)
         self.credit = min(self.credit + len(block), 4 * self.settings.warmup_documents)
-        # Words that left may have made documents too short.
+        # Short documents are learned, but predict too little to tell a turn.
         return phase if scores is None else self._judged(phase, scores[block.usable])
 
     def _turned_at_once(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
@@ -59,12 +60,15 @@ class Measures:
         self.samples.tokens.end = self.interval.end = tokens
 
     @classmethod
-    def of(cls, documents: DocumentBatch) -> Self:
-        """Return the measures after the release of a model of these documents."""
+    def of(cls, documents: DocumentBatch, *, short: bool) -> Self:
+        """Return the measures after the release of a model of these documents.
+
+        As in `add`, `short` says whether documents of fewer than 3 tokens were learned.
+        """
         made = cls()
         for start in range(0, documents.n_documents, BLOCK_DOCUMENTS):
             part = documents.rows(start, start + BLOCK_DOCUMENTS)
-            made._take(part.where(part.usable))
+            made._take(part.where(part.known if short else part.usable))
         return made
 
     @classmethod
@@ -85,12 +89,12 @@ class Measures:
         self.interval = Sample(INTERVAL_DOCUMENTS, INTERVAL_ENTRIES)
         self.documents = 0
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Take the documents of a batch that are usable."""
-        documents = batch.where(batch.usable)
+    def add(self, batch: DocumentBatch, *, short: bool = False) -> None:
+        """Take the usable documents of a batch, and `short` ones too, which are not counted."""
+        documents = batch.where(batch.known if short else batch.usable)
         self._take(documents)
         self.interval.add(documents)
-        self.documents += documents.n_documents
+        self.documents += int(np.count_nonzero(documents.usable))
 
     def _take(self, documents: DocumentBatch) -> None:
         self.samples.add(documents)

@@ -120,7 +120,7 @@ class Refinement(Phase):
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Move the topics by some documents."""
         part = batch.rows(start, start + PART_DOCUMENTS)
-        documents = part.where(part.usable)
+        documents = part.where(part.known)
         self.stepwise.add(documents)
         # One after the other, so that it does not matter how the stream was cut.
         add_frequencies(self.frequencies, documents)
@@ -215,6 +215,6 @@ class Refinement(Phase):
 
 
 def add_frequencies(totals: Array, documents: DocumentBatch) -> None:
-    """Add the word frequencies of some usable documents, one after the other."""
+    """Add the word frequencies of some documents with tokens, one after the other."""
     weights = documents.counts / np.repeat(documents.lengths, np.diff(documents.row_pointers))
     np.add.at(totals, documents.word_ids, weights)

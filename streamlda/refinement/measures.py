@@ -82,7 +82,7 @@ class Samples:
     )
 
     def add(self, batch: DocumentBatch) -> None:
-        """Take what is due from the next documents, of 3 tokens or more."""
+        """Take what is due from the next documents, which have tokens."""
         self.tokens.add(batch)
         self.documents.add(batch)
 

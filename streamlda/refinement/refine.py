@@ -70,7 +70,7 @@ def refined(
     documents `held_out`, documents that are few have fewer passes, fewest if `quick`, then
     collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
     counts must be integers, Gibbs sweeps are as many as held-out documents gain by.
-    Documents of fewer than 3 tokens are skipped, as in the engine. Equal arguments give equal
+    Documents without tokens are skipped. Equal arguments give equal
     results for any number of threads.
 
     With documents `held_out`, of which the model must not know, passes and sweeps are kept only
@@ -96,10 +96,10 @@ def refined(
     at_least(0, passes=passes)
     if not passes:
         return model
-    documents = documents.sharing(documents.usable)
+    documents = documents.sharing(documents.known)
     require(
         documents.n_documents,
-        "a refinement must have a document of at least 3 tokens",
+        "a refinement must have a document with tokens",
         documents=0,
         remedy="pass longer documents, or leave the refinement out",
         error=InsufficientDataError,

@@ -90,14 +90,14 @@ class Sample:
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; documents keep their places.
 
-        Of a sample by tokens, those of fewer than 3 go. Another has no tokens in its state.
+        Of a sample by tokens, those without any go. Another has no tokens in its state.
         """
         if len(self.totals):
             self.forgotten += float(self.totals[change.replaced].sum())
             self.totals = change.rows(self.totals)
         if self._held:
             documents = change.documents(self._documents())
-            usable = np.flatnonzero(documents.usable | (not self.of_tokens))
+            usable = np.flatnonzero(documents.known | (not self.of_tokens))
             self._hold(documents.take(usable), self._places[usable])
 
     def _take(self, samples: Sequence[Sample]) -> None:

@@ -26,8 +26,9 @@ class RecordCounts:
 
     records: int = 0
     documents: int = 0
-    #: Documents of fewer than 3 tokens in the vocabulary.
+    #: Documents of fewer than 3 tokens in the vocabulary, and those of them that are refined with.
     short: int = 0
+    few_words: int = 0
     #: Tokens of encoded documents, stop words excluded, and those outside the vocabulary.
     tokens: int = 0
     unseen_tokens: int = 0
@@ -60,8 +61,12 @@ class RecordCounts:
             self.lost_bytes += file.lost_bytes or 0
             self._name(file.name, file.reason)
 
-    def add_encoded(self, encoded: EncodedTexts, documents: int) -> None:
+    def add_encoded(
+        self, encoded: EncodedTexts, documents: int, *, learns_short: bool = False
+    ) -> None:
         """Count the outcomes of this many documents among texts that may be blank."""
+        if learns_short:
+            self.few_words += int(np.count_nonzero(encoded.batch.known & ~encoded.batch.usable))
         unreadable = len(encoded.unreadable)
         self.tokens += encoded.tokens
         self.removed.update(encoded.removed)
@@ -95,8 +100,8 @@ class RecordCounts:
         """Return records by outcome, without documents that wait."""
         rejected = self.rejects.total()
         return {
-            "learned": self.documents - self.short - waiting,
-            "short": self.short,
+            "learned": self.documents - self.short + self.few_words - waiting,
+            "short": self.short - self.few_words,
             "rejected": rejected,
             "blank": self.records - self.documents - rejected - self.skipped,
             "skipped": self.skipped,

@@ -68,8 +68,8 @@ class Pipeline(Generic[LearnerT]):
     `make_learner` is called once the words are known, with the record slot of the first row.
     `schedule` is for a learner that counts no slots. Models record `about`, and checkpoints
     `reading`, settings of text and words, both as plain JSON values. `on_reject` gets every
-    rejected record and, with the reason ``"short"``, every short document. A time later than
-    `most_ahead_seconds` from now is in none of the `time_bins`.
+    rejected record and, with the reason ``"short"``, every document too short to learn. A time
+    later than `most_ahead_seconds` from now is in none of the `time_bins`.
     """
 
     def __init__(
@@ -296,13 +296,19 @@ class Pipeline(Generic[LearnerT]):
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(encoded.batch, ids, texts)
-        self.counts.add_encoded(encoded, len(texts))
+        short = self.learner.learns_short
+        self.counts.add_encoded(encoded, len(texts), learns_short=short)
         if self._on_reject is not None:
-            for i in np.flatnonzero(~encoded.batch.usable).tolist():
+            for i in np.flatnonzero(~self._find_learned(encoded.batch)).tolist():
                 reason = UNREADABLE if i in encoded.unreadable else SHORT
                 self._on_reject(Reject(*locations[i][:2], reason))
         for block in self._blocks.add(self._date(encoded, times)):
             self.learner.add(block)
+
+    def _find_learned(self, batch: DocumentBatch) -> NDArray[np.bool_]:
+        """Return which documents of a batch are long enough to be learned."""
+        short = self.learner is not None and self.learner.learns_short
+        return batch.known if short else batch.usable
 
     def _grow(self, growing: GrowingWords, texts: list[str]) -> None:
         """Count the words of texts, and let words enter and leave at a border."""
@@ -323,10 +329,11 @@ class Pipeline(Generic[LearnerT]):
         if self._time_bins is None:
             return batch
         bins = find_bins(times, self._time_bins, time.time() + self._most_ahead)
-        usable = bins[batch.usable]
-        self._span.add(times[batch.usable][usable != AHEAD])
-        self.counts.undated += int(np.count_nonzero(usable == UNDATED))
-        self.counts.ahead += int(np.count_nonzero(usable == AHEAD))
+        is_learned = self._find_learned(batch)
+        learned = bins[is_learned]
+        self._span.add(times[is_learned][learned != AHEAD])
+        self.counts.undated += int(np.count_nonzero(learned == UNDATED))
+        self.counts.ahead += int(np.count_nonzero(learned == AHEAD))
         return batch.dated(bins)
 
     # Releases.

@@ -112,9 +112,28 @@ def test_cuts_of_the_stream_change_nothing(name):
 @pytest.mark.parametrize("name", ["sums", "shared", "started", "refining", "simultaneous"])
 def test_short_documents_are_counted_and_change_nothing(name):
     """Not within the warm-up, which they make longer or shorter like any other."""
-    kind = KINDS[name]
+    plain, mixed = feed_short(KINDS[name], tokens=0 if name in ("started", "refining") else 2)
+    one, other = plain.snapshot(), mixed.snapshot()
+    np.testing.assert_array_equal(one.components, other.components)
+    np.testing.assert_array_equal(one.background, other.background)
+
+
+@pytest.mark.parametrize("name", ["started", "refining"])
+def test_refinement_learns_documents_of_one_and_two_tokens(name):
+    """They are counted as before, and so are all others."""
+    word = 3
+    for tokens in (1, 2):
+        plain, mixed = feed_short(KINDS[name], tokens)
+        one, other = plain.snapshot(), mixed.snapshot()
+        assert other.background[word] > one.background[word]
+        assert (one.components != other.components).any()
+        assert other.interval.documents == one.interval.documents
+
+
+def feed_short(kind, tokens):
+    """Return two engines of the same documents, one with 7 short ones of the word 3 besides."""
     plain, mixed = kind.engine(), kind.engine()
-    short = DocumentBatch.from_matrix(2 * np.eye(plain.settings.n_features)[3:4])
+    short = DocumentBatch.from_matrix(tokens * np.eye(plain.settings.n_features)[3:4])
     for start in range(0, 1200, 100):
         for learner in (plain, mixed):
             fed(learner, kind.documents(), start, start + 100)
@@ -122,9 +141,7 @@ def test_short_documents_are_counted_and_change_nothing(name):
             mixed.add(short)
     assert mixed.documents_skipped - plain.documents_skipped == 7
     assert mixed.documents_seen == plain.documents_seen
-    one, other = plain.snapshot(), mixed.snapshot()
-    np.testing.assert_array_equal(one.components, other.components)
-    np.testing.assert_array_equal(one.background, other.background)
+    return plain, mixed
 
 
 @pytest.mark.parametrize("name", ["sums", "shared", "online-power", "simultaneous"])

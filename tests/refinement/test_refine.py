@@ -31,6 +31,17 @@ def planted():
     return documents, engine.snapshot()
 
 
+def test_short_documents_move_topics_and_empty_ones_nothing(planted):
+    documents, model = planted
+    plain = refined(model, documents, passes=1)
+    for tokens in (0, 1, 2):
+        rows = DocumentBatch.from_matrix(tokens * np.eye(V)[:20])
+        made = refined(model, DocumentBatch.joined([documents, rows]), passes=1)
+        assert (made.components == plain.components).all() == (tokens == 0)
+        assert made.diagnostics["refinement"]["documents"] == 350 + 20 * (tokens > 0)
+        np.testing.assert_allclose(made.components.sum(axis=1), 1)
+
+
 def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     few = {0: 20, 1: 20, 1000: 12, 3000: 4, 50_000: 4, 100_000: 4, 195_000: 2, 10**9: 1}
     for documents, passes in few.items():

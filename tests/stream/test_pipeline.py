@@ -246,6 +246,18 @@ def test_what_was_skipped_is_counted_and_reported(words):
     assert twice.rejects == {"not-utf8": 4, "too-long": 2}
 
 
+def test_documents_of_few_words_are_learned_where_topics_are_refined():
+    """Each record has one outcome; those without a known word are rejects."""
+    seen = []
+    settings = EngineSettings(n_components=2, n_features=GIVEN.n_features)
+    made = Pipeline(GIVEN, lambda *_: Engine(settings), on_reject=seen.append)
+    made.add(RecordBatch(["apple", "apple bread", "unknown", None, "apple bread cheese"]))
+    expected = {"learned": 3, "short": 1, "rejected": 0, "blank": 1, "skipped": 0}
+    assert made.outcomes == expected
+    assert (made.counts.short, made.counts.few_words) == (3, 2)
+    assert [each.record for each in seen] == [3]
+
+
 # Releases.
 
 
