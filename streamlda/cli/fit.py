@@ -157,8 +157,6 @@ def _public(found: FitResult) -> list[str]:
     learned = ""
     if words.data_dependent:
         learned = f" from {plural(found.vocabulary_documents, 'document')}"
-    if words.too_frequent:
-        learned += f", {plural(words.too_frequent, 'word')} in too many documents left out"
     speed = round(counts.documents / max(found.seconds, 1e-9))
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
@@ -166,6 +164,15 @@ def _public(found: FitResult) -> list[str]:
         f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
         f"({plural(speed, 'document')}/s)",
     ]
+    if words.left_out and any(words.left_out.values()):
+        counted = ", ".join(f"{n:,} {reason}" for reason, n in words.left_out.items() if n)
+        least = " (at least)" if words.undercount else ""
+        lines.append(f"words left out{least}: {counted}")
+    if words.runs and (total := sum(words.runs.values())):
+        shares = ", ".join(
+            f"{n / total:.1%} {kind}" for kind, n in words.runs.items() if n and kind != "words"
+        )
+        lines += [f"of the first documents, no words: {shares}"] if shares else []
     if changes := model.settings.get("vocabulary_changes"):
         entered, left = changes["entered"], changes["left"]
         lines.append(f"{plural(entered, 'word')} entered the vocabulary, {left:,} left it")
@@ -174,7 +181,10 @@ def _public(found: FitResult) -> list[str]:
     late = 0 if model.timeline is None else model.timeline.late
     for n, fate in (
         (counts.short - counts.few_words, "skipped: too few known words"),
-        (counts.few_words, "of one or two known words, which refinement alone learns"),
+        (
+            counts.few_words,
+            "of one or two known words: in shares, and in topics where these are refined",
+        ),
         (counts.undated, "without an event time"),
         (counts.ahead, "in no bin: later than source.most_ahead from now"),
         (

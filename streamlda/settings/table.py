@@ -176,7 +176,8 @@ class VocabularySettings:
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: letters of any script, with digits.")
     clean: str = entry(
-        "text", "attachments,urls,emails,html", "What to remove from texts first; or none.")
+        "text", "attachments,urls,emails,html,initialisms", "How texts are "
+        "cleaned first; or none.")
     analyzer: str | None = entry(
         "text", None, "Function that splits texts into words: a package's name for it, or "
         "module:function, such as rjieba:cut.")

@@ -8,7 +8,7 @@ use, by a release of its own (`streamlda.guarantee.selection`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ from streamlda.texts import check_texts
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
 VOCABULARY_CHARACTERS = 2**26
+
+#: First texts that are looked through for what is no word.
+RUNS_TEXTS = 500
 
 #: Name of the release of chosen words.
 WORDS = "words"
@@ -109,7 +112,8 @@ class VocabularyLearner:
         if self.phrases:
             # A pair that is rare when the table is full is not found.
             analyzer = analyzer.with_phrases(count(analyzer.with_pairs()).words, self.phrases)
-        return Vocabulary.from_frequencies(count(analyzer), self.limits(len(texts)), analyzer)
+        found = Vocabulary.from_frequencies(count(analyzer), self.limits(len(texts)), analyzer)
+        return replace(found, runs=analyzer.count_runs(texts[:RUNS_TEXTS]))
 
     def limits(self, documents: int) -> FrequencyLimits:
         """Return the limits of words of this number of documents."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from streamlda.texts import TokenizedText
 LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
 
 
+_find_runs = re.compile(r"\w+").findall
 _NO_LETTERS = string.digits + "_"
 
 #: Least NPMI of the words of a phrase that is learned, 1 where they are never apart, and fewest
@@ -59,7 +61,8 @@ class TextAnalyzer:
         for models of version 0.1.
     clean : tuple of str, default all
         Removed first: ``"attachments"`` (lines of uuencode and base64), ``"urls"``,
-        ``"emails"``, ``"html"`` (tags, and entities are read).
+        ``"emails"``, ``"html"`` (tags, and entities are read). ``"initialisms"`` become one word:
+        ``U.S.A.`` is ``u_s_a``.
     phrases : collection of str, default ()
         Runs of words that are one word, as ``"new york"``, the longest first: joined once stop
         words are dropped, before n-grams are made. They are read as texts are (``"New York"`` as
@@ -235,6 +238,26 @@ class TextAnalyzer:
                 return []
 
         return made if strict or self.function is None else lenient
+
+    def count_runs(self, texts: Iterable[str]) -> dict[str, int] | None:
+        """Return runs of letters and digits by what is counted: words, stop words, or none of them.
+
+        None where a pattern or a function finds the words.
+        """
+        if self.token_pattern is not None or self.function is not None:
+            return None
+        tokenize, stop, found = self.build_tokenizer(), self.stop_set, Counter[str]()
+        for text in texts:
+            if isinstance(text, TokenizedText):
+                continue
+            text = clean_text(text, self.clean)
+            tokens = tokenize(text)
+            stopped = sum(token in stop for token in tokens)
+            found.update({"words": len(tokens) - stopped, "stop words": stopped})
+            runs = _find_runs(text)
+            found["numbers"] += sum(run.isdecimal() for run in runs)
+            found["single letters"] += sum(len(run) == 1 and run.isalpha() for run in runs)
+        return dict(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The function may be called where it is unpickled, if it may here.

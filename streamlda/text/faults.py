@@ -19,7 +19,7 @@ _FAULTS = Faults(
     {
         InvalidSettingError: {
             "analyzer": "an analyzer must return a list of words, each a str, for any text",
-            "clean": "clean must be of attachments, urls, emails, html",
+            "clean": "clean must be of attachments, urls, emails, html, initialisms",
             "function": "a token pattern and an analyzer must not both be given",
             "groups": "token_pattern must be text with at most one group; write other groups as "
             "(?:...)",

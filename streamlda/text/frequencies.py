@@ -118,6 +118,10 @@ class WordFrequencies:
         self._lost = {word: most[word] - self.words[word] for word in kept}
 
 
+#: Reasons of words that are left out.
+TOO_RARE, TOO_FREQUENT = "in too few documents", "in too many documents"
+BEYOND_SIZE = "beyond the size of the vocabulary"
+
 #: Largest share of the words that a default leaves out: more words are the documents' subject.
 MOST_OF_ALL = 0.02
 
@@ -145,10 +149,14 @@ class FrequencyLimits:
             rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
             require(fits, rule, **{name: limit})
 
-    def count_too_frequent(self, found: WordFrequencies) -> int:
-        """Return how many words are in more documents than allowed. Time O(words)."""
-        _, high = self._bounds(found)
-        return sum(count > high for count in found.documents.values())
+    def count_left_out(self, found: WordFrequencies) -> dict[str, int]:
+        """Return how many words are left out, by reason. Time O(words)."""
+        low, high = self._bounds(found)
+        rare = sum(count < low for count in found.documents.values())
+        frequent = sum(count > high for count in found.documents.values())
+        fitting = len(found.documents) - rare - frequent
+        beyond = 0 if self.size is None else max(0, fitting - self.size)
+        return {TOO_RARE: rare, TOO_FREQUENT: frequent, BEYOND_SIZE: beyond}
 
     def leave_room(self, found: WordFrequencies) -> bool:
         """Return whether a word can be within the limits, of as many documents."""

@@ -20,7 +20,12 @@ from streamlda.checks import at_least, between, one_of
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.faults import check, fault
-from streamlda.text.frequencies import MAX_TABLE_WORDS, FrequencyLimits, WordFrequencies
+from streamlda.text.frequencies import (
+    MAX_TABLE_WORDS,
+    TOO_FREQUENT,
+    FrequencyLimits,
+    WordFrequencies,
+)
 from streamlda.text.scripts import find_unsegmented
 from streamlda.texts import read_texts
 
@@ -53,8 +58,11 @@ class Vocabulary:
     undercount : int, default 0
         Learned: by how much a frequency may have been underestimated, in tokens, because the
         table of candidates was full; 0 means the choice of words is exact.
-    too_frequent : int or None, default None
-        Just learned: words that are in too many documents; not stored.
+    left_out : mapping or None, default None
+        Just learned: how many words were left out, by reason; not stored.
+    runs : mapping or None, default None
+        Just learned: runs of letters and digits of the first documents, by what they were counted
+        as (`TextAnalyzer.count_runs`); not stored.
     selection : mapping, optional
         Selected: how the words were chosen privately, as plain JSON values; None for the other
         kinds. A record of the selection when it was made; it does not enter the fingerprint.
@@ -73,7 +81,10 @@ class Vocabulary:
     hash_bits: int | None = None
     analyzer: TextAnalyzer = field(default_factory=TextAnalyzer)
     undercount: int = field(default=0, compare=False)
-    too_frequent: int | None = field(default=None, compare=False, kw_only=True)
+    left_out: Mapping[str, int] | None = field(
+        default=None, compare=False, repr=False, kw_only=True
+    )
+    runs: Mapping[str, int] | None = field(default=None, compare=False, repr=False, kw_only=True)
     selection: Mapping[str, Any] | None = field(default=None, compare=False)
     names: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
@@ -176,10 +187,15 @@ class Vocabulary:
                 UserWarning,
                 stacklevel=3,
             )
-        words, more = limits.choose(found), limits.count_too_frequent(found)
+        words, left_out = limits.choose(found), limits.count_left_out(found)
         counts = {"documents": found.n_documents, "words": len(found.words)}
-        check(words, "learned", **counts, in_too_many_documents=more)
-        return cls("learned", tuple(words), None, analyzer, found.undercount, too_frequent=more)
+        check(words, "learned", **counts, in_too_many_documents=left_out[TOO_FREQUENT])
+        return cls("learned", tuple(words), None, analyzer, found.undercount, left_out=left_out)
+
+    @property
+    def too_frequent(self) -> int | None:
+        """Words that are in too many documents; None unless just learned."""
+        return None if self.left_out is None else self.left_out[TOO_FREQUENT]
 
     @classmethod
     def selected(

@@ -37,7 +37,7 @@ def test_fit_summarizes_what_it_did(folder):
 
 def test_rejects_have_the_right_line_numbers(tmp_path):
     good = json.dumps({"text": "apple bread cheese"})
-    lines = [good, "{", good, '{"text": 1}', "", '{"text": "apple"}', '{"title": ""}', good]
+    lines = [good, "{", good, '{"text": 1}', "", '{"text": "pear"}', '{"title": ""}', good]
     path, rejects, words = (tmp_path / name for name in ("a.jsonl", "rejects", "words"))
     path.write_text("\n".join(lines), "ascii")
     words.write_text("apple\nbread\ncheese\n", "ascii")
@@ -59,6 +59,23 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     assert {each["location"] for each in found} == {str(path)}
     assert "1 document skipped" in said
     assert "apple" not in said
+
+
+def test_what_is_no_word_is_counted_by_reason(tmp_path):
+    lines = [
+        "The ship 3 saw the salt sea, x",
+        "the U.S. ship and the sea",
+        "salt of the U.S. coast in 2019",
+        "ship",
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines * 5 + ["rare"]))
+    limits = ("--set", "vocabulary.min_document_frequency=2", "--set", "vocabulary.size=3")
+    said = run("fit", tmp_path / "a.txt", "-k", 2, *limits, "-o", tmp_path / "m").stderr
+    # ship 15, salt, sea and u_s 10 each, saw 5 and coast 5, rare 1.
+    assert "words left out: 1 in too few documents, 3 beyond the size of the vocabulary" in said
+    shares = "36.0% stop words, 9.0% numbers, 4.5% single letters"
+    assert f"of the first documents, no words: {shares}" in said
+    assert "of one or two known words" in said
 
 
 def test_files_that_broke_off_are_named_and_end_with_65_where_too_much_is_lost(tmp_path):

@@ -14,6 +14,7 @@ from streamlda.text import frequencies
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.stop_words import CONTRACTED
+from streamlda.text.vocabulary import Vocabulary
 from tests.texts import SKLEARN_PATTERN, any_text, endless, reference, small_text
 
 
@@ -84,3 +85,20 @@ def test_memory_bounded_when_words_are_endless(monkeypatch):
 def test_english_stop_words_are_scikit_learns():
     assert TextAnalyzer(stop_words="english", normalize=False).stop_set == ENGLISH_STOP_WORDS
     assert TextAnalyzer(stop_words="english").stop_set == ENGLISH_STOP_WORDS | CONTRACTED
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The U.S.A. and the U.K. met.", ["u_s_a", "u_k", "met"]),
+        ("In the U.S., U.N.-led; U.S.S.R", ["u_s", "u_n", "led", "u_s_s_r"]),
+        ("é U.S. J.R.R. Tolkien", ["u_s", "j_r_r", "tolkien"]),
+        ("i.e. e.g. a.m. example.com/A.B.c plan A.", ["example", "com", "a_b", "plan"]),
+    ],
+)
+def test_initialisms_are_one_word(text, words):
+    analyzer = TextAnalyzer(stop_words="english")
+    assert analyzer.build_analyzer()(text) == words
+    vocabulary = Vocabulary.given(sorted({*words, "x"}), analyzer)
+    assert vocabulary.encode([text]).tokens == len(words)
+    assert vocabulary.encode([text]).unseen_tokens == 0
