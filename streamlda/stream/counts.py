@@ -26,9 +26,8 @@ class RecordCounts:
 
     records: int = 0
     documents: int = 0
-    #: Documents of fewer than 3 tokens in the vocabulary, and those of them that are refined with.
+    #: Documents of fewer than 3 tokens in the vocabulary.
     short: int = 0
-    few_words: int = 0
     #: Tokens of encoded documents, stop words excluded, and those outside the vocabulary.
     tokens: int = 0
     unseen_tokens: int = 0
@@ -46,6 +45,8 @@ class RecordCounts:
     damaged: Counter[str] = field(default_factory=Counter)
     named: dict[str, str] = field(default_factory=dict)
     lost_bytes: int = 0
+    #: Short documents that have tokens, and are refined with.
+    few_words: int = 0
     #: Sentences about how the source was read.
     notes: tuple[str, ...] = field(default=(), compare=False)
 

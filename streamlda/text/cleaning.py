@@ -48,9 +48,8 @@ _ENDS = {
 }
 
 
-# Capital letters with dots between them, whose first dot is searched for fast.
-_find_initialism = re.compile(r"\.[A-Z]\b").search
-_INITIALISM = re.compile(r"(?<![\w.])[A-Z](?:\.[A-Z])+\b")
+# Dots between single capitals, from the first one on: an expression that begins with a sign is fast.
+_INITIALISM = re.compile(r"\.(?<=(?<![\w.])[A-Z]\.)[A-Z](?:\.[A-Z])*\b")
 
 
 # Signs are searched for first, in a hundredth of the time of an expression, and a rare letter of a
@@ -116,9 +115,7 @@ def _remove_markup(text: str) -> tuple[str, int]:
 
 
 def _join_initialisms(text: str) -> tuple[str, int]:
-    if _find_initialism(text):
-        text = _INITIALISM.sub(lambda found: found[0].replace(".", "_"), text)
-    return text, 0
+    return _INITIALISM.sub(lambda found: found[0].replace(".", "_"), text), 0
 
 
 def _read_entity(found: re.Match[str]) -> str:
