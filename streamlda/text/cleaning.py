@@ -48,7 +48,7 @@ _ENDS = {
 }
 
 
-# Dots between single capitals, from the first one on: an expression that begins with a sign is fast.
+# Dots between single capitals: an expression that begins with a sign is fast.
 _INITIALISM = re.compile(r"\.(?<=(?<![\w.])[A-Z]\.)[A-Z](?:\.[A-Z])*\b")
 
 
