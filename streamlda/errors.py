@@ -13,6 +13,10 @@ from streamlda.guarantee.checks import InvalidSettingError as InvalidSettingErro
 from streamlda.guarantee.checks import StreamLDAError as StreamLDAError
 
 
+class TopicWarning(UserWarning):
+    """Topics that are not to be relied on, as ``diagnostics["warnings"]`` of their model says."""
+
+
 class AccountError(StreamLDAError):
     """A state that has not each record before the position of its source once."""
 

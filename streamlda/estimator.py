@@ -23,7 +23,12 @@ from streamlda.checks import Faults, at_least, failure, require
 from streamlda.documents import DocumentBatch, read_counts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import (
+    InsufficientDataError,
+    InvalidDocumentsError,
+    InvalidSettingError,
+    TopicWarning,
+)
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion, top_words
@@ -316,6 +321,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ------
         ValueError, BudgetExceededError, LedgerError
             For bad parameters, counts and ledgers; see `streamlda.errors`.
+
+        Warns
+        -----
+        TopicWarning
+            If documents do not bear out the topics.
         """
         if collections := _collections(X):
             collections.fit_collection(self, X, users, analyzer)
@@ -329,6 +339,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
             self._keep(*Engine.fit(asked, batch, passes), columns)
+        for message in self.to_model().diagnostics.get("warnings", ()):
+            warnings.warn(message, TopicWarning, stacklevel=2)
         return self
 
     def partial_fit(

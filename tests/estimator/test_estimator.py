@@ -16,7 +16,7 @@ import streamlda
 import streamlda.errors
 from streamlda import StreamLDA
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, TopicWarning
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.hierarchy import keep_rows, permute_topics
@@ -297,3 +297,11 @@ def test_words_that_are_not_there_are_not_shown(X):
     assert {len(words) for words in lda.top_words(10**6)} == {X.shape[1]}
     with pytest.raises(InvalidSettingError, match="n must be a whole number"):
         lda.top_words("a")
+
+
+def test_what_the_command_warns_of_is_a_warning_of_python():
+    texts = ["late parcel driver", "login password code account"] * 13
+    with pytest.warns(TopicWarning) as told:
+        lda = StreamLDA(5, random_state=0).fit(texts)
+    assert [str(each.message) for each in told] == lda.to_model().diagnostics["warnings"]
+    assert {each.filename for each in told} == {__file__}
