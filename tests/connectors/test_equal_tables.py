@@ -52,8 +52,14 @@ def write_csv(rows, delimiter, end):
 def write_json(rows, kind, end):
     if kind == "jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows)
-    content = rows if kind == "array" else {"n": 20, "data": rows, "next": None}
-    return json.dumps(content, ensure_ascii=False, indent=1).replace("\n", end)
+    names = list(rows[0])
+    contents = {
+        "array": rows,
+        "data": {"n": 20, "data": rows, "next": None},
+        "columns": {name: {n: row[name] for n, row in enumerate(rows)} for name in names},
+        "split": {"columns": names, "data": [[row[name] for name in names] for row in rows]},
+    }
+    return json.dumps(contents[kind], ensure_ascii=False, indent=1).replace("\n", end)
 
 
 def read_table(path, **options):
@@ -90,7 +96,7 @@ def test_csv(form, delimiter, tmp_path):
 
 
 @pytest.mark.parametrize("form", TIMES)
-@pytest.mark.parametrize("kind", ["jsonl", "array", "data"])
+@pytest.mark.parametrize("kind", ["jsonl", "array", "data", "columns", "split"])
 def test_json(form, kind, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
