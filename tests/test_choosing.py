@@ -1,4 +1,4 @@
-"""Numbers of topics, compared on documents that no fit has seen."""
+"""Numbers of topics, compared on documents that no fit has seen, and their coherence."""
 
 import csv
 import json
@@ -7,16 +7,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from bench.data import coherence
 from streamlda import StreamLDA, choose_topics
 from streamlda.choosing import _split
+from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.model.inference import SMOOTHING
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from tests.cli.conftest import refused, run
-
-pytestmark = pytest.mark.kernels
 
 LEARNER = VocabularyLearner.by(None, 10)
 
@@ -108,3 +108,16 @@ def test_the_command_writes_a_table_and_a_picture(tmp_path):
     for more, code in ((("-k", "2;3"), 2), (("-k", "3,3"), 78), (("-k", "0"), 78)):
         refused("choose-topics", tmp_path / "t.jsonl", *more, "-o", tmp_path / "x", code=code)
     refused("choose-topics", tmp_path / "t.jsonl", "-o", tmp_path / "t.jsonl", code=78)
+
+
+def test_fit_model_evaluation_and_benchmark_have_one_npmi():
+    planted = PlantedLDA(3, 60, mean_length=30, seed=2)
+    X = planted.documents(800).to_csr()
+    model = StreamLDA(3, random_state=0).fit(X).to_model()
+    found = model.coherence(X)
+    assert model.diagnostics["topic_npmi"] == found.per_topic.tolist()
+    assert coherence(DocumentBatch.from_matrix(X), model.components)["npmi"] == found.mean
+    held_out = model.coherence(planted.documents(500))
+    assert held_out.documents == 500
+    assert held_out.per_topic.shape == (3,)
+    assert 0 < held_out.mean < found.mean + 0.1

@@ -374,6 +374,7 @@ def script_data(facts: Facts) -> dict[str, Any]:
     hundredths = np.rint(100 * facts.distances).astype(int)
     return {
         "shown": facts.topics[0].n_shown,
+        "relevance": newest.relevance,
         "listed": max(facts.topics[0].n_shown, LISTED_WORDS),
         "words": list(words.values()),
         "usual": [_short(float(facts.usual[column])) for column in words],

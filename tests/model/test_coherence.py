@@ -7,8 +7,6 @@ import warnings
 import numpy as np
 import pytest
 
-from bench.data import coherence
-from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.kernels.cooccurrence import count_documents
@@ -118,16 +116,3 @@ def test_npmi_refuses():
             NpmiCounter(top)
     with pytest.raises(InsufficientDataError, match="documents=0"):
         NpmiCounter([[0, 1]]).result()
-
-
-def test_fit_model_evaluation_and_benchmark_have_one_npmi():
-    planted = PlantedLDA(3, 60, mean_length=30, seed=2)
-    X = planted.documents(800).to_csr()
-    model = StreamLDA(3, random_state=0).fit(X).to_model()
-    found = model.coherence(X)
-    assert model.diagnostics["topic_npmi"] == found.per_topic.tolist()
-    assert coherence(DocumentBatch.from_matrix(X), model.components)["npmi"] == found.mean
-    held_out = model.coherence(planted.documents(500))
-    assert held_out.documents == 500
-    assert held_out.per_topic.shape == (3,)
-    assert 0 < held_out.mean < found.mean + 0.1

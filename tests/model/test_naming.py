@@ -67,7 +67,6 @@ def test_names_follow_topics_by_their_ids_and_else_by_their_words():
     assert carry_names(model(topics(3, seed=9)), model(rows).rename({0: "law"})).names == 3 * [None]
 
 
-@pytest.mark.kernels
 def test_names_stay_with_their_topics_in_partial_fit(tmp_path):
     planted = PlantedLDA(3, 60, mean_length=30, seed=1)
     X = planted.documents(1500).to_csr()
@@ -84,7 +83,6 @@ def test_names_stay_with_their_topics_in_partial_fit(tmp_path):
     assert lda.fit(X).to_model().names == 3 * [None]
 
 
-@pytest.mark.kernels
 def test_names_stay_with_topics_of_private_windows():
     X = PlantedLDA(3, 60, mean_length=30, seed=1).documents(8000).to_csr()
     lda = StreamLDA(

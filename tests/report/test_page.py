@@ -93,6 +93,16 @@ def test_a_report_shows_what_the_model_holds_in_drawings_and_tables(visit):
 
 
 def test_cards_can_be_ordered_and_searched(visit):
+    made = model(topics()).rename({1: "Local politics"})
+    page = visit(made)
+    page.get_by_label("Find").fill("politics")
+    assert titles(page) == ["Topic 1: Local politics"]
+    made = model(topics()).rank_words(0.4)
+    page = visit(made)
+    # The script ranks as the model does.
+    shown = page.locator("#topic-3 .word").all_text_contents()
+    assert shown == [word for word, _ in made.top_words(10)[3]]
+    expect(page.locator("#weight")).to_contain_text("0.40")
     made = model(topics())
     page = visit(made)
     page.get_by_label("Order").select_option("id")

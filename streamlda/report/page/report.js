@@ -53,7 +53,8 @@ function relevant(topic, weight, n = data.shown) {
     const known = weight === 1 || (p > 0 && Number.isFinite(lift));
     return { text: data.words[word], p, usual: data.usual[word], lift, rank: known ? weight * Math.log(p) + (1 - weight) * Math.log(lift) : LEAST };
   });
-  found.sort((a, b) => b.rank - a.rank || 0);
+  // The words come in the order of the model.
+  if (weight !== data.relevance) found.sort((a, b) => b.rank - a.rank || 0);
   return found.slice(0, n);
 }
 
@@ -95,7 +96,7 @@ function onCard(topic) {
   return ofCards.get(topic.id);
 }
 
-// Cards without the word go; circles that have it stand out. A word may be one of those that a
+// Cards without the word, in a name or below, go; circles that have it stand out. A word may be one of those that a
 // card shows at another weight.
 function find() {
   const wanted = at("find").value.trim().toLocaleLowerCase();
@@ -103,7 +104,8 @@ function find() {
   const hits = [];
   for (const topic of data.topics) {
     const card = cards.get(topic.id);
-    const hit = wanted !== "" && onCard(topic).some((i) => has[i]);
+    const named = (topic.name ?? "").toLocaleLowerCase().includes(wanted);
+    const hit = wanted !== "" && (named || onCard(topic).some((i) => has[i]));
     for (const text of card.querySelectorAll(".word")) {
       const here = wanted !== "" && text.textContent.toLocaleLowerCase().includes(wanted);
       text.parentElement.classList.toggle("hit", here);
