@@ -75,7 +75,7 @@ _LINES_LEFT, _LINES_RIGHT, _LINES_BASE, _BARS = 62.0, 500.0, 230.0, 24.0
 _NAMED_LINES, _LINE_HEIGHT, _LETTER_WIDTH = 6, 18.0, 7.0
 
 #: Bars of classes: height of one, and where bars begin and end.
-_BAR_ROW, _BARS_LEFT, _BARS_RIGHT = 26.0, 170.0, 570.0
+_BAR_ROW, _BARS_LEFT, _BARS_RIGHT = 26.0, 210.0, 570.0
 
 #: Room around the topics on the map of documents.
 _MARGIN = 24.0

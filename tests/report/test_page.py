@@ -330,7 +330,7 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     widths = [float(bar.get_attribute("width")) for bar in bars.locator("rect[class^=rank]").all()]
     expected = survey.class_course(range(4))
     most = [max(shares[g] for shares in expected.shares.values()) for g in range(3)]
-    found = [max(widths[4 * g : 4 * g + 4]) / 400 for g in range(3)]
+    found = [max(widths[4 * g : 4 * g + 4]) / 360 for g in range(3)]
     np.testing.assert_allclose(found, most, atol=0.01)
     page.locator("#class-shares summary").click()
     rows = page.get_by_role("region", name="Shares of topics by class").locator("tbody tr")
