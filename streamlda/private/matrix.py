@@ -34,7 +34,7 @@ from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
-from streamlda.private.published import few_topics
+from streamlda.private.published import USELESS, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
@@ -170,6 +170,7 @@ class MatrixFit:
         messages += [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
         for model in made:
             messages += few_topics(model.n_components, self.settings.n_components)
+            messages += [w for w in model.diagnostics["warnings"] if w.startswith(USELESS)]
         for message in messages:
             # An error too, where warnings are.
             warnings.warn(message, UserWarning, stacklevel=5)

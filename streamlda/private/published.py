@@ -163,14 +163,18 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     return notes
 
 
+#: Rule that useless topics break.
+USELESS = "topics should predict documents better than their word frequencies do"
+
+
 def describe_useless(found: PrivateTopics) -> str:
     """Return what to say of topics that predict no better than word frequencies."""
     assert found.ratio is not None
     ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
     return (
-        "topics should predict documents better than their word frequencies do, expected "
-        f"perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take more documents per "
-        "snapshot, fewer words, a larger epsilon, or a public model (privacy.public_model)"
+        f"{USELESS}, expected perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take "
+        "more documents per snapshot, fewer words, a larger epsilon, or a public model "
+        "(privacy.public_model)"
     )
 
 
