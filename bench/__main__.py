@@ -14,12 +14,12 @@ from bench.compare import LARGE_CORPUS, comparison, held_out_every
 from bench.contenders import CONTENDERS
 from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
-from bench.papers.data import DOWNLOADS
-from bench.papers.runner import list_data, reproduce
+from bench.papers.data import DOWNLOADS, check_files, list_data
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.scenarios import ALL, BY_ID
 from bench.sittings import add_measurements, estimate
 from streamlda.errors import StreamLDAError
+from streamlda.utils.threads import one_blas_thread
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,8 +57,8 @@ def parser() -> argparse.ArgumentParser:
     )
     papers.add_argument("--fast", action="store_true", help="small sizes")
     papers.add_argument("--output", "-o", type=Path, default=Path(), help="for NAME.png, NAME.json")
-    for name, asked in DOWNLOADS.items():
-        papers.add_argument(f"--{name}", type=Path, help=f"file of {asked.address}")
+    for name, (address, _) in DOWNLOADS.items():
+        papers.add_argument(f"--{name}", type=Path, help=f"file of {address}")
     papers.add_argument("--stand-ins", action="store_true", help="other data for missing files")
     made = commands.add_parser("tables", help="write tables and plots from the stored results")
     made.add_argument("--check", action="store_true", help="only say whether the tables are stale")
@@ -161,25 +161,27 @@ def compare(asked: argparse.Namespace) -> int:
 
 
 def papers(asked: argparse.Namespace) -> int:
-    """Run a reproduction, or list all of them."""
+    """Run a reproduction in this process, or list all of them."""
     if asked.name is None:
         for name, each in REPRODUCTIONS.items():
-            print(f"{name:18} {each.claim}")
+            print(f"{name:18} {each.question}")
         return 0
     files = {name: path for name in DOWNLOADS if (path := getattr(asked, name)) is not None}
     try:
         if asked.name == "data":
             list_data(files)
             return 0
-        reproduce(
-            REPRODUCTIONS[asked.name],
-            files,
-            asked.output,
-            fast=asked.fast,
-            stand_ins=asked.stand_ins,
-        )
+        reproduction = REPRODUCTIONS[asked.name]
+        data = check_files(reproduction.data, files, asked.stand_ins)
     except StreamLDAError as error:
         raise SystemExit(str(error)) from error
+    harness = Harness(files.get("corpus"), quick=asked.fast, files=files, here=True)
+    # Threads of linear algebra that wait for each other double the processor time.
+    with one_blas_thread():
+        result = harness.run(reproduction, 1 if asked.fast else None, data)
+    written = tables.write_result(result, asked.output)
+    reproduction.draw(result, asked.output)
+    print(f"{reproduction.question}\n\n{tables.shown(reproduction, result)}written: {written}")
     return 0
 
 

@@ -21,6 +21,17 @@ BLOCK = 5000
 UNLABELLED_HELD_OUT = 2000
 
 
+def is_archive(path: Path) -> bool:
+    return path.name.endswith((".tar.gz", ".tgz"))
+
+
+def texts_of(path: Path, text_field: str = "text", every: int = 40) -> Blocks:
+    """Return the texts of a corpus: JSON Lines, or the archive of reviews."""
+    if is_archive(path):
+        return texts_of_reviews(path)
+    return texts_of_lines(path, text_field, every)
+
+
 def texts_of_lines(path: Path, text_field: str = "text", every: int = 40) -> Blocks:
     """Yield the texts of JSON Lines, the last of every N held out."""
     from streamlda.stream.source import open_source

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import gzip
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bench.corpus import texts_of
 from bench.kinds import Case, Scenario
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,6 +136,10 @@ class Harness:
         Cut sizes.
     held_out_every : int
         Which documents of the corpus are held out: the last of each N.
+    files : mapping of str to Path
+        More inputs of tasks.
+    here : bool
+        Measure in this process.
     """
 
     def __init__(
@@ -144,12 +148,17 @@ class Harness:
         text_field: str = "text",
         quick: bool = False,
         held_out_every: int = HELD_OUT_EVERY,
+        files: Mapping[str, Path] | None = None,
+        *,
+        here: bool = False,
     ) -> None:
         self._path = None if corpus is None else corpus.resolve()
         self._text_field, self.quick = text_field, quick
         self._held_out_every = held_out_every
         self._corpus: Json | None = None
+        self._files: Json = {name: str(path) for name, path in (files or {}).items()}
         self._inputs: Json = {}
+        self._here = here
         self._measured: dict[str, Json] = {}
 
     def run(
@@ -172,7 +181,7 @@ class Harness:
         if scenario.needs_corpus and self._path is None:
             raise SystemExit("this scenario needs documents; name them: --corpus FILE.jsonl.gz")
         if not self._measured:
-            run_child("warm_up", {}, {}, 0)
+            self._do("warm_up", {}, {}, 0)
         given = self._takes_corpus(scenario)
         if given and self._corpus is None:
             self._prepare()
@@ -190,9 +199,16 @@ class Harness:
         key = json.dumps([case.task, case.parameters, repeat], sort_keys=True)
         if key not in self._measured:
             print(f"  {case.label}, repeat {repeat} ...", file=sys.stderr, flush=True)
-            inputs = self._inputs if self._takes_corpus(scenario) else {}
-            self._measured[key] = run_child(case.task, case.parameters, inputs, repeat)
+            inputs = self._files | (self._inputs if self._takes_corpus(scenario) else {})
+            self._measured[key] = self._do(case.task, case.parameters, inputs, repeat)
         return self._measured[key]
+
+    def _do(self, task: str, parameters: Json, inputs: Json, seed: int) -> Json:
+        if self._here:
+            from bench.tasks import run_here
+
+            return run_here(task, parameters, inputs, seed)
+        return run_child(task, parameters, inputs, seed)
 
     def _takes_corpus(self, scenario: Scenario) -> bool:
         return scenario.needs_corpus or (scenario.takes_corpus and self._path is not None)
@@ -201,7 +217,7 @@ class Harness:
         """Describe the corpus; where its counts will lie depends on its content and their maker."""
         assert self._path is not None
         print(f"  reading {self._path.name} ...", file=sys.stderr, flush=True)
-        self._corpus = describe_corpus(self._path)
+        self._corpus = describe_corpus(self._path, self._text_field)
         every = self._held_out_every
         digest, package = self._corpus["sha256"][:16], version("streamlda")
         name = f"{digest}-{self._text_field}-{every}-{package}-words.npz"
@@ -215,19 +231,18 @@ class Harness:
         if not (folder / name).exists():
             print("  counting words, once ...", file=sys.stderr, flush=True)
             sizes = {"vocabulary_size": VOCABULARY_SIZE, "held_out_every": every}
-            run_child("prepare", sizes, self._inputs, 0)
+            self._do("prepare", sizes, self._inputs, 0)
 
 
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
-def describe_corpus(path: Path) -> Json:
-    """Return name, size, digest and number of lines of a corpus; never where it lies."""
+def describe_corpus(path: Path, text_field: str = "text") -> Json:
+    """Return name, size, digest and number of documents of a corpus; never where it lies."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    with gzip.open(path, "rb") as lines:
-        documents = sum(1 for line in lines if line.strip())
+    documents = sum(len(texts) for texts, _ in texts_of(path, text_field))
     size = path.stat().st_size
     return {"name": path.name, "bytes": size, "sha256": digest, "documents": documents}
 

@@ -38,6 +38,10 @@ _SITES = {
 }
 
 STYLES = {
+    "random": Style(BLACK, "--"),
+    "claimed law": Style(BLACK, ":"),
+    "capePCA": _SITES["capeAGN"],
+    f"capePCA{AS_PUBLISHED}": _SITES["capeAGN"]._replace(line="--"),
     "streamlda": Style(BLUE, "-", "o"),
     "streamlda, replace-one": Style(BLUE, "--", "o"),
     "wang-anandkumar": Style(GREEN, "-", "D"),

@@ -15,11 +15,11 @@ from bench.compare import COMPARE, compare_block
 from bench.front import front
 from bench.kinds import Figure, Scenario, documents_per_second, judged, series
 from bench.measure import ROOT
+from bench.panels import Panel, draw
 from bench.papers.scenarios import PAGE, REPRODUCTIONS, with_verdicts
 from bench.private import how_much_noise
 from bench.roofline import ROOFLINE
 from bench.scenarios import ALL, BY_ID, OF_PRIVACY, checkpoint_rates, fit_cost, rate_points
-from bench.styles import BLUE, REFERENCE, SERIES, STYLES, name_lines
 
 Json = dict[str, Any]
 
@@ -214,57 +214,24 @@ def stale_pages(results: dict[str, Json], write: bool) -> list[Path]:
     return stale
 
 
-def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
-    """Draw time-linear.png, flat.png, private-error.png and others from what is there."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
+def pictures(results: dict[str, Json]) -> dict[str, list[Panel]]:
+    """Return panels of the pictures of several scenarios."""
+    found = {}
     if "time-linear" in results:
-        points = [p for p in rate_points(results["time-linear"]) if p.d == 10_000]
-        (c0, c1, c2), _ = fit_cost(points)
-        figure, axes = pyplot.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
-        panels = (("distinct words a document (k = 20)", "nnz"), ("m = k + 50 (80 words)", "m"))
-        for axis, (label, field) in zip(axes, panels, strict=True):
-            chosen = sorted(p for p in points if (p.k == 20 if field == "nnz" else p.nnz == 80))
-            x = [getattr(p, field) for p in chosen]
-            fitted = [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.t**3) for p in chosen]
-            axis.plot(x, fitted, label="c0 + c1 nnz m + c2 t³", **REFERENCE)
-            axis.plot(x, [1e6 * p.seconds for p in chosen], "o", color=BLUE, label="measured")
-            axis.set(xlabel=label, ylabel="µs a document")
-            axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
-        name_lines(axes)
-        figure.savefig(folder / "time-linear.png", dpi=100)
-        pyplot.close(figure)
+        found["time-linear"] = time_linear_panels(results["time-linear"])
     if "memory-flat" in results and "time-flat" in results:
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        for style, run in zip(SERIES, results["memory-flat"]["runs"], strict=False):
-            marks = run["measured"]["checkpoints"]
-            megabytes = [mark["peak_rss_bytes"] / 1e6 for mark in marks]
-            documents = [m["documents"] for m in marks]
-            axes[0].plot(documents, megabytes, label=run["case"], **style.keywords())
-        axes[0].set(xlabel="documents", ylabel="peak memory, MB", xscale="log")
-        rates = checkpoint_rates(results["time-flat"])
-        axes[1].plot(rates.keys(), [1e6 * s for s in rates.values()], "o-", color=BLUE)
-        axes[1].set(xlabel="documents", ylabel="µs a document", xscale="log")
-        for axis in axes:
-            axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
-        name_lines(axes[:1])
-        figure.savefig(folder / "flat.png", dpi=100)
-        pyplot.close(figure)
-    private = [
-        name for name in ("private-planted-50-5", "private-planted-1000-10") if name in results
-    ]
-    if private:
-        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained", squeeze=False)
-        for axis, name in zip(axes[0], private, strict=False):
-            draw_errors(axis, results[name])
-        for axis in axes[0][len(private) :]:
-            axis.remove()
-        figure.savefig(folder / "private-error.png", dpi=100)
-        pyplot.close(figure)
+        found["flat"] = flat_panels(results["memory-flat"], results["time-flat"])
+    names = "private-planted-50-5", "private-planted-1000-10"
+    found["private-error"] = [error_panel(results[name]) for name in names if name in results]
+    return found
+
+
+def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
+    """Draw all pictures that the results are there for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, panels in pictures(results).items():
+        if panels:
+            draw(panels, folder / f"{name}.png")
     compare_plot.plot(results, folder)
     if "prequential-arxiv" in results:
         prequential.plot(results["prequential-arxiv"], folder)
@@ -273,20 +240,49 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
             reproduction.draw(results[name], folder)
 
 
-def draw_errors(axis: Any, result: Json) -> None:
-    """Draw mean error against epsilon, a line for each variant, one run a dot."""
-    by_variant: dict[str, list[tuple[float, list[float]]]] = {}
+def time_linear_panels(result: Json) -> list[Panel]:
+    """Time of a document against its words and against m, beside the fitted cost."""
+    points = [p for p in rate_points(result) if p.d == 10_000]
+    (c0, c1, c2), _ = fit_cost(points)
+    found = []
+    for x, field in (("distinct words a document (k = 20)", "nnz"), ("m = k + 50 (80 words)", "m")):
+        chosen = sorted(p for p in points if (p.k == 20 if field == "nnz" else p.nnz == 80))
+        lines = {
+            "measured": {getattr(p, field): [1e6 * p.seconds] for p in chosen},
+            "c0 + c1 nnz m + c2 t³": {
+                getattr(p, field): [1e6 * (c0 + c1 * p.nnz * p.m + c2 * p.t**3)] for p in chosen
+            },
+        }
+        found.append(Panel("", x, "µs a document", lines, ("linear", "linear")))
+    return found
+
+
+def flat_panels(memory: Json, time: Json) -> list[Panel]:
+    """Peak memory and time a document along the stream."""
+    peaks = {
+        run["case"]: {
+            mark["documents"]: [mark["peak_rss_bytes"] / 1e6]
+            for mark in run["measured"]["checkpoints"]
+        }
+        for run in memory["runs"]
+    }
+    rates = {"one stream": {n: [1e6 * each] for n, each in checkpoint_rates(time).items()}}
+    scales = ("log", "linear")
+    return [
+        Panel("", "documents", "peak memory, MB", peaks, scales),
+        Panel("", "documents", "µs a document", rates, scales),
+    ]
+
+
+def error_panel(result: Json) -> Panel:
+    """Error against epsilon, a line for each variant."""
+    lines: dict[str, dict[float, list[float]]] = {}
     for label, case in result["cases"].items():
-        errors, epsilon = series(result, label, "l1_error"), case["parameters"]["epsilon"]
-        if epsilon is None:
-            axis.axhline(sum(errors) / len(errors), label=label, **STYLES["not private"].keywords())
+        if (epsilon := case["parameters"]["epsilon"]) is not None:
+            errors = series(result, label, "l1_error")
+            lines.setdefault(label.rpartition(", ")[0], {})[epsilon] = errors
         else:
-            by_variant.setdefault(label.rpartition(", ")[0], []).append((epsilon, errors))
-    for style, (name, points) in zip(SERIES, by_variant.items(), strict=False):
-        means = [sum(errors) / len(errors) for _, errors in points]
-        axis.plot([epsilon for epsilon, _ in points], means, label=name, **style.keywords())
-        for epsilon, errors in points:
-            axis.plot([epsilon] * len(errors), errors, ".", color=style.colour, markersize=3)
-    axis.set(xlabel="epsilon", ylabel="L1 error of a topic", xscale="log", yscale="log")
-    axis.set_title(result["scenario"], fontsize=10)
-    name_lines([axis])
+            floor = series(result, label, "l1_error")
+    places = next(iter(lines.values()))
+    lines["not private"] = dict.fromkeys(places, floor)
+    return Panel(result["scenario"], "epsilon", "L1 error of a topic", lines)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.contenders import CONTENDERS
-from bench.corpus import count_words, read_counts, texts_of_lines
+from bench.corpus import count_words, read_counts, texts_of
 from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, zipf_documents
 from bench.entrants import COMPARE_TASKS
@@ -78,7 +78,7 @@ def prepare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Learn a vocabulary from a corpus, count its words, and store the counts in a file."""
     source = Path(inputs["corpus"])
     every = parameters["held_out_every"]
-    texts = partial(texts_of_lines, source, inputs["text_field"], every)
+    texts = partial(texts_of, source, inputs["text_field"], every)
     return {"documents": count_words(texts, parameters["vocabulary_size"], inputs["counts"])}
 
 
@@ -233,6 +233,13 @@ def find_task(name: str) -> Task:
 
     tasks = (reproduction.task for reproduction in REPRODUCTIONS.values())
     return whole(next(task for task in tasks if task.__name__ == name))
+
+
+def run_here(task: str, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Do a task in this process and return what it measured."""
+    meter = Meter(time.monotonic())
+    found = find_task(task)(meter, parameters, inputs, seed)
+    return {**meter.values, **found}
 
 
 def main() -> None:

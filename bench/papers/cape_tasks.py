@@ -7,7 +7,8 @@ system, so that no two runs are equal.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Callable, Iterable
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,10 @@ from sklearn.datasets import load_digits
 
 from bench.kinds import Json
 from bench.papers.data import read_covertype, read_mnist
+from bench.styles import AS_PUBLISHED
 from streamlda.documents import DocumentBatch
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
-from streamlda.papers.imtiaz_sarwate.metrics import (
-    captured_energy,
-    component_error,
-)
+from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
 from streamlda.papers.imtiaz_sarwate.pca import (
     clipped,
     partial_root_subspace,
@@ -38,22 +37,19 @@ VARIANCE = 0.05
 #: Radius of the mixtures over the root mean square norm of their samples: a public number.
 RADIUS = 1.1
 
-#: Scheme, route and calibration of each curve: ours, and as published.
-METHODS: dict[str, tuple[Any, str, Any]] = {
-    "capeAGN": ("cape", "ours", "exact"),
-    "conventional": ("conventional", "ours", "exact"),
-    "local": ("local", "ours", "exact"),
-    "pooled, private": ("pooled-private", "ours", "exact"),
-    "not private": ("pooled", "ours", "exact"),
-    "capeAGN, as published": ("cape", "paper", "paper"),
-    "conventional, as published": ("conventional", "paper", "paper"),
-    "local, as published": ("local", "paper", "paper"),
-    "DPdisPCA": ("conventional", "ours", "exact"),
-    "DPdisPCA, as published": ("conventional", "paper", "paper"),
+#: Scheme of each curve; the route and the calibration are ours, or as published.
+_SCHEMES = {"capeAGN": "cape", "conventional": "conventional", "local": "local"}
+METHODS: dict[str, Any] = {
+    **_SCHEMES,
+    "pooled, private": "pooled-private",
+    "not private": "pooled",
+    **{f"{name}{AS_PUBLISHED}": scheme for name, scheme in _SCHEMES.items()},
+    "DPdisPCA": "conventional",
+    f"DPdisPCA{AS_PUBLISHED}": "conventional",
 }
 
-#: For directions alone.
-PCA_ONLY = ("DPdisPCA", "DPdisPCA, as published")
+#: Methods of Figures 3 to 5: that of one holder with noise has the law of capeAGN.
+COMPONENT_METHODS = [name for name in METHODS if not name.startswith(("pooled", "DPdisPCA"))]
 
 
 class Planted(NamedTuple):
@@ -79,13 +75,12 @@ def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
     topic = rng.choice(k, size=n, p=linear(k))
     words = np.empty((n, 3), dtype=np.int64)
     for i in range(k):
-        own = np.flatnonzero(topic == i)
-        words[own] = rng.choice(d, size=(len(own), 3), p=topics[i])
-    rows = np.repeat(np.arange(n), 3)
-    counts = csr_matrix((np.ones(3 * n), (rows, words.ravel())), shape=(n, d))
+        own = topic == i
+        words[own] = rng.choice(d, size=(own.sum(), 3), p=topics[i])
+    counts = csr_matrix((np.ones(3 * n), words.ravel(), np.arange(0, 3 * n + 1, 3)), shape=(n, d))
     cuts = np.linspace(0, n, parameters["sites"] + 1).astype(int)
-    parts = [counts[a:b] for a, b in pairwise(cuts)]
-    sites = [SingleTopicSite(DocumentBatch.from_matrix(part)) for part in parts]
+    batch = DocumentBatch.from_matrix(counts)
+    sites = [SingleTopicSite(batch.rows(a, b)) for a, b in pairwise(cuts)]
     return Planted(topics, sites, sites)
 
 
@@ -124,16 +119,34 @@ def half_normal(d: int, k: int, rng: np.random.Generator) -> Any:
     return drawn / drawn.sum(axis=1, keepdims=True)
 
 
+def measured(
+    parameters: Json, name: str, methods: Iterable[str], measure: Callable[..., float]
+) -> list[Json]:
+    """Measure every method at every (epsilon, delta), with fresh noise in every run."""
+    rows, plain = [], {}
+    for (epsilon, delta), method in product(parameters["points"], methods):
+        # Without noise it is the same for every epsilon, and in every run.
+        runs = 1 if METHODS[method] == "pooled" else parameters["runs"]
+        values = plain.get(method) or [measure(method, epsilon, delta) for _ in range(runs)]
+        if METHODS[method] == "pooled":
+            plain[method] = values
+        rows.append({"method": method, "epsilon": epsilon, "delta": delta, name: values})
+    return rows
+
+
+def network_of(sizes: list[int], method: str, epsilon: float, delta: float) -> SimulatedSites:
+    calibration: Any = "paper" if method.endswith(AS_PUBLISHED) else "exact"
+    return SimulatedSites(sizes, Promise(epsilon, delta, calibration), METHODS[method])
+
+
 def learned(
     planted: Planted, parameters: Json, method: str, epsilon: float, delta: float, rng: Any
 ) -> Any:
     """Return the components that one method finds at all sites, in the units of the metric."""
-    scheme, route, calibration = METHODS[method]
-    sizes = [site.documents for site in planted.sites]
-    network = SimulatedSites(sizes, Promise(epsilon, delta, calibration), scheme)
-    ours = route == "ours"
+    network = network_of([site.documents for site in planted.sites], method, epsilon, delta)
+    ours = not method.endswith(AS_PUBLISHED)
     # Without privacy nothing is scaled down: samples have the radius of the largest.
-    whole = not ours or scheme == "pooled"
+    whole = not ours or METHODS[method] == "pooled"
     asked = planted.as_published if whole else planted.sites, parameters["components"], network
     if parameters["model"] == "topics":
         return learn_topics(*asked, route="whitened" if ours else "paper", rng=rng).components
@@ -145,36 +158,24 @@ def learned(
 
 
 def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
-    """Measure q_comp of every method at every (epsilon, delta), with fresh noise in every run."""
+    """Measure q_comp of every method."""
     rng = np.random.default_rng([seed, parameters["documents"], parameters["dimension"]])
     draw = {"topics": planted_topics, "mixture": planted_mixture}[parameters["model"]]
     planted = draw(parameters, rng)
-    rows, plain = [], None
-    for epsilon, delta in parameters["points"]:
-        for method in parameters["methods"]:
-            if method == "not private" and plain is not None:
-                # The same for every epsilon.
-                rows.append({**plain, "epsilon": epsilon, "delta": delta})
-                continue
-            found = [
-                learned(planted, parameters, method, epsilon, delta, rng)
-                for _ in range(1 if method == "not private" else parameters["runs"])
-            ]
-            errors = [component_error(planted.components, components) for components in found]
-            row = {"method": method, "epsilon": epsilon, "delta": delta, "q_comp": errors}
-            plain = row if method == "not private" else plain
-            rows.append(row)
+
+    def error(method: str, epsilon: float, delta: float) -> float:
+        found = learned(planted, parameters, method, epsilon, delta, rng)
+        return component_error(planted.components, found)
+
+    rows = measured(parameters, "q_comp", COMPONENT_METHODS, error)
     return {"rows": rows, "random": random_error(planted.components, parameters["model"], rng)}
 
 
 def random_error(components: Any, model: str, rng: np.random.Generator) -> float:
     """Return q_comp of components drawn without any data, as the authors draw them."""
     k, d = components.shape
-    errors = []
-    for _ in range(100):
-        drawn = half_normal(d, k, rng) if model == "topics" else orthonormal(d, k, rng)
-        errors.append(component_error(components, drawn))
-    return float(np.mean(errors))
+    draw = half_normal if model == "topics" else orthonormal
+    return float(np.mean([component_error(components, draw(d, k, rng)) for _ in range(100)]))
 
 
 def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any:
@@ -215,7 +216,7 @@ def cover_types(n: int, rng: np.random.Generator) -> Any:
 
 
 def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
-    """Measure q_CE of every method, over that of the best subspace, at every point."""
+    """Measure q_CE of every method, and that of the best subspace."""
     rng = np.random.default_rng([seed, parameters["documents"]])
     k, n_sites = parameters["components"], parameters["sites"]
     samples = samples_of(parameters["data"], n_sites * parameters["documents"], rng, inputs)
@@ -225,17 +226,11 @@ def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     sums = [second_sum(part) for part in parts]
     moment = samples.T @ samples / len(samples)
     best = float(np.linalg.eigvalsh(moment)[-k:].sum())
-    rows = []
-    for epsilon, delta in parameters["points"]:
-        for method, (scheme, route, calibration) in METHODS.items():
-            energies = []
-            for _ in range(1 if scheme == "pooled" else parameters["runs"]):
-                network = SimulatedSites(
-                    [len(part) for part in parts], Promise(epsilon, delta, calibration), scheme
-                )
-                way: Any = "packed" if route == "ours" else "paper"
-                learn = partial_root_subspace if method in PCA_ONLY else principal_subspace
-                found = learn(sums, k, network, radius, route=way)
-                energies.append(captured_energy(found.vectors, moment))
-            rows.append({"method": method, "epsilon": epsilon, "delta": delta, "q_CE": energies})
-    return {"rows": rows, "best": best, "trace": float(np.trace(moment))}
+
+    def energy(method: str, epsilon: float, delta: float) -> float:
+        network = network_of([len(part) for part in parts], method, epsilon, delta)
+        way: Any = "paper" if method.endswith(AS_PUBLISHED) else "packed"
+        learn = partial_root_subspace if method.startswith("DPdisPCA") else principal_subspace
+        return captured_energy(learn(sums, k, network, radius, route=way).vectors, moment)
+
+    return {"rows": measured(parameters, "q_CE", METHODS, energy), "best": best}

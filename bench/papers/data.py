@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from bench.corpus import is_archive, texts_of
 from streamlda.checks import require
+from streamlda.errors import InsufficientDataError, InvalidSettingError
 
-
-class Download(NamedTuple):
-    """A file that anybody can get."""
-
-    address: str
-    sha256: str
-
-
+#: Address and SHA-256 of files that anybody can get, by the option that names them.
 DOWNLOADS = {
-    "mnist": Download(
+    "mnist": (
         "https://storage.googleapis.com/cvdf-datasets/mnist/train-images-idx3-ubyte.gz",
         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
     ),
-    "covertype": Download(
+    "covertype": (
         "https://ndownloader.figshare.com/files/5976039",
         "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771",
     ),
-    "corpus": Download(
+    "corpus": (
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
         "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
     ),
@@ -37,18 +34,62 @@ DOWNLOADS = {
 #: What stands in for data that only its user has: digits of scikit-learn, drawn samples.
 STAND_INS = {"MNIST": "digits", "Covertype": "cover types"}
 
+LEAST_DOCUMENTS = 1000
+
 
 def check(name: str, path: Path) -> None:
-    """Refuse a file that is not the one to download, to the last byte."""
+    """Refuse a file that is not the one to download, to the last byte.
+
+    A corpus of the user's own, JSON Lines, needs enough documents.
+    """
+    address, asked = DOWNLOADS[name]
+    if name == "corpus" and not is_archive(path):
+        found = sum(len(texts) for texts, _ in islice(texts_of(path), LEAST_DOCUMENTS))
+        require(
+            found >= LEAST_DOCUMENTS,
+            f"a corpus must have at least {LEAST_DOCUMENTS:,} documents",
+            name=path.name,
+            documents=found,
+            remedy="give JSON Lines with a key text, or the archive of reviews (.tar.gz)",
+            error=InsufficientDataError,
+        )
+        return
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    asked = DOWNLOADS[name]
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     require(
-        found == asked.sha256,
-        f"the file of --{name} must have the SHA-256 {asked.sha256}",
-        sha256=found,
-        remedy=f"download it again from {asked.address}",
+        digest == asked,
+        f"the file of --{name} must have the SHA-256 {asked}",
+        sha256=digest,
+        remedy=f"download it again from {address}",
     )
+
+
+def check_files(
+    names: Sequence[str], files: Mapping[str, Path], stand_ins: bool
+) -> tuple[str, ...]:
+    """Refuse files that are missing or wrong; return the data that Figure 2 of CAPE runs on."""
+    for name in names:
+        address, asked = DOWNLOADS[name]
+        if name in files:
+            check(name, files[name])
+        elif name == "corpus" or not stand_ins:
+            raise InvalidSettingError(
+                f"this figure needs a file that does not come with streamlda, got {name}=None; "
+                f"download {address} (SHA-256 {asked}) and pass it: --{name} FILE"
+            )
+    if "mnist" not in names:
+        return ()
+    chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
+    return ("synthetic", *chosen)
+
+
+def list_data(files: Mapping[str, Path]) -> None:
+    """Print where to get each file that only its user has, and check those that are given."""
+    for name, (address, asked) in DOWNLOADS.items():
+        if name in files:
+            check(name, files[name])
+        state = "checked" if name in files else f"pass it: --{name} FILE"
+        print(f"{name:10} {address} (SHA-256 {asked}), {state}")
 
 
 def read_mnist(path: Path) -> Any:

@@ -13,8 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +39,7 @@ class Verdict(NamedTuple):
 
 def verdict_of(figures: Iterable[Figure]) -> Verdict:
     asked = [figure for figure in figures if figure.target != "-"]
-    missed = [figure for figure in asked if figure.met is False]
-    if missed:
+    if missed := [figure for figure in asked if figure.met is False]:
         return Verdict(False, said(missed))
     if unknown := [figure for figure in asked if figure.met is None]:
         return Verdict(None, f"this size does not decide {said(unknown)}")
@@ -52,64 +50,14 @@ def said(figures: Iterable[Figure]) -> str:
     return "; ".join(f"{f.name}: {f.measured} (target: {f.target})" for f in figures)
 
 
-def decided(hits: Any) -> bool | None:
+def judge(name: str, measured: str, target: str, hits: Any) -> Figure:
     """Judge resamples of 1 (met), 0 (missed) and nan (neither)."""
     hits = np.asarray(hits, dtype=float)
-    known = hits[~np.isnan(hits)]
-    if len(known) < CERTAIN * len(hits):
-        return None
-    share = known.mean()
-    return True if share >= CERTAIN else False if share <= 1 - CERTAIN else None
-
-
-class Law(NamedTuple):
-    """Values in proportion to shape(x)^p; p is 1, or fitted between limits."""
-
-    name: str
-    shape: Callable[[Any], Any]
-    least: float = 1.0
-    most: float = 1.0
-
-
-def power(exponent: float, of: str = "d") -> Law:
-    return Law(f"{of}^{exponent:g}", lambda x: np.asarray(x, dtype=float) ** exponent)
-
-
-def misfits(samples: Mapping[float, Any], law: Law) -> Any:
-    """Return the largest over the smallest value after division by the law, for every resample."""
-    logs = np.log(np.stack([np.asarray(values) for values in samples.values()], axis=-1))
-    shape = np.log(law.shape(np.array(list(samples), dtype=float)))
-    shape = shape - shape.mean()
-    centred = logs - logs.mean(axis=-1, keepdims=True)
-    across = float(shape @ shape)
-    p = np.clip(centred @ shape / across if across else 1.0, law.least, law.most)
-    return np.exp(np.ptp(centred - np.multiply.outer(p, shape), axis=-1))
-
-
-def judge_law(
-    name: str, samples: Mapping[float, Any], laws: Sequence[Law], claimed: Collection[str]
-) -> Figure:
-    """Ask that a claimed law fits best; `samples` has the resamples of each measured value."""
-    found = np.stack([misfits(samples, law) for law in laws])
-    best = np.isin(np.argmin(np.nan_to_num(found, nan=np.inf), axis=0), places(laws, claimed))
-    hits = np.where(np.isnan(found).any(axis=0), np.nan, best)
-    middle = {x: np.array([median(values)]) for x, values in samples.items()}
-    shown = ", ".join(f"{law.name} {float(misfits(middle, law)[0]):.2f}" for law in laws)
-    target = f"{' or '.join(claimed)} least, in {CERTAIN:.0%} of resamples"
-    share = f"; least in {np.nanmean(hits):.0%}" if not np.isnan(hits).all() else "; never reached"
-    return Figure(f"{name}, largest / smallest over", shown + share, target, decided(hits))
-
-
-def places(laws: Sequence[Law], names: Collection[str]) -> list[int]:
-    return [i for i, law in enumerate(laws) if law.name in names]
-
-
-def judge_least(name: str, samples: Any, limit: float, form: str = "{:.2f}") -> Figure:
-    """Ask that a value is at least a limit."""
-    samples = np.asarray(samples, dtype=float)
-    hits = np.where(np.isnan(samples), np.nan, samples >= limit)
-    target = f">= {form.format(limit)}, in {CERTAIN:.0%} of resamples"
-    return Figure(name, form.format(float(np.median(samples))), target, decided(hits))
+    known, met = hits[~np.isnan(hits)], None
+    if len(known) >= CERTAIN * len(hits):
+        share = known.mean()
+        met = True if share >= CERTAIN else False if share <= 1 - CERTAIN else None
+    return Figure(name, measured, f"{target}, in {CERTAIN:.0%} of resamples", met)
 
 
 def judge_count(name: str, won: int, tried: int) -> Figure:
@@ -122,19 +70,59 @@ def judge_count(name: str, won: int, tried: int) -> Figure:
     return Figure(name, f"{won} of {tried}", "all, more than a coin would win", met)
 
 
-def exponent(samples: Mapping[float, Any]) -> tuple[float, float]:
-    """Return the exponent of x and its standard error, over resamples."""
-    x = np.log(np.array(list(samples), dtype=float))
-    logs = np.log(np.stack([np.asarray(values) for values in samples.values()], axis=-1))
-    slopes = (
-        (logs - logs.mean(axis=-1, keepdims=True)) @ (x - x.mean()) / np.sum((x - x.mean()) ** 2)
-    )
-    return float(np.nanmedian(slopes)), float(np.nanstd(slopes))
+class Law(NamedTuple):
+    """Values in proportion to shape(x)^p; p is 1, or fitted between limits."""
+
+    name: str
+    shape: Callable[[Any], Any]
+    least: float = 1.0
+    most: float = 1.0
+
+    def through(self, points: Mapping[float, float]) -> dict[float, list[float]]:
+        """Return the line of a law with p = 1 through the middle of points."""
+        shape = self.shape(np.array(list(points), dtype=float))
+        level = np.exp(np.mean(np.log(list(points.values())) - np.log(shape)))
+        return {x: [float(y)] for x, y in zip(points, level * shape, strict=True)}
+
+
+def power(exponent: float, of: str = "d") -> Law:
+    return Law(f"{of}^{exponent:g}", lambda x: np.asarray(x, dtype=float) ** exponent)
+
+
+def misfits(samples: Mapping[float, Any], law: Law) -> Any:
+    """Return the largest over the smallest value after division by the law, for every resample."""
+    shape, logs = centred(law.shape(np.array(list(samples), dtype=float))), log_values(samples)
+    across = float(shape @ shape)
+    p = np.clip(logs @ shape / across if across else 1.0, law.least, law.most)
+    return np.exp(np.ptp(logs - np.multiply.outer(p, shape), axis=-1))
+
+
+def log_values(samples: Mapping[float, Any]) -> Any:
+    return centred(np.stack([np.asarray(values) for values in samples.values()], axis=-1))
+
+
+def centred(values: Any) -> Any:
+    logs = np.log(values)
+    return logs - logs.mean(axis=-1, keepdims=True)
+
+
+def judge_law(name: str, samples: Mapping[float, Any], laws: Sequence[Law], claimed: str) -> Figure:
+    """Ask that the claimed law fits best; `samples` has the resamples of each measured value."""
+    found, names = np.stack([misfits(samples, law) for law in laws]), [law.name for law in laws]
+    best = np.argmin(np.nan_to_num(found, nan=np.inf), axis=0) == names.index(claimed)
+    hits = np.where(np.isnan(found).any(axis=0), np.nan, best)
+    middle = {x: np.array([np.median(values)]) for x, values in samples.items()}
+    shown = ", ".join(f"{law.name} {float(misfits(middle, law)[0]):.2f}" for law in laws)
+    shown += f"; least in {np.nanmean(hits):.0%}" if not np.isnan(hits).all() else "; never reached"
+    return judge(f"{name}, largest / smallest over", shown, f"{claimed} least", hits)
 
 
 def exponent_figure(name: str, samples: Mapping[float, Any]) -> Figure:
-    value, error = exponent(samples)
-    return Figure(name, f"{value:.3f} (standard error {error:.3f})")
+    """Show the exponent of x and its standard error, over resamples."""
+    x = centred(np.array(list(samples), dtype=float))
+    slopes = log_values(samples) @ x / np.sum(x**2)
+    error = float(np.nanstd(slopes))
+    return Figure(name, f"{float(np.nanmedian(slopes)):.3f} (standard error {error:.3f})")
 
 
 def at_half(levels: Sequence[float], rates: Any) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.corpus import count_words, read_counts, texts_of_reviews
-from bench.papers import data, runner
+from bench.papers import data
 from bench.papers.scenarios import REPRODUCTIONS
 from streamlda.errors import InsufficientDataError, InvalidSettingError
 from tests.papers.test_pages import ROOT
@@ -27,7 +27,7 @@ def test_the_list_has_every_name(capsys):
     assert set(REPRODUCTIONS) == NAMES | {"dplda-v2-table-2"}
     assert main(["papers"]) == 0
     text = capsys.readouterr().out
-    assert all(f"{name:18} {each.claim}\n" in text for name, each in REPRODUCTIONS.items())
+    assert all(f"{name:18} {each.question}\n" in text for name, each in REPRODUCTIONS.items())
 
 
 def small(monkeypatch, name, keep):
@@ -44,10 +44,11 @@ def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path, capsys):
     out = tmp_path / "new"
     assert main(["papers", "wa16-theorem-3-1", "--fast", "--output", str(out)]) == 0
     said = capsys.readouterr().out
-    (line,) = [x for x in said.splitlines() if x.startswith(("agrees", "does not", "not judged"))]
-    assert line.endswith("(small sizes)")
+    verdicts = "**agrees", "**does not", "**not judged"
+    (line,) = [x for x in said.splitlines() if x.startswith(verdicts)]
+    assert "(quick: sizes cut)" in said
     # The target that is printed is the one that is applied.
-    assert said.count("least, in 95% of resamples: ") == 2
+    assert said.count("| n^-0.5 least, in 95% of resamples") == 1
     assert (out / "wa16-theorem-3-1.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((out / "wa16-theorem-3-1.json").read_text("utf-8"))
     assert [run["case"] for run in result["runs"]] == ["n = 1024", "n = 4096", "d = 10", "d = 20"]
@@ -65,7 +66,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "stand_ins", "message"), REFUSED)
 def test_missing_files_are_refused_with_what_to_do(name, stand_ins, message):
     with pytest.raises(InvalidSettingError, match=re.escape(message)):
-        runner.check_files(REPRODUCTIONS[name], {}, stand_ins)
+        data.check_files(REPRODUCTIONS[name].data, {}, stand_ins)
     with pytest.raises(SystemExit, match=re.escape(message)):
         main(["papers", name, *(["--stand-ins"] if stand_ins else [])])
 
@@ -75,16 +76,17 @@ def test_a_corpus_without_documents_is_refused(text, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text(text, "ascii")
     with pytest.raises(InsufficientDataError, match="at least 1,000 documents"):
-        runner.reproduce(REPRODUCTIONS["dplda-figure-3"], {"corpus": path}, tmp_path)
+        data.check_files(["corpus"], {"corpus": path}, False)
+    with pytest.raises(SystemExit, match="at least 1,000 documents"):
+        main(["papers", "dplda-figure-3", "--corpus", str(path)])
 
 
 @pytest.mark.parametrize("name", ["mnist", "covertype", "corpus"])
 def test_a_file_that_is_not_the_one_to_download_is_refused(name, tmp_path):
     path = tmp_path / "other.tar.gz"
     path.write_bytes(b"other")
-    of = {"corpus": "dplda-figure-3"}.get(name, "cape-figure-2")
     with pytest.raises(InvalidSettingError, match="download it again from https"):
-        runner.check_files(REPRODUCTIONS[of], {name: path}, True)
+        data.check_files([name], {name: path}, True)
 
 
 def test_images_and_cells_are_read_and_their_panels_take_the_place_of_others(tmp_path, monkeypatch):
@@ -101,11 +103,12 @@ def test_images_and_cells_are_read_and_their_panels_take_the_place_of_others(tmp
 
     for name, path in files.items():
         digest = data.hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setitem(data.DOWNLOADS, name, data.Download("https://a", digest))
-    chosen = runner.check_files(REPRODUCTIONS["cape-figure-2"], files, False)
+        monkeypatch.setitem(data.DOWNLOADS, name, ("https://a", digest))
+    asked = REPRODUCTIONS["cape-figure-2"].data
+    chosen = data.check_files(asked, files, False)
     assert chosen == ("synthetic", "MNIST", "Covertype")
     del files["mnist"]
-    chosen = runner.check_files(REPRODUCTIONS["cape-figure-2"], files, True)
+    chosen = data.check_files(asked, files, True)
     assert chosen == ("synthetic", "digits", "Covertype")
     cases = REPRODUCTIONS["cape-figure-2"].cases(True, chosen)
     assert {case.parameters["data"] for case in cases} == set(chosen)
@@ -139,7 +142,7 @@ def test_every_stored_result_has_a_verdict_panels_and_a_page(name):
     drawn = f"plots/{name}.png" in page
     assert drawn == (name != "dplda-v2-table-2")
     panels = reproduction.panels(result)
-    assert not drawn or sum(len(line.points) for panel in panels for line in panel.lines) > 5
+    assert not drawn or sum(len(line) for panel in panels for line in panel.lines.values()) > 5
 
 
 def test_addresses_of_data_are_listed_and_files_checked(tmp_path, monkeypatch, capsys):
@@ -151,7 +154,7 @@ def test_addresses_of_data_are_listed_and_files_checked(tmp_path, monkeypatch, c
     with pytest.raises(SystemExit, match="download it again from https"):
         main(["papers", "data", "--mnist", str(path)])
     digest = data.hashlib.sha256(b"given").hexdigest()
-    monkeypatch.setitem(data.DOWNLOADS, "mnist", data.Download("https://a", digest))
+    monkeypatch.setitem(data.DOWNLOADS, "mnist", ("https://a", digest))
     main(["papers", "data", "--mnist", str(path)])
     assert f"mnist      https://a (SHA-256 {digest}), checked" in capsys.readouterr().out
 

@@ -1,13 +1,11 @@
 """Tasks of the scenarios measure what their figures read, on data as described."""
 
-import math
-
 import numpy as np
 import pytest
 
 from bench.papers import cape_tasks, dplda, wa16_noise
-from bench.papers import wa16_private as tasks
-from bench.papers.cape import COMPONENT_METHODS
+from bench.papers.cape_tasks import COMPONENT_METHODS
+from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import (
     CONTENDERS,
     DPVI,
@@ -19,12 +17,10 @@ from bench.private_contenders import (
     halved,
 )
 from streamlda.guarantee.accounting import mu_of
-from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import CALIBRATIONS, Schedule, perturb_tensor
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor
+from streamlda.papers.wang_anandkumar.noisy import Schedule
 from tests.bench.results import measured_by
 from tests.papers.corpora import planted
 
@@ -68,7 +64,7 @@ def test_claims_budgets_and_missing_topics_are_as_said(documents):
     topics, alpha = filled(np.eye(2)[:1], np.array([0.4]), np.array([0.5, 0.5]), 3, 0.9)
     np.testing.assert_array_equal(topics, [[1, 0], [0.5, 0.5], [0.5, 0.5]])
     np.testing.assert_allclose(alpha, [0.4, 0.3, 0.3])
-    assert dplda.spaced(documents, 10**6) is documents
+    assert len(dplda.spaced(documents, 10**6)) == len(documents)
     rows = documents.to_csr()[np.linspace(0, 2999, 7).astype(int)]
     np.testing.assert_array_equal(dplda.spaced(documents, 7).to_csr().toarray(), rows.toarray())
 
@@ -76,79 +72,25 @@ def test_claims_budgets_and_missing_topics_are_as_said(documents):
 # Wang & Anandkumar (2016)
 
 
-@pytest.mark.parametrize("calibration", CALIBRATIONS)
-def test_epsilon_is_that_of_the_noise_multiplier(calibration):
-    schedule = Schedule(0.7, tasks.DELTA, Neighbours("entry", magnitude=1.0), calibration)
-    z = schedule.noise_multiplier(450)
-    assert tasks.epsilon_of(z, 450, calibration) == pytest.approx(0.7, rel=1e-3)
+def test_epsilon_is_that_of_the_noise_multiplier():
+    for method, queries in ((wa16_noise.ITERATED, 390), (wa16_noise.INPUT, 1)):
+        schedule = Schedule(0.7, wa16_noise.DELTA, Neighbours("entry", magnitude=1.0))
+        z = schedule.noise_multiplier(queries)
+        assert wa16_noise.queries(100, method) == queries
+        assert wa16_noise.epsilon_of(z, 100, method) == pytest.approx(0.7, rel=1e-3)
 
 
-@pytest.mark.parametrize("method", [tasks.ITERATED, tasks.INPUT])
-def test_first_components_are_found_under_little_noise_and_not_under_much(method):
-    middle = tasks.guess(method, 24)
-    parameters = {"method": method, "dimension": 24, "levels": [middle / 20, middle * 20]}
-    assert measured_by("wa16_theorem42", {**parameters, "trials": 1})["outcomes"] == ["10"]
+@pytest.mark.parametrize("sweep", wa16_noise.THEOREM_4_2)
+def test_first_components_are_found_under_little_noise_and_not_under_much(sweep):
+    middle = wa16_noise.THEOREM_4_2[sweep].unit(24)
+    parameters = {"sweep": sweep, "dimension": 24, "levels": [middle / 20, middle * 20]}
+    assert measured_by("wa16_failures", {**parameters, "trials": 1})["failures"] == [0, 1]
 
 
-def dense(noise):
-    """Return all entries of simulated noise, from where each is kept."""
-    d = len(noise.slabs)
-    full = np.empty((d, d, d))
-    for place in np.ndindex(d, d, d):
-        i, j, k = sorted(place, reverse=True)
-        if j < i:
-            full[place] = noise.slabs[i][j, k]
-        else:
-            full[place] = noise.pairs[i, k] if k < i else noise.diagonal[i, 0]
-    return full
-
-
-def test_simulated_noise_answers_as_its_dense_tensor_does():
-    rng = np.random.default_rng(3)
-    noise = tasks.SimulatedNoise(9, rng)
-    probes = np.linalg.qr(rng.standard_normal((9, 4)))[0]
-    pairs = zip(noise.apply(probes), DenseTensor(dense(noise)).apply(probes), strict=True)
-    for found, wanted in pairs:
-        np.testing.assert_allclose(found, wanted, atol=2e-5)
-
-
-def scales(full):
-    """Return the root mean square of free entries with no, two and three equal indices."""
-    i, j, k = np.indices(full.shape)
-    kinds = [(i < j) & (j < k), (i == j) & (j != k), (i == j) & (j == k)]
-    return [math.sqrt(np.mean(full[kind] ** 2)) for kind in kinds]
-
-
-@pytest.mark.statistical
-def test_both_kinds_of_noise_have_the_same_scales():
-    # 220, 132 and 12 squares for d = 12, in 40 draws. The relative standard error of a root mean
-    # square of n values is 1 / sqrt(2 n); 5 of them are exceeded in 1 of 290,000 runs (6 checks).
-    draws = [[scales(values) for values in entries(12, seed)] for seed in range(40)]
-    found = np.sqrt(np.mean(np.square(draws), axis=0))
-    errors = 5 / np.sqrt(2 * 40 * np.array([220, 132, 12]))
-    assert (np.abs(found / [1, 2, 6] - 1) <= errors).all()
-    assert not (np.abs(found / [1, 2, 3] - 1) <= errors).all()
-    assert not (np.abs(found / [1, math.sqrt(2), 6] - 1) <= errors).all()
-
-
-def entries(d, seed):
-    """Return noise of the mechanism over its multiplier, and simulated noise."""
-    neighbours = Neighbours("entry", magnitude=tasks.LARGEST * 3)
-    found = perturb_tensor(np.zeros((d, d, d)), 1.0, tasks.DELTA, neighbours, SeededNoise(seed))
-    simulated = tasks.SimulatedNoise(d, np.random.default_rng([seed, d, 1]))
-    return [found.tensor / found.event.noise_multiplier, dense(simulated)]
-
-
-@pytest.mark.parametrize("method", wa16_noise.LEVELS)
-def test_noise_of_figure_1_hides_components_where_it_is_strong(method):
-    parameters = {
-        **{"method": method, "dimension": 25, "trials": 3, "sigmas": [0.001, 3.0]},
-        **{"n_restarts": 24, "n_iterations": 30},
-    }
-    assert measured_by("wa16_appendix_b", parameters)["failures"] == [0.0, 1.0]
-    parameters |= {"noise": "Gaussian"}
-    found = measured_by("wa16_figure1", parameters)
-    assert found["failures"] == found["failures_any_order"] == [0.0, 1.0]
+@pytest.mark.parametrize("sweep", [*wa16_noise.FIGURE_1, *wa16_noise.APPENDIX_B])
+def test_noise_of_figure_1_hides_components_where_it_is_strong(sweep):
+    parameters = {"sweep": sweep, "dimension": 25, "trials": 2, "levels": [0.001, 3.0]}
+    assert measured_by("wa16_failures", parameters)["failures"] == [0, 1]
 
 
 # DP-LDA
@@ -156,7 +98,7 @@ def test_noise_of_figure_1_hides_components_where_it_is_strong(method):
 
 def test_figures_of_dplda_are_measured(tmp_path):
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
-    for case in (dplda.cases_2(True, ())[0], dplda.cases_4(True, ())[0]):
+    for case in (REPRODUCTIONS[f"dplda-figure-{n}"].cases(True, ())[0] for n in "24"):
         measured = measured_by(case.task, {**case.parameters, **small})
         wanted = [dplda.mark(e) for e in case.parameters.get("epsilons", [])]
         assert set(wanted) <= set(measured)
@@ -172,7 +114,6 @@ def test_figures_of_dplda_are_measured(tmp_path):
     figure, table = (cases(True, ())[0] for cases in (dplda.cases_3, dplda.cases_t2))
     measured = measured_by(figure.task, {**figure.parameters, **changes}, {"counts": str(path)})
     assert 1 < measured[dplda.mark(5.0)] < 50
-    assert measured["frequencies"] < 40
     words = measured_by(table.task, {**table.parameters, **changes}, {"counts": str(path)})["words"]
     assert words
     assert all(word.startswith("w") for topic in words for word in topic)
@@ -194,7 +135,6 @@ def test_components_are_planted_and_measured(model, bound):
     parameters = {
         **{"model": model, "dimension": 10, "components": 3 if bound else 5},
         **{"sites": 5, "documents": 5000, "runs": 2, "points": [[100.0, 0.01], [100.0, 0.05]]},
-        "methods": COMPONENT_METHODS,
     }
     found = measured_by("cape_components", parameters)
     assert len(found["rows"]) == 2 * len(COMPONENT_METHODS)

@@ -1,19 +1,17 @@
 """Verdicts follow from figures: the planted law agrees, a wrong law or algorithm turns each."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from bench.kinds import Figure, mark
-from bench.papers import rule, wa16_private
-from bench.papers.cape import ORDER, PUBLISHED_METHOD, cases_5, curve_of
+from bench.papers import rule, wa16_noise
+from bench.papers.cape import ORDER, PUBLISHED, authors_lines
 from bench.papers.cape_tasks import METHODS
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import DPVI
 from tests.bench.results import result_of
-from tests.papers.test_pages import ROOT
 
 
 def planted(name, measured, change=None, quick=False):
@@ -40,13 +38,13 @@ def figure_1(wrong=None, trials=100, quick=False):
     laws = {**FIGURE_1, **(wrong or {})}
 
     def change(p):
-        levels = (laws[p["noise"]](p["dimension"]) * np.geomspace(0.2, 5, 24)).tolist()
-        return {"sigmas": levels, "trials": trials}
+        levels = (laws[p["sweep"]](p["dimension"]) * np.geomspace(0.2, 5, 24)).tolist()
+        return {"levels": levels, "trials": trials}
 
     def measured(case):
-        half = laws[case.parameters["noise"]](case.parameters["dimension"])
-        found = rates(case.parameters["sigmas"], half, 2.0 if trials < 10 else 8.0)
-        return {"failures": found, "failures_any_order": found, "raw_norms": []}
+        half = laws[case.parameters["sweep"]](case.parameters["dimension"])
+        found = rates(case.parameters["levels"], half, 2.0 if trials < 10 else 8.0)
+        return {"failures": found}
 
     return planted("wa16-figure-1", measured, change, quick)
 
@@ -58,7 +56,7 @@ def theorem_3_1(n=-0.5, d=0.5, spread=0.05, trials=20):
         p = case.parameters
         error = 10 * p["documents_per_round"] ** n * p["dimension"] ** d
         values = error * np.exp(spread * rng.standard_normal((trials, 1)))
-        return {"errors": values.tolist(), "sigma": [8.1] * trials}
+        return {"errors": values.tolist()}
 
     return planted("wa16-theorem-3-1", measured)
 
@@ -66,34 +64,32 @@ def theorem_3_1(n=-0.5, d=0.5, spread=0.05, trials=20):
 def theorem_4_2(iterated=lambda d: math.log(d) ** 1.5, once=float, trials=300):
     def half(p):
         d = p["dimension"]
-        if p["method"] == wa16_private.ITERATED:
-            return 3000 * math.sqrt(wa16_private.n_queries(d)) / iterated(d)
+        if p["sweep"] == wa16_noise.ITERATED:
+            return 3000 * math.sqrt(wa16_noise.queries(d, p["sweep"])) / iterated(d)
         # z epsilon falls where epsilon rises: far below 1 it does not.
         return 1e5 / once(d)
 
     def change(p):
-        return {"levels": (half(p) * np.geomspace(0.5, 2.0, 10)).tolist()}
+        levels = half(p) * np.geomspace(0.5, 2.0, 10)
+        return {"levels": levels.tolist(), "trials": trials}
 
     def measured(case):
         p = case.parameters
-        failing = rates(p["levels"], half(p), 4.0 if trials < 10 else 30.0)
-        places = (np.arange(trials) + 0.5) / trials
-        rows = ["".join(str(int(x > rate)) for rate in failing) for x in places]
-        return {"outcomes": rows, "mu_0": 1.0}
+        return {"failures": rates(p["levels"], half(p), 4.0 if trials < 10 else 30.0)}
 
     return planted("wa16-theorem-4-2", measured, change)
 
 
 def appendix_b(exponent=-0.5, gain=8.0, trials=300):
     def half(p):
-        return 0.5 * p["dimension"] ** exponent * (gain if p["method"] == "Algorithm 1" else 1)
+        return 0.5 * p["dimension"] ** exponent * (gain if p["sweep"] == "Algorithm 1" else 1)
 
     def change(p):
-        return {"sigmas": (half(p) * np.geomspace(0.2, 5, 24)).tolist(), "trials": trials}
+        return {"levels": (half(p) * np.geomspace(0.2, 5, 24)).tolist(), "trials": trials}
 
     def measured(case):
         steepness = 1.0 if trials < 10 else 8.0
-        return {"failures": rates(case.parameters["sigmas"], half(case.parameters), steepness)}
+        return {"failures": rates(case.parameters["levels"], half(case.parameters), steepness)}
 
     return planted("wa16-appendix-b", measured, change)
 
@@ -130,15 +126,14 @@ def cape(name, errors=(0.04, 0.06, 0.08), factor=1.0, falls=0.9, spread=0.01, qu
 
     def measured(case):
         p, rows = case.parameters, []
-        own = {"cases": {case.label: {"parameters": p}}}
-        found = None if energy else curve_of(own, case.label)
-        theirs = dict(zip(found[1]["values"], found[1]["capeAGN"], strict=True)) if found else {}
+        theirs = authors_lines(p).get("capeAGN, authors' run", {})
         for i, (epsilon, delta) in enumerate(p["points"]):
             fall = falls**i if name == "cape-figure-5" else 1.0
             for method in METHODS:
                 value = errors[ORDER.index(method)] * fall if method in ORDER else 0.05
-                if method == PUBLISHED_METHOD and found:
-                    value = factor * theirs.get({"epsilon": epsilon, "delta": delta}[found[0]], 1.0)
+                if method == "capeAGN, as published" and theirs:
+                    (value,) = theirs.get(epsilon, theirs.get(delta, [1.0]))
+                    value *= factor
                 draws = value * (1 + spread * rng.standard_normal(p["runs"]))
                 key, draws = ("q_CE", 1 - draws) if energy else ("q_comp", draws)
                 row = {"method": method, "epsilon": epsilon, "delta": delta}
@@ -275,11 +270,13 @@ def test_a_verdict_is_that_of_its_figures(met, line):
 
 def test_points_that_are_off_are_named_with_the_reason():
     page = REPRODUCTIONS["cape-figure-3"].details(cape("cape-figure-3", factor=1.3))
-    assert "- 1.30 at D = 50, N = 800,000, over epsilon, epsilon 10: their data set decides" in page
+    assert "- 1.30 at mixture, D = 50, N = 800,000, epsilon 10: their data set decides" in page
     assert "epsilon 0.001: near the error of random components" in page
     assert "epsilon 0.5: one data set there, another here" in page
     page = REPRODUCTIONS["cape-figure-4"].details(cape("cape-figure-4", errors=SWAPPED))
-    assert "- capeAGN has more error than conventional: D = 10, N = 50,000" in page
+    assert (
+        "- capeAGN has more error than conventional: topics, D = 10, epsilon 0.5, documents" in page
+    )
 
 
 def test_halves_are_read_off_rates_and_resampled():
@@ -297,14 +294,13 @@ def test_halves_are_read_off_rates_and_resampled():
 
 
 def test_the_published_curves_are_whole():
-    page = json.loads((ROOT / "bench/papers/published/imtiaz-sarwate.json").read_text("utf-8"))
-    assert "Imtiaz" in page["source"]
-    assert len(page["curves"]) == 16
-    for curve in page["curves"]:
-        parts = (curve[name] for name in ("capeAGN", "conventional", "local"))
-        assert {len(part) for part in parts} == {len(curve["values"])}
-    case = next(x for x in cases_5(False, ()) if x.label.startswith("topics, D = 50, N = 800,000"))
-    axis, curve = curve_of({"cases": {case.label: {"parameters": case.parameters}}}, case.label)
-    assert (axis, curve["dimension"]) == ("delta", 50)
-    other = {**case.parameters, "dimension": 51}
-    assert curve_of({"cases": {"x": {"parameters": other}}}, "x") is None
+    assert "Imtiaz" in PUBLISHED["source"]
+    assert len(PUBLISHED["curves"]) == 16
+    for curve in PUBLISHED["curves"]:
+        points = {"delta": [[1.0, x] for x in curve["values"]]}
+        points["epsilon"] = [[x, 0.01] for x in curve["values"]]
+        asked = {**curve, "points": points[curve["against"]]}
+        lines = authors_lines(asked)
+        assert len(lines) == 4
+        assert all(list(line) == curve["values"] for line in lines.values())
+        assert authors_lines({**asked, "dimension": 51}) == {}
