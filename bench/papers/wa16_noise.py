@@ -28,29 +28,13 @@ import numpy as np
 
 from bench.kinds import Case, Figure, Json, series
 from bench.panels import Panel
+from bench.papers import rule
 from bench.papers.reproduction import Reproduction
-from bench.papers.rule import (
-    Law,
-    at_half,
-    exponent_figure,
-    judge,
-    judge_law,
-    power,
-    resampled_halves,
-)
+from bench.papers.rule import Law, exponent_figure, judge, judge_law, power
+from streamlda import papers
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.papers.wang_anandkumar.algorithm_1 import random_marginal_power, robust_tensor_power
-from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule, perturb_tensor
-from streamlda.papers.wang_anandkumar.tensors import (
-    DenseTensor,
-    FactoredTensor,
-    ImplicitTensor,
-    SymmetricTensor,
-    operator_norm,
-)
-from streamlda.spectral.power import DeflatedPower
+from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
 
 #: Of Figure 1 and appendix B. L, which the paper does not state, is that of `suggest_restarts`.
 #: With less each curve moves to the left, but for d = 25 under adversarial noise: there
@@ -157,8 +141,8 @@ def components_missed(parameters: Json, seed: int, number: int) -> list[bool]:
     d, k, sweep = parameters["dimension"], len(EIGENVALUES), parameters["sweep"]
     kind = sweep if sweep in FIGURE_1 else "Gaussian"
     noise, norm = noise_tensor(kind, d, np.random.default_rng([seed, d, number]))
-    signal = FactoredTensor(EIGENVALUES, np.eye(d)[:, :k])
-    find = random_marginal_power if sweep == MARGINAL else robust_tensor_power
+    signal = papers.FactoredTensor(EIGENVALUES, np.eye(d)[:, :k])
+    find = papers.random_marginal_power if sweep == MARGINAL else papers.robust_tensor_power
     missed = []
     for level in parameters["levels"]:
         tensor, starts = noisy(signal, noise, level / norm), seed * 1000 + number
@@ -185,10 +169,10 @@ def noise_tensor(kind: str, d: int, rng: np.random.Generator) -> tuple[Symmetric
         # Orthonormal vectors of weight 1 each.
         return ImplicitTensor(d, lambda u: np.where(np.arange(d)[:, None] < 3, 0.0, u * u)), 1.0
     raw = rng.standard_normal((d, d, d))
-    dense = DenseTensor(sum(raw.transpose(order) for order in permutations(range(3))) / 6)
+    dense = papers.DenseTensor(sum(raw.transpose(order) for order in permutations(range(3))) / 6)
     # The tops of such a landscape differ by a few per cent; the value is right to about 1e-5.
     starts = int(rng.integers(2**32))
-    return dense, operator_norm(dense, n_starts=5, seed=starts, tolerance=3e-3)
+    return dense, papers.operator_norm(dense, n_starts=5, seed=starts, tolerance=3e-3)
 
 
 def first_missed(parameters: Json, seed: int, number: int) -> list[bool]:
@@ -196,21 +180,21 @@ def first_missed(parameters: Json, seed: int, number: int) -> list[bool]:
     d, own = parameters["dimension"], 100_000 * seed + number
     signs = np.random.default_rng([own, d]).choice([-1.0, 1.0], (d, len(SHARES)))
     vectors, values = np.linalg.qr(signs)[0], LARGEST * np.array(SHARES)
-    signal, settings = FactoredTensor(values, vectors), {**lengths(d), "seed": own}
-    neighbours = Neighbours("entry", magnitude=values.sum(), roundings=2 * d + 16)
+    signal, settings = papers.FactoredTensor(values, vectors), {**lengths(d), "seed": own}
+    neighbours = papers.Neighbours("entry", magnitude=values.sum(), roundings=2 * d + 16)
     if parameters["sweep"] == INPUT:
         # The noise of a release, drawn once and scaled to each z.
-        drawn = perturb_tensor(np.zeros((d, d, d)), 1.0, DELTA, neighbours, SeededNoise(own))
-        noise = DenseTensor(drawn.tensor / drawn.event.noise_multiplier)
+        drawn = papers.perturb_tensor(np.zeros((d, d, d)), 1.0, DELTA, neighbours, SeededNoise(own))
+        noise = papers.DenseTensor(drawn.tensor / drawn.event.noise_multiplier)
     missed = []
     for z in parameters["levels"]:
         if parameters["sweep"] == INPUT:
-            found: Any = robust_tensor_power(noisy(signal, noise, z), 1, **settings)
+            found: Any = papers.robust_tensor_power(noisy(signal, noise, z), 1, **settings)
         else:
             multipliers = [z] * (settings["n_iterations"] + 1)
-            schedule = Schedule(None, DELTA, neighbours, noise_multipliers=multipliers)
-            method = DeflatedPower(d, 1, **settings)
-            found = NoisyPower(method, signal, schedule, SeededNoise(own)).run()
+            schedule = papers.Schedule(None, DELTA, neighbours, noise_multipliers=multipliers)
+            method = papers.DeflatedPower(d, 1, **settings)
+            found = papers.NoisyPower(method, signal, schedule, SeededNoise(own)).run()
         missed.append(abs(vectors[:, 0] @ found.eigenvectors[:, 0]) < FIRST_RECOVERED)
     return missed
 
@@ -237,12 +221,12 @@ def curves(result: Json, name: str) -> dict[int, Any]:
 
 def middles(result: Json, name: str) -> dict[float, float]:
     """Return by d where half of the trials fail."""
-    return {d: at_half(*curve[:2]) for d, curve in curves(result, name).items()}
+    return {d: rule.at_half(*curve[:2]) for d, curve in curves(result, name).items()}
 
 
 def halves(result: Json, name: str) -> dict[float, Any]:
     """Return resamples of that."""
-    return {d: resampled_halves(*curve, seed=d) for d, curve in curves(result, name).items()}
+    return {d: rule.resampled_halves(*curve, seed=d) for d, curve in curves(result, name).items()}
 
 
 def shown(result: Json, name: str) -> list[Figure]:
