@@ -48,26 +48,24 @@ class Swept(NamedTuple):
     epsilons: tuple[float, float]
 
 
-def directions(name: str, k: int, n: int, *epsilons: float) -> Swept:
-    sizes, how = (100, 1000, 4000), {"data": name, "components": k, "sites": 10}
-    return Swept(f"{name}, N_s", how, (n,), sizes, (epsilons[0], epsilons[1]))
-
-
-def components(model: str, d: int, k: int, *epsilons: float) -> Swept:
-    how = {"model": model, "dimension": d, "components": k, "sites": 5}
-    sizes = (50_000, 100_000, 200_000, 500_000, 800_000)
-    return Swept(f"{model}, D = {d}, N", how, (100_000, 800_000), sizes, (epsilons[0], epsilons[1]))
-
-
+FEW = (100, 1000, 4000)
 DATA = {
-    "synthetic": directions("synthetic", 50, 1000, 0.5, 1.0),
-    "MNIST": directions("MNIST", 50, 1000, 0.5, 1.0),
-    "Covertype": directions("Covertype", 10, 1000, 0.1, 0.5),
-    "digits": directions("digits", 10, 179, 1.0, 2.0)._replace(sizes=(20, 60, 179)),
-    "cover types": directions("cover types", 10, 500, 0.1, 0.5),
+    name: Swept(f"{name}, N_s", {"data": name, "components": k, "sites": 10}, (n,), sizes, at)
+    for name, k, n, sizes, at in (
+        ("synthetic", 50, 1000, FEW, (0.5, 1.0)),
+        ("MNIST", 50, 1000, FEW, (0.5, 1.0)),
+        ("Covertype", 10, 1000, FEW, (0.1, 0.5)),
+        ("digits", 10, 179, (20, 60, 179), (1.0, 2.0)),
+        ("cover types", 10, 500, FEW, (0.1, 0.5)),
+    )
 }
+SIZES = (50_000, 100_000, 200_000, 500_000, 800_000)
 MIXTURE, TOPICS = (
-    [components(model, 10, 5, 0.5, 0.1), components(model, 50, 10, 1.0, 2.0)]
+    [
+        Swept(f"{model}, D = {d}, N", {**how, "model": model}, (100_000, 800_000), SIZES, at)
+        for d, k, at in ((10, 5, (0.5, 0.1)), (50, 10, (1.0, 2.0)))
+        for how in [{"dimension": d, "components": k, "sites": 5}]
+    ]
     for model in ("mixture", "topics")
 )
 
