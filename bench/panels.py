@@ -69,7 +69,7 @@ def draw_panel(axes: Any, panel: Panel) -> None:
     axes.set(xlabel=panel.x, ylabel=panel.y, xscale=panel.scales[0])
     axes.set_yscale(panel.scales[1], **({"linthresh": 1e-5} if panel.scales[1] == "symlog" else {}))
     if panel.scales[1] == "linear":
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     for scale, axis, wide in zip(panel.scales, (axes.xaxis, axes.yaxis), (30, 200), strict=True):
         if scale == "log":
             label_plainly(axis, wide)
@@ -83,5 +83,7 @@ def label_plainly(axis: Any, wide: float) -> None:
     ratio = high / low
     steps = (1,) if ratio > wide else (1, 2, 5) if ratio > 4 else (1, 1.5, 2, 3, 4, 6, 8)
     axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_major_formatter(lambda x, place: f"{x:,.0f}" if x >= 1000 else f"{x:g}")
+    axis.set_major_formatter(
+        lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x:,.0f}" if x >= 1000 else f"{x:g}"
+    )
     axis.set_minor_formatter(NullFormatter())
