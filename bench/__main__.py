@@ -162,6 +162,8 @@ def compare(asked: argparse.Namespace) -> int:
 
 def papers(asked: argparse.Namespace) -> int:
     """Run a reproduction in this process, or list all of them."""
+    from bench.tasks import run_here
+
     if asked.name is None:
         for name, each in REPRODUCTIONS.items():
             print(f"{name:18} {each.question}")
@@ -175,7 +177,7 @@ def papers(asked: argparse.Namespace) -> int:
         data = check_files(reproduction.data, files, asked.stand_ins)
     except StreamLDAError as error:
         raise SystemExit(str(error)) from error
-    harness = Harness(files.get("corpus"), quick=asked.fast, files=files, here=True)
+    harness = Harness(files.get("corpus"), quick=asked.fast, files=files, measure=run_here)
     # Threads of linear algebra that wait for each other double the processor time.
     with one_blas_thread():
         result = harness.run(reproduction, 1 if asked.fast else None, data)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -138,8 +138,8 @@ class Harness:
         Which documents of the corpus are held out: the last of each N.
     files : mapping of str to Path
         More inputs of tasks.
-    here : bool
-        Measure in this process.
+    measure : callable, optional
+        In place of `run_child`.
     """
 
     def __init__(
@@ -149,8 +149,7 @@ class Harness:
         quick: bool = False,
         held_out_every: int = HELD_OUT_EVERY,
         files: Mapping[str, Path] | None = None,
-        *,
-        here: bool = False,
+        measure: Callable[[str, Json, Json, int], Json] | None = None,
     ) -> None:
         self._path = None if corpus is None else corpus.resolve()
         self._text_field, self.quick = text_field, quick
@@ -158,7 +157,7 @@ class Harness:
         self._corpus: Json | None = None
         self._files: Json = {name: str(path) for name, path in (files or {}).items()}
         self._inputs: Json = {}
-        self._here = here
+        self._do = measure or run_child
         self._measured: dict[str, Json] = {}
 
     def run(
@@ -202,13 +201,6 @@ class Harness:
             inputs = self._files | (self._inputs if self._takes_corpus(scenario) else {})
             self._measured[key] = self._do(case.task, case.parameters, inputs, repeat)
         return self._measured[key]
-
-    def _do(self, task: str, parameters: Json, inputs: Json, seed: int) -> Json:
-        if self._here:
-            from bench.tasks import run_here
-
-            return run_here(task, parameters, inputs, seed)
-        return run_child(task, parameters, inputs, seed)
 
     def _takes_corpus(self, scenario: Scenario) -> bool:
         return scenario.needs_corpus or (scenario.takes_corpus and self._path is not None)
