@@ -27,9 +27,9 @@ from streamlda.refinement.collapsed import (
 from streamlda.refinement.measures import Samples, measured
 from streamlda.refinement.schedule import (
     Rounds,
+    annealed,
     pass_settings,
     smoothing_for,
-    unflattened,
 )
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.refinement.sweeping import sweep_topics
@@ -190,10 +190,7 @@ def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: 
     """Return what passes over the documents make of a model."""
     n, K = documents.n_documents, model.n_components
     settings = pass_settings(n, passes, K, thorough)
-    settings = replace(
-        unflattened(settings, model, documents),
-        smoothing=smoothing_for(documents, K),
-    )
+    settings = replace(annealed(settings, model), smoothing=smoothing_for(documents, K))
     # What was learned of alpha with topics that overlap holds them there.
     alpha = np.full_like(model.alpha, model.alpha.mean())
     stepwise = StepwiseEM(model.components, alpha, model.background, settings)

@@ -6,13 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
-import numpy as np
-
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
-from streamlda.refinement.stepwise_em import StepwiseEM
 
 #: Fewest and most documents of a step, wherever: of fewer, the statistic is mostly noise.
 FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
@@ -23,57 +20,15 @@ def step_documents(n_documents: int) -> int:
     return min(max(n_documents, FEWEST_DOCUMENTS), MOST_DOCUMENTS)
 
 
-# --- how flat topics may become ---------------------------------------------------------------
-
-#: Documents that the growth of topics is measured on, and the part of the topics beside the
-#: background.
-GROWTH_DOCUMENTS, GROWTH_SHARE = 1000, 1 / 16
-
-#: Growths below which topics are not flattened at all, and from which on as a schedule says.
-#: Between them the flatness rises in proportion.
-NO_ANNEALING, FULL_ANNEALING = 2.0, 4.0
-
-
-def growth(model: TopicModel, documents: DocumentBatch, inner_iterations: int) -> float:
-    """Return how many times further from the background one E-step makes nearly flat topics.
-
-    The flat state is a fixed point of EM. Where a deviation grows g times a step, topics mixed with
-    the background by f come back if ``g (1 - f) > 1``, and those that are nearly flat grow by
-    ``exp((g - 1) sum rho_t)`` at most until the steps end. It is about 4 for text and for planted
-    documents with alpha_0 = 1, and 1.9 or less for those with alpha_0 = 5 or more, which would end
-    as K copies of the background if they were annealed.
-    """
-    background = model.background
-    inverse = np.divide(1.0, background, out=np.zeros_like(background), where=background > 0)
-    settings = StepwiseEMSettings(
-        inner_iterations=inner_iterations, start_flatness=1 - GROWTH_SHARE, annealing=0.0
-    )
-    stepwise = StepwiseEM(model.components, model.alpha, background, settings)
-    found = stepwise.statistic(documents.rows(0, GROWTH_DOCUMENTS)).T
-    mass = found.sum(axis=1, keepdims=True)
-    moved = np.divide(found, mass, out=np.zeros_like(found), where=mass > 0)
-    away = model.components - background
-    weighted = (model.alpha / model.alpha.sum())[:, None] * away * inverse
-    before = float((weighted * away).sum())
-    after = float((weighted * (moved - found.sum(axis=0) / max(found.sum(), 1e-300))).sum())
-    return after / (GROWTH_SHARE * before) if before > 0 else 0.0
-
-
-def unflattened(
-    settings: StepwiseEMSettings, model: TopicModel, documents: DocumentBatch
-) -> StepwiseEMSettings:
+def annealed(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSettings:
     """Return settings with the seeds of these topics that anneal them no further than they return.
 
-    Time O(nnz K) of `GROWTH_DOCUMENTS`.
+    The flat state is a fixed point of EM: deviations from it grow the less, the more topics a
+    document mixes. Proportions have 1 / (1 + alpha_0) of the variance that those of one topic a
+    document have, and this is the share of the background at first.
     """
-    found = growth(model, documents, settings.inner_iterations)
-    part = min(max((found - NO_ANNEALING) / (FULL_ANNEALING - NO_ANNEALING), 0.0), 1.0)
-    return replace(
-        settings,
-        start_flatness=part * settings.start_flatness,
-        annealing=part * settings.annealing,
-        seeds=model.seeds,
-    )
+    flat = 1 / (1 + model.alpha_0)
+    return replace(settings, start_flatness=flat, annealing=flat, seeds=model.seeds)
 
 
 # --- passes over a corpus --------------------------------------------------------------------
@@ -95,9 +50,8 @@ Passes = int | Literal["quick", "thorough"] | None
 #: the cost of a percent of perplexity. Thorough passes, too.
 ITERATIONS, THOROUGH_ITERATIONS = 4, 6
 
-#: Share of the background in the topics that all begin from, and in those of the first step; it
-#: falls to 0 over half of the steps, 200 at most.
-START_FLATNESS, ANNEALING, MOST_ANNEALING_STEPS = 0.5, 0.8, 200
+#: The share of the background falls to 0 over half of the steps, as many at most.
+MOST_ANNEALING_STEPS = 200
 
 #: Step t weighs (1 + t)^-0.65: with slower steps and annealing, planted topics merge.
 STEP_OFFSET, STEP_EXPONENT = 1.0, 0.65
@@ -141,8 +95,6 @@ def pass_settings(
         inner_iterations=THOROUGH_ITERATIONS if thorough else ITERATIONS,
         step_offset=offset,
         step_exponent=exponent,
-        start_flatness=START_FLATNESS,
-        annealing=ANNEALING,
         annealing_steps=min(MOST_ANNEALING_STEPS, steps // 2),
     )
 

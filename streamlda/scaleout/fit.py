@@ -32,7 +32,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import HELD_OUT, choice_of, chosen, hold_out
 from streamlda.refinement.refine import most_prevalent_first
-from streamlda.refinement.schedule import GROWTH_DOCUMENTS, passes_for, unflattened
+from streamlda.refinement.schedule import annealed, passes_for
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import (
     Progress,
@@ -312,8 +312,7 @@ class _Driver:
         learned = documents.count(skips)
         passes = passes_for(learned) if self.passes is None else self.passes
         plan, borders = documents.parts(passes, skips)
-        first = known.rows(0, GROWTH_DOCUMENTS)
-        plan = replace(plan, settings=unflattened(plan.settings, start, first))
+        plan = replace(plan, settings=annealed(plan.settings, start))
         stepwise = StepwiseEM(start.components, start.alpha, start.background, plan.settings)
         steps = LocalSteps(plan, borders, stepwise)
         digest = digest_of(start, plan, learned)
@@ -330,7 +329,7 @@ class _Driver:
         if held_out is not None:
             averaged = replace(start, components=steps.refinement.components)
             rival = self._spectral if learned > START_DOCUMENTS else None
-            start, kept = chosen(start, averaged, held_out, first, rival)
+            start, kept = chosen(start, averaged, held_out, known, rival)
             if not kept:
                 return start
             steps.refinement.add(held_out)

@@ -27,8 +27,7 @@ from streamlda.refinement.choice import (
     learned_before,
 )
 from streamlda.refinement.refine import of_start
-from streamlda.refinement.schedule import growth, passes_for, unflattened
-from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.refinement.schedule import passes_for
 from streamlda.simulate import PlantedLDA
 
 K, V = 10, 120
@@ -141,19 +140,6 @@ def test_topics_that_are_kept_are_compared_with_word_frequencies(mixed):
         warned = any("show no topics" in line for line in after.diagnostics["warnings"])
         doubted = any("noise" in why for why in junk_topics(after))
         assert (warned, doubted) == (not beyond, not beyond)
-
-
-def test_only_topics_that_come_back_are_annealed(mixed):
-    documents, model = mixed
-    settings = StepwiseEMSettings(start_flatness=0.5, annealing=0.85)
-    plain = unflattened(settings, model, documents)
-    assert (plain.start_flatness, plain.annealing) == (0, 0)
-    SHARP.seek(0)
-    others, sharp = spectral(SHARP, 1500, 0.5)
-    assert unflattened(settings, sharp, others) == settings
-    # Background alone has nothing that could grow.
-    flat = replace(model, components=np.tile(model.background, (K, 1)))
-    assert growth(flat, documents, 3) == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.statistical

@@ -9,7 +9,6 @@ from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import (
     passes_for,
     smoothing_for,
-    unflattened,
 )
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -58,8 +57,6 @@ USUAL = {
     "inner_iterations": 4,
     "step_offset": 1.0,
     "step_exponent": 0.65,
-    "start_flatness": 0.5,
-    "annealing": 0.8,
 }
 
 
@@ -67,8 +64,9 @@ def stepwise(model, batch, passes=1, alpha=None, **settings):
     """Return a machine after its passes over a batch, of topics with one prior."""
     # A tenth of a token for each word of each topic, of 8.8 tokens each.
     smoothing = max(0.01, 0.1 * K * V / batch.counts.sum())
-    settings = StepwiseEMSettings(**{**USUAL, "smoothing": smoothing, **settings})
-    given = unflattened(settings, model, batch)
+    flat = 1 / (1 + model.alpha_0)
+    usual = {**USUAL, "start_flatness": flat, "annealing": flat, "smoothing": smoothing}
+    given = StepwiseEMSettings(**{**usual, **settings}, seeds=model.seeds)
     alpha = np.full(K, model.alpha.mean()) if alpha is None else alpha
     machine = StepwiseEM(model.components, alpha, model.background, given)
     for _ in range(passes):
