@@ -1,10 +1,9 @@
-"""Collapsed variational Bayes over documents in memory: what suits up to 50,000 of text best.
+"""Collapsed variational Bayes over documents in memory: what suits text best while it fits.
 
 Every entry, a word of a document, keeps its responsibilities. They are found again in turn, and the
 sums by word follow each one, so that no entry sees itself (CVB0 [1]_). From spectral topics this
-settles in fewer sweeps than a sampler, without sampling noise, and at a third of the time. An
-annealed pass before them (`streamlda.refinement.stepwise_em`) takes as long as ten sweeps, and
-saves twenty-five; more documents need more passes.
+settles in fewer sweeps than a sampler, without sampling noise, and at a third of the time.
+Annealed passes go before them (`streamlda.refinement.stepwise_em`).
 
 References
 ----------
@@ -48,14 +47,8 @@ class Sweeps(NamedTuple):
     relaxation: float
 
 
-#: Passes that sweeps continue from, and those of at least as many documents.
-PASSES_BEFORE, MORE_PASSES_BEFORE, MORE_DOCUMENTS = 1, 4, 5_000
-
 #: Of a fit, and of a thorough one: 16 sweeps that are relaxed reach what 25 plain ones do.
 USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(10, 6, 1.7), Sweeps(38, 15, 1.6)
-
-#: As many documents or more are refined by passes, and have rounds of a sampler.
-FEW_DOCUMENTS = 50_000
 
 #: Inner iterations of the E-step that it begins with.
 START_ITERATIONS = 5
@@ -170,14 +163,9 @@ def sweeps_for(thorough: bool) -> Sweeps:
     return THOROUGH_SWEEPS if thorough else USUAL_SWEEPS
 
 
-def passes_before(n_documents: int, quick: bool = False) -> int:
-    """Return how many passes over N documents go before the sweeps."""
-    return MORE_PASSES_BEFORE if n_documents >= MORE_DOCUMENTS and not quick else PASSES_BEFORE
-
-
 def suits(documents: DocumentBatch, n_topics: int) -> bool:
     """Return whether documents are few, also for the memory, and long enough."""
     tokens = float(documents.lengths.sum())
     fits = documents.n_entries * row_of(n_topics) <= MOST_RESPONSIBILITIES
     long = tokens >= LEAST_TOKENS * documents.n_documents
-    return documents.n_documents < FEW_DOCUMENTS and fits and long
+    return fits and long

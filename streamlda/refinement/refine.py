@@ -20,7 +20,6 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import chosen, has_too_small_alpha_0
 from streamlda.refinement.collapsed import (
     CollapsedVariational,
-    passes_before,
     suits,
     sweeps_for,
 )
@@ -67,8 +66,8 @@ def refined(
 
     First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
     (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents `held_out`, documents that are few have fewer passes, fewest if `quick`, then
-    collapsed sweeps, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
+    documents `held_out`, documents that are few have collapsed sweeps after them, or after one
+    pass if `quick`, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
     counts must be integers, Gibbs sweeps are as many as held-out documents gain by.
     Documents without tokens are skipped. Equal arguments give equal
     results for any number of threads.
@@ -111,7 +110,7 @@ def refined(
     }
     components, alpha = model.components, model.alpha
     warnings: list[str] = []
-    collapsed, before = None, passes_before(documents.n_documents, quick)
+    collapsed, before = None, 1 if quick else passes
     refuted = False
     if held_out is not None and suits(documents, model.n_components):
         collapsed = _collapsed(model, documents, before, thorough)
@@ -131,7 +130,7 @@ def refined(
         if samples is None:
             documents = DocumentBatch.joined([documents, held_out])
     if passes:
-        stepwise = _passed(model, documents, passes, thorough)
+        stepwise = _passed(model, documents, passes)
         sampled = None
         if held_out is not None:
             found = replace(model, components=stepwise.components)
@@ -186,10 +185,10 @@ def refined(
     return most_prevalent_first(found, taken, fit_alpha=not done["sweeps"])
 
 
-def _passed(model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool) -> StepwiseEM:
+def _passed(model: TopicModel, documents: DocumentBatch, passes: int) -> StepwiseEM:
     """Return what passes over the documents make of a model."""
     n, K = documents.n_documents, model.n_components
-    settings = pass_settings(n, passes, K, thorough)
+    settings = pass_settings(n, passes)
     settings = replace(annealed(settings, model), smoothing=smoothing_for(documents, K))
     # What was learned of alpha with topics that overlap holds them there.
     alpha = np.full_like(model.alpha, model.alpha.mean())
@@ -207,7 +206,7 @@ def _collapsed(
 ) -> CollapsedVariational:
     """Return what passes and collapsed sweeps make of few documents."""
     alpha = np.full_like(model.alpha, model.alpha.mean())
-    passed = _passed(model, documents, passes, thorough)
+    passed = _passed(model, documents, passes)
     sweeps = sweeps_for(thorough)
     found = CollapsedVariational(
         documents,

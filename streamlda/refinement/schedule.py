@@ -10,6 +10,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.spectral.joint_power import MANY_COMPONENTS
 
 #: Fewest and most documents of a step, wherever: of fewer, the statistic is mostly noise.
 FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
@@ -40,32 +41,24 @@ STEPS_PER_PASS, STEPS = 100, 400
 MOST_PASSES = 20
 
 #: A fit has these in place of a number of passes where time matters more, and where it matters
-#: less: no sweeps; or longer rounds of them, longer E-steps and twice as many passes.
+#: less: no sweeps; or longer rounds of them, and twice as many passes.
 THOROUGH: Literal["thorough"] = "thorough"
 QUICK: Literal["quick"] = "quick"
 THOROUGH_TIMES = 2
 Passes = int | Literal["quick", "thorough"] | None
 
-#: The E-step is cut short: responsibilities that are not yet sharp make topics more coherent, at
-#: the cost of a percent of perplexity. Thorough passes, too.
-ITERATIONS, THOROUGH_ITERATIONS = 4, 6
+#: Inner iterations of an E-step, which is cut short: responsibilities that are not yet sharp make
+#: topics more coherent, at the cost of a percent of perplexity.
+ITERATIONS = 3
 
 #: The share of the background falls to 0 over half of the steps, as many at most.
 MOST_ANNEALING_STEPS = 200
 
-#: Step t weighs (1 + t)^-0.65: with slower steps and annealing, planted topics merge.
-STEP_OFFSET, STEP_EXPONENT = 1.0, 0.65
 
-#: From how many topics on there are half as many steps, for each takes long, and the statistic is
-#: of more documents, by steps that fall faster; exponents for one pass and for several.
-MANY_TOPICS, MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS = 100, 10.0, (0.9, 0.8)
-
-
-def passes_for(n_documents: int, n_topics: int = 1, thorough: bool = False) -> int:
+def passes_for(n_documents: int, thorough: bool = False) -> int:
     """Return how many passes over N documents make `STEPS`, or `THOROUGH_TIMES` as many."""
     size = step_documents(n_documents // STEPS_PER_PASS)
-    steps = STEPS // 2 if n_topics >= MANY_TOPICS else STEPS
-    passes = min(max(round(steps * size / max(n_documents, 1)), 1), MOST_PASSES)
+    passes = min(max(round(STEPS * size / max(n_documents, 1)), 1), MOST_PASSES)
     return THOROUGH_TIMES * passes if thorough else passes
 
 
@@ -81,20 +74,14 @@ def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
     return min(max(wanted, StepwiseEMSettings().smoothing), MOST_SMOOTHING)
 
 
-def pass_settings(
-    n_documents: int, passes: int, n_topics: int = 1, thorough: bool = False
-) -> StepwiseEMSettings:
-    """Return the settings of these passes over N documents."""
+def pass_settings(n_documents: int, passes: int) -> StepwiseEMSettings:
+    """Return the settings of these passes over N documents; step t weighs t^-0.7."""
     size = step_documents(n_documents // STEPS_PER_PASS)
-    offset, exponent = STEP_OFFSET, STEP_EXPONENT
-    if n_topics >= MANY_TOPICS:
-        offset, exponent = MANY_TOPICS_OFFSET, MANY_TOPICS_EXPONENTS[passes > 1]
     steps = -(-passes * n_documents // size)
     return StepwiseEMSettings(
         batch_documents=size,
-        inner_iterations=THOROUGH_ITERATIONS if thorough else ITERATIONS,
-        step_offset=offset,
-        step_exponent=exponent,
+        inner_iterations=ITERATIONS,
+        step_offset=0.0,
         annealing_steps=min(MOST_ANNEALING_STEPS, steps // 2),
     )
 
@@ -126,11 +113,11 @@ MOST_ENTRY_TOKENS = 8
 def rounds_for(documents: DocumentBatch, n_topics: int, thorough: bool = False) -> Rounds | None:
     """Return the rounds of sweeps over these documents after their passes; None for none.
 
-    A sampler needs whole counts. Of `MANY_TOPICS` it would take longer than all the rest.
+    A sampler needs whole counts. Of `MANY_COMPONENTS` it would take longer than all the rest.
     """
     tokens = float(documents.lengths.sum())
     short = tokens <= MOST_ENTRY_TOKENS * documents.n_entries
-    few = n_topics <= MAX_TOPICS if thorough else n_topics < MANY_TOPICS
+    few = n_topics <= MAX_TOPICS if thorough else n_topics < MANY_COMPONENTS
     if not (documents.whole and short and few):
         return None
     return THOROUGH_ROUNDS if thorough else USUAL_ROUNDS
@@ -141,16 +128,13 @@ def rounds_for(documents: DocumentBatch, n_topics: int, thorough: bool = False) 
 #: Steps of a stream that one warm-up makes.
 STEPS_PER_WARMUP = 20
 
-#: Inner iterations of the E-step: three in place of five made topics more coherent.
-STREAM_ITERATIONS = 3
-
 
 def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
     """Return the settings of a stream with this warm-up; step t weighs t^-0.7."""
     size = step_documents(warmup_documents // STEPS_PER_WARMUP)
     return StepwiseEMSettings(
         batch_documents=size,
-        inner_iterations=STREAM_ITERATIONS,
+        inner_iterations=ITERATIONS,
         step_offset=0.0,
         start_flatness=0.0,
         annealing=0.0,

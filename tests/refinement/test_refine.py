@@ -54,9 +54,8 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
 
 USUAL = {
     "batch_documents": 30,
-    "inner_iterations": 4,
-    "step_offset": 1.0,
-    "step_exponent": 0.65,
+    "inner_iterations": 3,
+    "step_offset": 0.0,
 }
 
 

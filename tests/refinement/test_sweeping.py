@@ -57,7 +57,7 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_set_aside(parts):
 
 
 def test_what_is_compared_with_the_start_has_had_its_sweeps(parts, monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
+    monkeypatch.setattr("streamlda.refinement.collapsed.LEAST_TOKENS", 1000)
     _, learned, held_out, _ = parts
     start = StreamLDA(K, refinement_passes=0, random_state=0).fit(learned.to_csr()).to_model()
     made = []
@@ -75,7 +75,7 @@ def test_what_is_compared_with_the_start_has_had_its_sweeps(parts, monkeypatch):
 
 
 def test_a_fit_sweeps_by_itself_unless_it_is_to_be_quick(parts, monkeypatch):
-    monkeypatch.setattr("streamlda.refinement.collapsed.FEW_DOCUMENTS", 0)
+    monkeypatch.setattr("streamlda.refinement.collapsed.LEAST_TOKENS", 1000)
     X = DocumentBatch.joined(parts[1:3]).to_csr()
 
     def fit(passes="auto", **settings):
