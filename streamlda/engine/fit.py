@@ -114,7 +114,7 @@ def _fit(
         rounds = None if quick else rounds_for(known, settings.n_components, thorough)
         model = refined(
             *(model, known),
-            passes=passes_for(known.n_documents, thorough),
+            passes=passes_for(known.n_documents, settings.n_components, thorough),
             rounds=rounds,
             thorough=thorough,
             quick=quick,

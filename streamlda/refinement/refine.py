@@ -188,7 +188,7 @@ def refined(
 def _passed(model: TopicModel, documents: DocumentBatch, passes: int) -> StepwiseEM:
     """Return what passes over the documents make of a model."""
     n, K = documents.n_documents, model.n_components
-    settings = pass_settings(n, passes)
+    settings = pass_settings(n, passes, K)
     settings = replace(annealed(settings, model), smoothing=smoothing_for(documents, K))
     # What was learned of alpha with topics that overlap holds them there.
     alpha = np.full_like(model.alpha, model.alpha.mean())

@@ -55,10 +55,16 @@ ITERATIONS = 3
 MOST_ANNEALING_STEPS = 200
 
 
-def passes_for(n_documents: int, thorough: bool = False) -> int:
+#: One of `MANY_COMPONENTS` topics has few tokens of a step: its sums are of more steps, by weights
+#: that fall faster, and half as many steps do. Exponents are for one pass and for several.
+MANY_OFFSET, MANY_EXPONENTS = 10.0, (0.9, 0.8)
+
+
+def passes_for(n_documents: int, n_topics: int = 1, thorough: bool = False) -> int:
     """Return how many passes over N documents make `STEPS`, or `THOROUGH_TIMES` as many."""
     size = step_documents(n_documents // STEPS_PER_PASS)
-    passes = min(max(round(STEPS * size / max(n_documents, 1)), 1), MOST_PASSES)
+    steps = STEPS // 2 if n_topics >= MANY_COMPONENTS else STEPS
+    passes = min(max(round(steps * size / max(n_documents, 1)), 1), MOST_PASSES)
     return THOROUGH_TIMES * passes if thorough else passes
 
 
@@ -74,14 +80,16 @@ def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
     return min(max(wanted, StepwiseEMSettings().smoothing), MOST_SMOOTHING)
 
 
-def pass_settings(n_documents: int, passes: int) -> StepwiseEMSettings:
-    """Return the settings of these passes over N documents; step t weighs t^-0.7."""
+def pass_settings(n_documents: int, passes: int, n_topics: int = 1) -> StepwiseEMSettings:
+    """Return the settings of these passes over N documents; step t weighs t^-0.7 for few topics."""
     size = step_documents(n_documents // STEPS_PER_PASS)
     steps = -(-passes * n_documents // size)
+    many = n_topics >= MANY_COMPONENTS
     return StepwiseEMSettings(
         batch_documents=size,
         inner_iterations=ITERATIONS,
-        step_offset=0.0,
+        step_offset=MANY_OFFSET if many else 0.0,
+        step_exponent=MANY_EXPONENTS[passes > 1] if many else StepwiseEMSettings().step_exponent,
         annealing_steps=min(MOST_ANNEALING_STEPS, steps // 2),
     )
 

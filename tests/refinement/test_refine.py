@@ -46,6 +46,7 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
     for documents, passes in few.items():
         assert passes_for(documents) == passes
         assert passes_for(documents, thorough=True) == 2 * passes
+        assert passes_for(documents, 100) <= passes
     for documents in np.geomspace(1500, 290_000, 60).astype(int).tolist():
         size = min(max(documents // 100, 30), 1000)
         steps = passes_for(documents) * documents / size
