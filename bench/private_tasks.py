@@ -230,6 +230,7 @@ def private_command(meter: Meter, parameters: Json, inputs: Json, seed: int) -> 
             command += ["--epsilon", str(parameters["epsilon"])]
             command += ["--delta", str(parameters["delta"]), "--snapshot-every", str(slots)]
             command += ["--ledger", str(folder / "ledger")]
+            command += ["--set", "privacy.publish_useless=true"]
         meter.started()
         with meter.timed():
             subprocess.run(command, check=True)

@@ -227,6 +227,8 @@ class Scene:
             "privacy.epsilon": EPSILON,
             "privacy.delta": DELTA,
             "privacy.ledger": str(folder / "ledger"),
+            # So that each run has a model to look at.
+            "privacy.publish_useless": True,
             "output.file": str(folder / "model"),
             **self.flags,
         }

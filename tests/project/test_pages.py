@@ -16,7 +16,9 @@ import sys
 import tomllib
 from collections import Counter
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import click
 import pytest
@@ -151,8 +153,33 @@ def check_console(line):
         assert program in RUN_ELSEWHERE | NEED_MORE_MACHINES, line
 
 
+class LanguageModel(BaseHTTPRequestHandler):
+    """Answers as a server of language models does."""
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert "Words: " in asked["prompt"]
+        body = json.dumps({"response": "A subject\n"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *given):
+        pass
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    """Address of a server on this machine."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), LanguageModel) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_tells_to_run_runs(page, folder, request):
+def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
     if page.name == "sites.md":
         documents = request.getfixturevalue("planted")
         words = sorted({word for text in documents[:2000] for word in text.split()})
@@ -164,7 +191,7 @@ def test_what_a_page_tells_to_run_runs(page, folder, request):
         words = [word for word, _ in common.most_common(300)]
         (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
     for language, text in blocks_of(page):
-        for whole, part in FEWER.items():
+        for whole, part in {**FEWER, "localhost:11434": language_model}.items():
             text = text.replace(whole, part)
         if language == "sh" and not text.startswith("pip install"):
             run(["bash", "-euo", "pipefail", "-c", text], folder)
