@@ -108,7 +108,7 @@ def expect_topics(
     """
     n_topics, r = len(alpha), responsibilities
     blocks, scored = n_topics // 8, inner_iterations - 1 if len(nats) else -1
-    whole = 0.0
+    whole = np.float64(0)
     for k in range(n_topics):
         whole += alpha[k]
     # An entry waits for the one before it; meanwhile the processor works on another document.
