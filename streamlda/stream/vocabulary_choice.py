@@ -19,7 +19,7 @@ from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.privacy.events import Event, event_of_selection
 from streamlda.stream.growing_words import GrowingWords
-from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer, learn_phrases
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
@@ -111,7 +111,9 @@ class VocabularyLearner:
         analyzer = self.analyzer
         if self.phrases:
             # A pair that is rare when the table is full is not found.
-            analyzer = analyzer.with_phrases(count(analyzer.with_pairs()).words, self.phrases)
+            pairs = count(analyzer.with_settings(ngram_range=(1, 2))).words
+            phrases = (*analyzer.phrases, *learn_phrases(pairs, self.phrases))
+            analyzer = analyzer.with_settings(phrases=phrases)
         found = Vocabulary.from_frequencies(count(analyzer), self.limits(len(texts)), analyzer)
         return replace(found, runs=analyzer.count_runs(texts[:RUNS_TEXTS]))
 

@@ -102,7 +102,7 @@ class TextAnalyzer:
             raise fault("pattern", token_pattern=pattern, cause=str(error)) from error
         check(groups < 2 and isinstance(pattern, str), "groups", token_pattern=pattern)
         object.__setattr__(self, "stop_words", stop_words.read_stop_words(self.stop_words))
-        object.__setattr__(self, "ngram_range", _tidy_ngram_range(self.ngram_range))
+        object.__setattr__(self, "ngram_range", _check_ngram_range(self.ngram_range))
         known = not isinstance(self.clean, str) and set(self.clean) <= set(STEPS)
         check(known, "clean", clean=self.clean)
         object.__setattr__(self, "clean", tuple(step for step in STEPS if step in self.clean))
@@ -264,17 +264,6 @@ class TextAnalyzer:
         name = self.function_name
         return _unpickle, (self.metadata(), name if name and functions.is_allowed(name) else None)
 
-    def with_pairs(self) -> TextAnalyzer:
-        """Return a copy that also finds pairs of neighbours."""
-        return self.with_settings(ngram_range=(1, 2))
-
-    def with_phrases(self, pairs: Mapping[str, int], most: int) -> TextAnalyzer:
-        """Return a copy with at most this many phrases of two words besides.
-
-        `pairs` has the counts of the words and pairs that `with_pairs` finds.
-        """
-        return self.with_settings(phrases=(*self.phrases, *learn_phrases(pairs, most)))
-
     def metadata(self) -> dict[str, Any]:
         """Return the settings as plain JSON values."""
         listed = isinstance(self.stop_words, tuple)
@@ -321,14 +310,10 @@ def ascii_classes(lowercase: bool | str) -> str:
     return "".join(classes)
 
 
-def _tidy_ngram_range(ngram_range: Collection[int]) -> tuple[int, int]:
-    try:
-        shortest, longest = ngram_range
-    except (TypeError, ValueError) as error:
-        raise fault("ngrams", ngram_range=ngram_range) from error
-    whole = all(isinstance(n, int) and not isinstance(n, bool) for n in (shortest, longest))
-    check(whole and 1 <= shortest <= longest, "ngrams", ngram_range=ngram_range)
-    return shortest, longest
+def _check_ngram_range(ngram_range: Any) -> tuple[int, int]:
+    two = isinstance(ngram_range, list | tuple) and [*map(type, ngram_range)] == [int, int]
+    check(two and 1 <= ngram_range[0] <= ngram_range[1], "ngrams", ngram_range=ngram_range)
+    return ngram_range[0], ngram_range[1]
 
 
 def build_joiner(phrases: Iterable[str]) -> Callable[[list[str]], list[str]]:

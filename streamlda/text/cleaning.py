@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Callable, Collection
 from html import unescape
@@ -22,7 +21,6 @@ _url_at = re.compile(rf"(?:(?:{'|'.join(_SCHEMES)})://|www\.)[^\s<>\"]+").match
 _NAME = r"[\w.+%-]"
 _HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")
 _name_before = re.compile(rf"{_NAME}+\Z").search
-_ASCII_NAME = string.ascii_letters + string.digits + "_-.+%"
 _LONGEST_NAME = 64
 
 # Texts have placeholders such as <file>, so elements of HTML are known by name.
@@ -47,10 +45,8 @@ _ENDS = {
     for sign, end in (("<sc", r"</script\s*>"), ("<st", r"</style\s*>"), ("<!-", "-->"))
 }
 
-
 # Dots between single capitals: an expression that begins with a sign is fast.
 _INITIALISM = re.compile(r"\.(?<=(?<![\w.])[A-Z]\.)[A-Z](?:\.[A-Z])*\b")
-
 
 # Signs are searched for first, in a hundredth of the time of an expression, and a rare letter of a
 # sign before it, in a twentieth of that.
@@ -81,18 +77,12 @@ def _remove_emails(text: str) -> tuple[str, int]:
     kept, end = [], 0
     for host in _HOST.finditer(text):
         at = host.start()
-        start = at - _measure_name(text[max(0, at - _LONGEST_NAME - 1) : at])
+        name = _name_before(text[max(0, at - _LONGEST_NAME - 1) : at])
+        start = at - len(name[0]) if name else at
         if end <= start < at <= start + _LONGEST_NAME:
             kept.append(text[end:start])
             end = host.end()
     return " ".join([*kept, text[end:]]), len(kept)
-
-
-def _measure_name(before: str) -> int:
-    if before.isascii():
-        return len(before) - len(before.rstrip(_ASCII_NAME))
-    name = _name_before(before)
-    return 0 if name is None else len(name[0])
 
 
 def _remove_markup(text: str) -> tuple[str, int]:
@@ -104,9 +94,8 @@ def _remove_markup(text: str) -> tuple[str, int]:
         sign = text[at : at + 3].lower()
         if sign in _ENDS:
             if sign not in last:
-                last[sign] = max(
-                    (found.start() for found in _ENDS[sign].finditer(text)), default=-1
-                )
+                ends = (found.start() for found in _ENDS[sign].finditer(text))
+                last[sign] = max(ends, default=-1)
             if at < last[sign] and (span := _SPAN.match(text, at)):
                 return span
         return _markup_at(text, at)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import repeat
 
 import numpy as np
@@ -24,9 +24,8 @@ from streamlda.texts import TokenizedText
 #: all words below UNSEEN.
 UNSEEN, STOP = -1, -2
 
-#: The hashed words that are remembered, to save hashing them again: 17 MB for
-#: words of 8 letters, 50 MB at worst.
-CACHED_WORDS, CACHED_LENGTH = 2**17, 64
+#: The hashed words that are remembered, to save hashing them again.
+CACHED_WORDS = 2**17
 
 #: Texts that are joined at a time: a block of memory as large as all takes long to get.
 TOGETHER = 32
@@ -121,8 +120,8 @@ class Encoder:
     def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
         stop = self._analyzer.stop_set if self._analyzer.unigrams else frozenset[str]()
         if self._hash_bits is not None:
-            hashes = HashedWords(self._hash_bits, stop)
-            return lambda words: map(hashes.__getitem__, words)
+            hashed = _build_hash(self._hash_bits, stop)
+            return lambda words: map(hashed, words)
         table = self._columns(stop)
         return lambda words: map(table.get, words, repeat(UNSEEN))
 
@@ -135,27 +134,16 @@ class Encoder:
         return {word: i for i, word in enumerate(self._words or ())} | dict.fromkeys(stop, STOP)
 
 
-class HashedWords(dict[str, int]):
-    """Columns of hashed words; remembers a bounded number of them and forgets all when full."""
+def _build_hash(bits: int, stop: frozenset[str]) -> Callable[[str], int]:
+    """Return the function from a word to its hashed column."""
+    from sklearn.utils import murmurhash3_32
 
-    def __init__(self, bits: int, stop: frozenset[str]) -> None:
-        super().__init__()
-        from sklearn.utils import murmurhash3_32
+    @lru_cache(CACHED_WORDS)
+    def find_column(word: str) -> int:
+        hashed: int = murmurhash3_32(word.encode("utf-8", "surrogatepass"))
+        return STOP if word in stop else abs(hashed) & (2**bits - 1)
 
-        self._hash: Callable[[bytes], int] = murmurhash3_32
-        self._mask = 2**bits - 1
-        self._stop = stop
-
-    def __missing__(self, word: str) -> int:
-        if word in self._stop:
-            column = STOP
-        else:
-            column = abs(self._hash(word.encode("utf-8", "surrogatepass"))) & self._mask
-        if len(word) <= CACHED_LENGTH:
-            if len(self) >= CACHED_WORDS:
-                self.clear()
-            self[word] = column
-        return column
+    return find_column
 
 
 class AsciiWords:

@@ -35,7 +35,6 @@ _FAULTS = Faults(
             "stop words": "stop_words must be languages such as english,german, a list of words "
             "or None",
             "stop words of text": "stop_words must hold strings only, got something else in it",
-            "table": "the table must hold twice the words to learn; raise max_table_words",
             "unknown analyzer": "an analyzer must be module:function",
         },
         InsufficientDataError: {"room": _ROOM},
@@ -50,6 +49,7 @@ _FAULTS = Faults(
             "it is called; use the option, or streamlda.load(path, analyzer=...)",
             "fingerprint": "the words must be those that the metadata was made with",
             "hashed": "a vocabulary has words or, if hashed, hash bits",
+            "kind": "the kind of a vocabulary must be given, learned, selected or hashed",
             "learned": "a learned vocabulary must have at least one word within the document "
             "frequencies; give more documents, or raise max_document_frequency (1.0 keeps all "
             "words)",

@@ -22,18 +22,14 @@ from streamlda.utils.arrays import Arrays
 #: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
 MAX_TABLE_WORDS = 500_000
 
-#: Most characters of those words together: holds when a stream has no spaces to split it at.
-MAX_TABLE_CHARACTERS = 2**26
-
 
 class WordFrequencies:
     """Word and document frequencies of a stream, in bounded memory.
 
-    While no more than `max_words` distinct words (and `MAX_TABLE_CHARACTERS` characters of them)
-    are met, all frequencies are exact. Past that, the rarer half of the table is dropped, as in
-    lossy counting (Manku and Motwani 2002, section 4.2): a word that comes back starts at zero
-    again, so a frequency may be too low, never too high, by at most `undercount`. A word that
-    occurs more often than `undercount` is always in the table.
+    While no more than `max_words` distinct words are met, all frequencies are exact. Past that, the
+    rarer half of the table is dropped, as in lossy counting (Manku and Motwani 2002, section 4.2):
+    a word that comes back starts at zero again, so a frequency may be too low, never too high, by
+    at most `undercount`. A word that occurs more often than `undercount` is always in the table.
     """
 
     def __init__(self, analyze: Analyze, max_words: int = MAX_TABLE_WORDS) -> None:
@@ -45,7 +41,6 @@ class WordFrequencies:
         self.undercount = 0
         self._analyze = analyze
         self._max_words = max_words
-        self._characters = 0  # never below the characters held
         # Counts that a word may have lost before it entered, for words that outlived a drop.
         self._lost: dict[str, int] = {}
 
@@ -53,12 +48,11 @@ class WordFrequencies:
         """Count the words of `texts`. Time O(characters); the drops add O(1) a word entered."""
         for text in check_texts(texts):
             found = self._analyze(text)
-            distinct = set(found)
             self.n_documents += 1
             self.words.update(found)
-            self.documents.update(distinct)
-            self._characters += sum(map(len, distinct))
-            self._bound()
+            self.documents.update(set(found))
+            while len(self.words) > self._max_words:
+                self._drop()
 
     def halve(self) -> None:
         """Halve all counts, rounded down. Time O(words)."""
@@ -67,12 +61,11 @@ class WordFrequencies:
         self.words = Counter({word: n // 2 for word, n in self.words.items() if n > 1})
         self.documents = Counter({word: self.documents[word] // 2 for word in self.words})
         self._lost = {word: n // 2 for word, n in self._lost.items() if word in self.words}
-        self._measure()
 
     def state(self) -> Arrays:
         """Return all counts, as named arrays."""
         words = sorted(self.words)
-        tally = self.n_documents, self.undercount, self._characters
+        tally = self.n_documents, self.undercount
         counts = [
             (self.words[word], self.documents[word], self._lost.get(word, -1)) for word in words
         ]
@@ -86,26 +79,13 @@ class WordFrequencies:
         """Restore `state`."""
         words = json.loads(arrays["words"].tobytes())
         found, documents, lost = arrays["counts"].T.tolist()
-        self.n_documents, self.undercount, self._characters = arrays["tally"].tolist()
+        self.n_documents, self.undercount = arrays["tally"].tolist()
         self.words = Counter(dict(zip(words, found, strict=True)))
         self.documents = Counter(dict(zip(words, documents, strict=True)))
         self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
 
-    def _bound(self) -> None:
-        """Drop the rarer half of a table that is full."""
-        while len(self.words) > self._max_words:
-            self._drop()
-        if self._characters > MAX_TABLE_CHARACTERS:
-            self._measure()
-            # Half the bound: the measuring itself stays rare.
-            while self._characters > MAX_TABLE_CHARACTERS // 2:
-                self._drop()
-                self._measure()
-
-    def _measure(self) -> None:
-        self._characters = sum(map(len, self.words))
-
     def _drop(self) -> None:
+        """Drop the rarer half of a table that is full."""
         # Ranked by the most a word can have occurred, so that newcomers are not put at the end.
         lost, late = self._lost, self.undercount
         most = {word: count + lost.get(word, late) for word, count in self.words.items()}

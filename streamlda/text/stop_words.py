@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from unicodedata import normalize
 
 from streamlda.errors import MissingExtraError
@@ -112,17 +113,12 @@ def english(*, contractions: bool = True) -> frozenset[str]:
 def _load_list() -> frozenset[str]:
     # From its own file: importing all of it takes a second.
     package = find_spec("sklearn")
-    where = package.submodule_search_locations if package else None
-    file = Path(where[0], "feature_extraction", "_stop_words.py") if where else Path()
-    if file.is_file():
-        spec = spec_from_file_location("_stop_words", file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        if hasattr(module, "ENGLISH_STOP_WORDS"):
-            return frozenset(module.ENGLISH_STOP_WORDS)
-    # Where a later version has moved it.
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+    folders = None if package is None else package.submodule_search_locations
+    try:
+        file = Path(*folders or (), "feature_extraction", "_stop_words.py")
+        return frozenset(run_path(str(file))["ENGLISH_STOP_WORDS"])
+    except (OSError, KeyError):
+        # Where a later version has moved it.
+        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    return frozenset(ENGLISH_STOP_WORDS)
+        return frozenset(ENGLISH_STOP_WORDS)

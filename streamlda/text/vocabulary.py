@@ -6,26 +6,20 @@ import hashlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, one_of
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.checks import between
+from streamlda.errors import InvalidSettingError
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.faults import check, fault
-from streamlda.text.frequencies import (
-    MAX_TABLE_WORDS,
-    TOO_FREQUENT,
-    FrequencyLimits,
-    WordFrequencies,
-)
+from streamlda.text.frequencies import TOO_FREQUENT, FrequencyLimits, WordFrequencies
 from streamlda.text.scripts import find_unsegmented
 from streamlda.texts import read_texts
 
@@ -89,18 +83,12 @@ class Vocabulary:
     names: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        one_of(
-            ("given", "learned", "selected", "hashed"),
-            kind=self.kind,
-            remedy="use Vocabulary.given, learn, selected or hashed",
-            error=VocabularyError,
-        )
         hashed, kind, bits = self.kind == "hashed", self.kind, self.hash_bits
+        check(kind in ("given", "learned", "selected", "hashed"), "kind", kind=kind)
         either = hashed is (bits is not None) and hashed is (self.words is None)
         check(either, "hashed", kind=kind, hash_bits=bits)
-        if self.hash_bits is not None:
-            at_least(1, bits=self.hash_bits)
-            between(1, MAX_HASH_BITS, bits=self.hash_bits, remedy="18 gives 262144 columns")
+        if bits is not None:
+            between(1, MAX_HASH_BITS, bits=bits, remedy="18 gives 262144 columns")
         if self.words is not None:
             object.__setattr__(self, "words", _check_words(self.words))
         if self.selection is not None:
@@ -111,7 +99,7 @@ class Vocabulary:
     @classmethod
     def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
         """Return the vocabulary of these distinct, non-empty words, in this order."""
-        return cls("given", _list_words(words), None, analyzer or TextAnalyzer())
+        return cls("given", _check_words(words), None, analyzer or TextAnalyzer())
 
     @classmethod
     def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -144,7 +132,6 @@ class Vocabulary:
         max_document_frequency: float = 1.0,
         few_documents: int = 0,
         analyzer: TextAnalyzer | None = None,
-        max_table_words: int = MAX_TABLE_WORDS,
     ) -> Vocabulary:
         """Return the vocabulary of the most frequent words of `texts`, sorted alphabetically.
 
@@ -153,9 +140,9 @@ class Vocabulary:
         words the alphabetically first are taken. A word in at most `few_documents` is in none too
         many. Texts are taken one at a time.
 
-        Time O(characters), memory O(max_table_words), some 200 bytes a word. If more distinct words
-        are met, the rarest are forgotten and undercounted, by at most `undercount` tokens: then a
-        word near a limit may be chosen differently.
+        Time O(characters), memory O(words), some 200 bytes each. If more than 500,000 distinct
+        words are met, the rarest are forgotten and undercounted, by at most `undercount` tokens:
+        then a word near a limit may be chosen differently.
 
         Raises
         ------
@@ -167,9 +154,7 @@ class Vocabulary:
         analyzer = analyzer or TextAnalyzer()
         low, high = min_document_frequency, max_document_frequency
         limits = FrequencyLimits(size, low, high, few_documents)
-        twice = max_table_words >= 2 * (size or 0)
-        check(twice, "table", max_table_words=max_table_words, size=size)
-        found = WordFrequencies(analyzer.build_analyzer(), max_table_words)
+        found = WordFrequencies(analyzer.build_analyzer())
         found.update(texts)
         return cls.from_frequencies(found, limits, analyzer)
 
@@ -210,9 +195,8 @@ class Vocabulary:
         `analyzer` split the texts for it. `selection` is the record of the guarantee in plain JSON
         values (`streamlda.guarantee.selection.WordSelection.metadata`), and is copied.
         """
-        analyzer = analyzer or TextAnalyzer()
-        record = _copy_plain(selection)
-        return cls("selected", _list_words(words), None, analyzer, selection=record)
+        record, analyzer = _copy_plain(selection), analyzer or TextAnalyzer()
+        return cls("selected", _check_words(words), None, analyzer, selection=record)
 
     @classmethod
     def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
@@ -275,7 +259,7 @@ class Vocabulary:
             "fingerprint": self.fingerprint,
         }
         # Only where there is one: files of the other kinds stay as they were.
-        return values if self.selection is None else values | {"selection": self._selection()}
+        return values if self.selection is None else values | {"selection": dict(self.selection)}
 
     @classmethod
     def from_metadata(
@@ -343,10 +327,7 @@ class Vocabulary:
     def __reduce__(self) -> tuple[Any, ...]:
         # The cached tables are left out, and are quickly made again.
         parts = (self.kind, self.words, self.hash_bits, self.analyzer, self.undercount)
-        return Vocabulary, (*parts, self._selection(), self.names)
-
-    def _selection(self) -> dict[str, Any] | None:
-        return None if self.selection is None else dict(_copy_plain(self.selection))
+        return Vocabulary, (*parts, self.selection, self.names)
 
 
 def _read(texts: Any) -> list[str]:
@@ -357,25 +338,21 @@ def _read(texts: Any) -> list[str]:
     return found
 
 
-def _copy_plain(selection: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a copy as it comes back from a file; its first level cannot be changed."""
+def _copy_plain(selection: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy as it comes back from a file."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(dict(selection), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         kind, cause = type(selection).__name__, type(error).__name__
         raise fault("selection", type=kind, error_type=cause) from error
     check(plain, "selection", selection=plain)
-    return MappingProxyType(plain)
+    return plain
 
 
-def _list_words(words: Iterable[str]) -> tuple[str, ...]:
-    """Return words as a tuple; a text is no list of words."""
-    check(not isinstance(words, str), "one string")
-    return tuple(words)
-
-
-def _check_words(words: Sequence[str]) -> tuple[str, ...]:
+def _check_words(words: Iterable[str]) -> tuple[str, ...]:
     """Return words that are not empty and all different."""
+    check(not isinstance(words, str), "one string")
+    words = tuple(words)
     for position, word in enumerate(words):
         whole = isinstance(word, str) and word
         check(whole, "word", type=type(word).__name__, position=position)

@@ -4,13 +4,11 @@ import json
 import pickle
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from streamlda.text import frequencies
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.stop_words import CONTRACTED
@@ -69,17 +67,6 @@ def test_frequencies_are_short_by_undercount_at_most(max_words):
     for word, count in truth.items():
         assert 0 <= count - found.words[word] <= found.undercount
         assert 0 <= documents[word] - found.documents[word] <= found.undercount
-
-
-def test_memory_bounded_when_words_are_endless(monkeypatch):
-    monkeypatch.setattr(frequencies, "MAX_TABLE_CHARACTERS", 4000)
-    found = WordFrequencies(TextAnalyzer().build_analyzer())
-    rng = np.random.default_rng(8)
-    letters = np.array(list("abcdefgh"))
-    for _ in range(100):
-        found.update(["".join(rng.choice(letters, 300)) + " often"])
-        assert sum(map(len, found.words)) <= 4000
-    assert found.words["often"] == 100
 
 
 def test_english_stop_words_are_scikit_learns():

@@ -58,8 +58,6 @@ def selected(words, selection):
         (of_bytes(b"\n \n"), WORDS, r"at least one word, got path=.*words.txt"),
         (lambda path: Vocabulary.from_file(path / "none"), WORDS, "none.*reason='No such file"),
         (learn(size=0), SETTINGS, "size=0"),
-        (learn(max_table_words=0), SETTINGS, "max_words=0"),
-        (learn(size=6, max_table_words=11), SETTINGS, "max_table_words=11 size=6"),
         (learn(min_document_frequency=0), SETTINGS, "min_document_frequency=0"),
         (learn(max_document_frequency=True), SETTINGS, "max_document_frequency=True"),
         (learn(max_document_frequency=float("nan")), SETTINGS, "max_document_frequency=nan"),
