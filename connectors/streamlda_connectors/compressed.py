@@ -17,8 +17,18 @@ from functools import partial
 from typing import IO, Any
 from zipfile import BadZipFile
 
+from fsspec.utils import seek_delimiter
+
 from streamlda.errors import MissingExtraError
-from streamlda_connectors.encodings import Encoding, find_encoding, gather_head, recode
+from streamlda.stream.listing import StoredFile
+from streamlda_connectors.encodings import (
+    HEAD_BYTES,
+    Encoding,
+    Recoder,
+    find_encoding,
+    gather_head,
+    recode,
+)
 from streamlda_connectors.records import Rejected
 
 #: Stored bytes read at once.
@@ -106,39 +116,47 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
 
 
 class BlockReader:
-    """The decompressed blocks of one open file, which is owned, in UTF-8.
+    """The decompressed blocks of one open file, in UTF-8; without an `encoding` as they are.
 
-    Without an `encoding` the bytes are those that are stored, if need be up to a byte `end`. Of
-    CSV, quotes that are escaped by backslashes are doubled.
+    `head` are its first bytes, all of them if it `is_whole`. Of a part there is none.
     """
 
-    def __init__(
-        self,
-        raw: IO[bytes],
-        compression: str | None,
-        end: int | None = None,
-        encoding: str | None = None,
-        *,
-        is_csv: bool = False,
-    ) -> None:
-        self._raw, self._compression, self._end = raw, compression, end
+    def __init__(self, file: StoredFile, encoding: str | None) -> None:
+        self._raw, self._compression = file.open(), file.compression
+        self.begin, self.head, self.is_whole = 0, b"", False
+        self._end: int | None = None
         self.encoding = Encoding()
-        if compression is None:
-            self._blocks = _read_plain(raw, end)
-        elif compression == WORKBOOK:
-            try:
-                self._blocks, note = read_workbook(raw, BLOCK_BYTES)
-            except BaseException:
-                raw.close()
-                raise
+        try:
+            self._open(file, encoding)
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def _open(self, file: StoredFile, encoding: str | None) -> None:
+        if file.part is not None:
+            # Only files whose bytes are read as they are stored have parts.
+            self.begin, self._end = _find_line_bounds(self._raw, file.part)
+            self._raw.seek(self.begin)
+            self._blocks = _read_plain(self._raw, self._end)
+            return
+        if file.compression is None:
+            blocks = _read_plain(self._raw, None)
+        elif file.compression == WORKBOOK:
+            blocks, note = read_workbook(self._raw, BLOCK_BYTES)
             self.encoding, encoding = Encoding(note=note), None
         else:
-            self._blocks = _decompress(raw, compression)
+            blocks = _decompress(self._raw, file.compression)
+        self.head, self.is_whole, self._blocks = gather_head(blocks, HEAD_BYTES)
         if encoding is not None:
-            head, self._blocks = gather_head(self._blocks)
-            self.encoding = find_encoding(head, encoding, is_csv=is_csv)
+            self.encoding = find_encoding(self.head, encoding)
             if not self.encoding.is_stored:
+                self.head = Recoder(self.encoding).feed(self.head, final=self.is_whole)
                 self._blocks = recode(self._blocks, self.encoding)
+
+    def gather(self, most: int) -> bytes | None:
+        """Return all bytes, which stay to be read; None where they are more, or damaged."""
+        found, is_whole, self._blocks = gather_head(self._blocks, most)
+        return found if is_whole else None
 
     def replace(self, blocks: Iterator[bytes]) -> None:
         """Read `blocks` in place of the bytes of the file, which were read."""
@@ -159,12 +177,22 @@ class BlockReader:
         return next(self._blocks, b"")
 
     def stored_bytes(self) -> int:
-        """Return how many bytes of the file were read."""
-        return self._raw.tell()
+        """Return how many bytes of the file, or of its part, were read."""
+        return self._raw.tell() - self.begin
 
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
+
+
+def _find_line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
+    """Return the bytes where the lines of a part begin and end: each line is in one part."""
+    found = []
+    for at in part:
+        raw.seek(at)
+        seek_delimiter(raw, b"\n", BLOCK_BYTES)
+        found.append(raw.tell())
+    return found[0], found[1]
 
 
 #: Name of this kind of file among the compressions.

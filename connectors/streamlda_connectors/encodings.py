@@ -7,7 +7,6 @@ where the first bytes are no UTF-8, and is used only if no other encoding fits t
 from __future__ import annotations
 
 import codecs
-import re
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -67,11 +66,6 @@ _KINDS = {
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst, or set the compression to zstd"),
 }
 
-#: A quote in a field of CSV, escaped as Spark and MySQL do or doubled; neither can end the field.
-_ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\"(?=[^",;|\t\r\n\\])')
-_DOUBLED = re.compile(rb'[^",;|\t\r\n\\]""[^",;|\t\r\n]')
-_find_escapes = re.compile(rb'\\(["\\])').sub
-
 #: Stands for bytes that an encoding does not have: no UTF-8, so that their record is rejected.
 _NO_TEXT = "\udcff"
 
@@ -111,21 +105,18 @@ def name_kind(head: bytes) -> tuple[str, str] | None:
 
 
 class Encoding(NamedTuple):
-    """Encoding of a file, what ends its lines and escapes its quotes, and what to say of it."""
+    """Encoding of a file, what ends its lines, and what to say of it."""
 
     name: str = UTF_8
     carriage_returns: bool = False
     note: str = ""
-    #: Whether backslashes escape quotes.
-    backslashes: bool = False
     #: Whether other bytes are read than those of the file.
     is_replaced: bool = False
 
     @property
     def is_stored(self) -> bool:
         """True if the stored bytes are read as they are."""
-        changed = self.carriage_returns or self.backslashes or self.is_replaced
-        return self.name == UTF_8 and not changed
+        return self.name == UTF_8 and not (self.carriage_returns or self.is_replaced)
 
 
 def find_mark(head: bytes) -> str | None:
@@ -133,17 +124,17 @@ def find_mark(head: bytes) -> str | None:
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
 
 
-def find_encoding(head: bytes, given: str, *, is_csv: bool = False) -> Encoding:
+def find_encoding(head: bytes, given: str) -> Encoding:
     """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``."""
     name, note = given, ""
     if given == AUTO:
-        name, note = _guess(head) if find_mark(head) is None else (str(find_mark(head)), "")
+        mark = find_mark(head)
+        name, note = _guess(head) if mark is None else (mark, "")
     returns = b"\r" in head
     if returns:
         text = codecs.getincrementaldecoder(name)("replace").decode(head)
         returns = "\r" in text and "\n" not in text
-    escaped = is_csv and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
-    return Encoding(name, returns, note, escaped)
+    return Encoding(name, returns, note)
 
 
 def _guess(head: bytes) -> tuple[str, str]:
@@ -185,32 +176,20 @@ class Recoder:
         # UTF-8 stays as it is: its faults are found record by record.
         self._decoder = None if encoding.name == UTF_8 else decoder("streamlda.no-text")
         self._carriage_returns = encoding.carriage_returns
-        self._backslashes, self._held = encoding.backslashes, b""
 
     def feed(self, block: bytes, *, final: bool = False) -> bytes:
         """Return what a block completes."""
         if self._decoder is not None:
             block = self._decoder.decode(block, final).encode(UTF_8, "surrogateescape")
-        if self._backslashes:
-            block = self._held + block
-            # A last backslash belongs to the next byte, unless it is escaped itself.
-            odd = (len(block) - len(block.rstrip(b"\\"))) % 2 and not final
-            self._held = b"\\" if odd else b""
-            block = _find_escapes(_double_quote, block[: len(block) - odd])
         return block.replace(b"\r", b"\n") if self._carriage_returns else block
 
 
-def _double_quote(found: re.Match[bytes]) -> bytes:
-    return b'""' if found[1] == b'"' else found[1]
-
-
-def gather_head(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of blocks, and all of the blocks from the first on."""
-    first: deque[bytes] = deque()
-    size = 0
+def gather_head(blocks: Iterator[bytes], most: int) -> tuple[bytes, bool, Iterator[bytes]]:
+    """Return the first bytes of blocks, whether they are all, and the blocks from the first on."""
+    first, size = deque[bytes](), 0
     error: Exception | None = None
     try:
-        while size < HEAD_BYTES and (block := next(blocks, b"")):
+        while size <= most and (block := next(blocks, b"")):
             first.append(block)
             size += len(block)
     except (Rejected, OSError) as raised:
@@ -225,7 +204,8 @@ def gather_head(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
         yield from blocks
 
     # A block may be far larger.
-    return b"".join(block[:HEAD_BYTES] for block in first)[:HEAD_BYTES], replay()
+    head = b"".join(block[:most] for block in first)[:most]
+    return head, size <= most and error is None, replay()
 
 
 def recode(blocks: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ REASONS = {
     "broken-record": "bytes that do not fit their schema",
     "missing-column": "a file without the text column; the whole file is skipped",
     "missing-field": "a record without the text field",
-    "no-records": "a JSON file without an array under records_field",
+    "no-records": "a JSON file without an array under records_field, or broken",
     "not-an-object": "a JSON line that is no object, a schema that is of no record",
     "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
     "not-text": "a text field, or a whole Parquet column, that holds something else than text",

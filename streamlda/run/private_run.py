@@ -151,7 +151,6 @@ def get_own_folder(settings: RunSettings) -> Path | None:
     asked = PrivateTerms.of(settings).digest(settings)
     source = settings.source
     reading = [source.format, source.text_field, source.max_record, source.delimiter]
-    reading += [] if source.records_field is None else [source.records_field]
     reading += [] if source.include is None else [source.include]
     name = _digest([asked, spell_source(settings), reading])
     return Path(f"{settings.privacy.ledger}{RUNS}", name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamlda.stream.source import Reject
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import JsonSplitter
+from streamlda_connectors.json_files import JsonSplitter
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
 
@@ -46,10 +46,10 @@ def test_a_folder_passes(check, tmp_path):
         ("a.json", b'["a", "b"]\n', ["a", "b"], None),
         ("a.json", b'["a"]]', ["a"], 1),
         ("a.json", b'["a"] more', ["a"], 5),
-        ("a.json", b'["a", "b', ["a"], 8),
-        ("a.json", b'["a", ', ["a"], 6),
-        ("a.json", b'[{"text": "a"}, {"text": "b", {"text": "c"}]', ["a"], 44),
-        ("a.json", b'{\n"text": "a"}\n{"text":', ["a"], 23),
+        ("a.json", b'["a", "b', ["a"], 3),
+        ("a.json", b'["a", ', ["a"], 1),
+        ("a.json", b'[{"text": "a"}, {"text": "b", {"text": "c"}]', ["a"], 29),
+        ("a.json", b'{\n"text": "a"}\n{"text":', ["a"], 8),
         ("a.csv", b'text\na\n"b', ["a"], 2),
         ("a.csv", b'text\na\n"b\nc\nd"\n', ["a", "b\nc\nd"], None),
     ],

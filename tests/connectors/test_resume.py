@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda_connectors import compressed, parquet
+from streamlda_connectors.csv_files import CsvSplitter, Dialect
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import CsvSplitter, LineSplitter, RecordStream
+from streamlda_connectors.lines import LineSplitter, RecordStream
 from streamlda_connectors.records import BatchBuilder, Skipped
 
 COMPRESS = {
@@ -123,11 +124,12 @@ def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
     for _ in reader:
         expected.append("".join(lines[taken : reader.line_num]).removesuffix("\n"))
         taken = reader.line_num
-    records = fed_in_pieces(CsvSplitter(1000, ","), text.encode(), cuts)
-    # Only where a last quote never closes do they differ: in its line end.
-    assert [r.decode().removesuffix("\n") for r in records] == [
-        x.removesuffix("\n") for x in expected
-    ]
+    records = fed_in_pieces(CsvSplitter(1000, Dialect(",")), text.encode(), cuts)
+    # Only a last record whose quote never closes is none.
+    if records and isinstance(records[-1], Skipped):
+        size, reason = records.pop()
+        assert (size - len(expected.pop()) in (0, 1), reason) == (True, "broken-csv")
+    assert [record.decode() for record in records] == expected
 
 
 @given(data=st.binary(max_size=40), cuts=cuts)

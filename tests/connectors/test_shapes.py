@@ -7,9 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.encodings import Encoding, Recoder
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import find_records
 from tests.connectors.test_files import drain
 
 ROWS = [
@@ -70,22 +68,15 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     assert drain(FileSource(path, text_field="body", records_field="docs"))[1] == [
         (1, "no-records")
     ]
-    # An array that breaks off is damage.
-    path.write_text(json.dumps(content)[: json.dumps(content).index("sea")])
-    texts, rejects = drain(FileSource(path, text_field="body", records_field=field))
-    assert (texts, [reason for _, reason in rejects]) == (["cat and dog"], ["not-json"])
+    path.write_text(json.dumps(content)[:-1])
+    broken = FileSource(path, text_field="body", records_field=field)
+    assert drain(broken) == ([], [(1, "no-records")])
 
 
 def test_records_inside_lines_are_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text("{}")
     with pytest.raises(InvalidSettingError, match="in the format json, got format='jsonl'"):
         FileSource(tmp_path / "a.jsonl", records_field="data")
-
-
-def test_a_key_inside_a_string_begins_no_records():
-    body = json.dumps({"a": 'x "data": [', "b": {"data": [7]}, "data": [1]}).encode()
-    assert body[find_records(body, "data") :] == b"1]}"
-    assert find_records(body, "c") == -1
 
 
 COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
@@ -181,14 +172,6 @@ def test_quotes_that_are_escaped_and_doubled_are_not_mixed_up(tmp_path):
         ['a \\"b', 'c "d" e\\'],
         [],
     )
-
-
-@pytest.mark.parametrize("cut", range(12))
-def test_a_backslash_at_the_end_of_a_block_belongs_to_the_next(cut):
-    data = b'x "a \\"b\\\\",\\'
-    recoder = Recoder(Encoding(backslashes=True))
-    parts = recoder.feed(data[:cut]), recoder.feed(data[cut:]), recoder.feed(b"", final=True)
-    assert b"".join(parts) == b'x "a ""b\\",\\'
 
 
 def test_files_of_folders_are_chosen_by_patterns(tmp_path):

@@ -1,0 +1,249 @@
+"""CSV: its dialect and header by the first bytes of a file, records, and their fields."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from streamlda_connectors.compressed import BlockReader
+from streamlda_connectors.lines import BYTE_ORDER_MARK, LineSplitter, decode, join_fields
+from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.records import (
+    Document,
+    MissingColumn,
+    Parser,
+    Record,
+    Rejected,
+    Skipped,
+    are_names,
+    read_name,
+)
+
+#: Delimiters tried in this order, where none is given.
+DELIMITERS = (",", "\t", ";", "|")
+
+#: Most lines above a header, such as a title.
+MOST_ABOVE = 20
+
+#: A null as PostgreSQL, MySQL and Hive write it.
+SQL_NULL = "\\N"
+
+#: A quote in a field, escaped as Spark and MySQL do or doubled; neither can end the field.
+_ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\"(?=[^",;|\t\r\n\\])')
+_DOUBLED = re.compile(rb'[^",;|\t\r\n\\]""[^",;|\t\r\n]')
+_find_escapes = re.compile(r'\\(["\\])').sub
+
+
+class Dialect(NamedTuple):
+    """A delimiter, and whether backslashes escape quotes; doubled quotes are always read."""
+
+    delimiter: str
+    escapes: bool = False
+
+
+class CsvHeader(NamedTuple):
+    """Columns of the text of a CSV file, their number in all, and where its records start."""
+
+    dialect: Dialect
+    columns: tuple[int, ...] = (0,)
+    n_columns: int = 1
+    user_column: int | None = None
+    time_column: int | None = None
+    id_column: int | None = None
+    #: Where the header begins and ends, and how many lines are above it.
+    start: int = 0
+    end: int = 0
+    n_above: int = 0
+    #: Whether there is no header, and columns are named by their numbers from 1.
+    numbered: bool = False
+
+
+class CsvSplitter(LineSplitter):
+    """Cut at line ends outside of quotes, which open only at the start of a field.
+
+    A stray quote inside a field (an inch sign) does not swallow the lines after it.
+    """
+
+    def __init__(self, max_bytes: int, dialect: Dialect) -> None:
+        super().__init__(max_bytes)
+        # The library has one limit for the whole process.
+        csv.field_size_limit(max(max_bytes, csv.field_size_limit()))
+        delimiter = re.escape(dialect.delimiter.encode())
+        inside = rb'(?:[^"\\]++|\\.|"")*+' if dialect.escapes else rb'(?:[^"]++|"")*+'
+        field = rb'(?:"%b"|(?!"))[^%b]*+' % (inside, delimiter)
+        self._match_closed = re.compile(b"%b(?:%b%b)*+" % (field, delimiter, field)).fullmatch
+        self._line = bytearray()
+        self._is_open = False
+
+    def feed(self, block: bytes) -> Sequence[Record]:
+        """Return the records that `block` completes."""
+        records: list[Record] = []
+        *lines, rest = block.split(b"\n")
+        for line in lines:
+            self._scan(line)
+            self._end_line()
+            self._extend(line + b"\n" if self._is_open else line)
+            if not self._is_open:
+                records.append(self._complete())
+        self._scan(rest)
+        self._extend(rest)
+        return records
+
+    def find_fault(self) -> str | None:
+        """Return a quote that never closes: all that is behind it is in its field."""
+        self._end_line()
+        return "broken-csv" if self._is_open else None
+
+    def finish(self) -> Sequence[Record]:
+        """Return the unfinished last record, if there is one."""
+        self._end_line()
+        return [Skipped(self._size, "broken-csv")] if self._is_open else super().finish()
+
+    def _scan(self, part: bytes) -> None:
+        self._line += part
+        if len(self._line) > self._max_bytes:
+            self._end_line()
+
+    def _end_line(self) -> None:
+        """Note whether a quote is open behind a line, or a piece of one that is too long."""
+        if b'"' in self._line:
+            self._is_open = not self._match_closed(b'"' * self._is_open + self._line)
+        self._line.clear()
+
+
+def open_csv(
+    blocks: BlockReader, options: ReadOptions, usual: str
+) -> tuple[CsvSplitter, Parser, int, str, bytes]:
+    """Return splitter and parser of a file, where its records begin, a note, and a first record.
+
+    `usual` is the delimiter of the ending of its name.
+    """
+    # Without a header there are only blank lines, which any columns fit.
+    header = _find_header(blocks, options, usual) or CsvHeader(Dialect(usual))
+    note = f"has its header in line {header.n_above + 1}; those above it are skipped"
+    splitter = CsvSplitter(options.max_document_bytes, header.dialect)
+    names = map(str, range(1, header.n_columns + 1))
+    first = header.dialect.delimiter.join(names) if options.as_rows and header.numbered else ""
+    start = header.start if options.as_rows else min(header.end, len(blocks.head))
+    note = note if header.n_above else ""
+    return splitter, _make_parser(header, options), start, note, first.encode()
+
+
+def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHeader | None:
+    """Return the header of a file by the first delimiter that fits; None of one without records."""
+    head, given, guess = blocks.head, options.delimiter, options.encoding is not None
+    escapes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
+    faults: list[Rejected] = []
+    for delimiter in dict.fromkeys((usual, *DELIMITERS)) if given is None else given:
+        splitter = CsvSplitter(options.max_document_bytes, Dialect(delimiter, escapes))
+        # The mark is no part of the first field, which may start with a quote.
+        start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+        records = [*splitter.feed(head[start:]), *(splitter.finish() if blocks.is_whole else ())]
+        try:
+            return _read_header(records, start, Dialect(delimiter, escapes), options)
+        except Rejected as fault:
+            faults.append(fault)
+    missing = [fault for fault in faults if isinstance(fault, MissingColumn)]
+    # Most columns are found by the delimiter that the file has.
+    raise max(missing, key=lambda fault: len(list(fault.fields))) if missing else faults[0]
+
+
+def _read_header(
+    records: Sequence[Record], end: int, dialect: Dialect, options: ReadOptions
+) -> CsvHeader | None:
+    missing: list[Rejected] = []
+    # Where one record must not decide how others are read, only the first is a header.
+    most = 0 if options.encoding is None else MOST_ABOVE
+    for item in records:
+        if len(missing) > most:
+            break
+        start = end
+        try:
+            if isinstance(item, Skipped):
+                raise Rejected(item.reason)
+            end += len(item) + 1
+            line = decode(item).removesuffix("\r")
+            if line.strip(" "):
+                found = _find_columns(line, dialect, options, below=len(missing) > 0)
+                return found._replace(
+                    start=start, end=start if found.numbered else end, n_above=len(missing)
+                )
+        except MissingColumn as fault:
+            missing.append(fault)
+        except Rejected:
+            if not missing:
+                raise
+            break
+    if missing:
+        raise missing[0]
+    return None
+
+
+def _find_columns(line: str, dialect: Dialect, options: ReadOptions, *, below: bool) -> CsvHeader:
+    columns = split_fields(line, dialect)
+    texts = [options.text_field] if options.text_field in columns else options.text_fields
+    numbered = not (below or set(texts) <= set(columns)) and options.encoding is not None
+    if numbered and all(name.isdecimal() for name in texts):
+        columns = [str(number + 1) for number in range(len(columns))]
+    # Records below a first line may hold the word too.
+    if not set(texts) <= set(columns) or (below and not are_names(columns)):
+        raise MissingColumn("missing-column", columns)
+    user, time, name = (
+        columns.index(name) if name in columns else None
+        for name in (options.user_field, options.time_field, options.id_field)
+    )
+    places = tuple(map(columns.index, texts))
+    return CsvHeader(dialect, places, len(columns), user, time, name, numbered=numbered)
+
+
+def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
+    """Return the parser of the records of a file: their texts or, `as_rows`, their fields."""
+    user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
+    (column, *others), read_time = header.columns, options.read_time
+
+    def parse(record: bytes) -> Document | None:
+        fields = _split_record(record, header)
+        if fields is None:
+            return None
+        if options.as_rows:
+            return orjson.dumps(fields).decode(), None, None, None
+        if SQL_NULL in fields:
+            fields = ["" if field == SQL_NULL else field for field in fields]
+        user = None if user_column is None else read_name(fields[user_column])
+        time = None if time_column is None else read_time(fields[time_column])
+        name = None if id_column is None else read_name(fields[id_column])
+        text = join_fields([fields[at] for at in header.columns]) if others else fields[column]
+        return text, user, time, name
+
+    return parse
+
+
+def _split_record(record: bytes, header: CsvHeader) -> list[str] | None:
+    """Return the fields of a record; None of a blank one."""
+    line = decode(record.removesuffix(b"\r"))
+    if not line.strip(" "):
+        return None
+    fields = split_fields(line, header.dialect)
+    missing = header.n_columns - len(fields)
+    if missing:
+        # Offices leave out empty fields at the end of a row, or add some.
+        if len(fields) <= max(header.columns) or any(fields[header.n_columns :]):
+            raise Rejected("broken-csv")
+        fields = fields[: header.n_columns] + [""] * missing
+    return fields
+
+
+def split_fields(record: str, dialect: Dialect) -> list[str]:
+    """Return the fields of one record."""
+    if dialect.escapes:
+        record = _find_escapes(lambda found: found[1] * (1 + (found[1] == '"')), record)
+    if '"' not in record:
+        return record.split(dialect.delimiter)
+    try:
+        return next(csv.reader([record], delimiter=dialect.delimiter))
+    except csv.Error as error:
+        raise Rejected("broken-csv") from error
