@@ -143,7 +143,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
         Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, lines such as ``"space:
-        orbit launch"``, files of them, or models. Words are names of columns, or their numbers.
+        orbit launch"``, or files of them. Words are names of columns, or their numbers.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
         Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
         chooses them by the size of `X`, lets every row of `partial_fit` move the topics, and keeps

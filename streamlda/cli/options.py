@@ -10,8 +10,7 @@ import click
 from streamlda.model import MAX_DISTANCE
 from streamlda.settings.load import NAMES, load_settings, nearest
 from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
-from streamlda.settings.setting import FIT, RUN, Setting
-from streamlda.settings.values import shown
+from streamlda.settings.setting import FIT, RUN, Setting, shown
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -31,7 +31,6 @@ DOCUMENTS = (
     *(
         "source.include",
         "source.records_field",
-        "source.compression",
         "source.delimiter",
         "source.max_record",
     ),

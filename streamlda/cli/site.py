@@ -50,7 +50,7 @@ READER = "site share"
 #: Settings of how records are read.
 READING = tuple(
     f"source.{key}"
-    for key in ("files", "format", "text_field", "delimiter", "compression", "max_record", "stream")
+    for key in ("files", "format", "text_field", "delimiter", "max_record", "stream")
 )
 DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
 

@@ -133,8 +133,7 @@ def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dic
 def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return options of the connector ``files``; private records must not decide the encoding."""
     source = settings.source
-    compression = None if source.compression == "none" else source.compression
-    read = {"format": source.format, "delimiter": source.delimiter, "compression": compression}
+    read = {"format": source.format, "delimiter": source.delimiter}
     shared = {**_record_options(source), "include": split_patterns(source.include)}
     return {**read, **shared, **({"encoding": None} if settings.private else {})}
 

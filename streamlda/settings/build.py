@@ -14,7 +14,7 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
 from streamlda.refinement.schedule import Passes
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.run_settings import TABLE, RunSettings
 from streamlda.settings.seeds import SeedWords, split_seeds
 from streamlda.settings.table import PrivacySettings, TopicsSettings, VocabularySettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -29,8 +29,6 @@ WORD_DOCUMENTS = 20_000
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "phrases": "phrases must be among the words of a given vocabulary; add them to the "
-            "file of words, or leave them out of the phrases",
             "few words": "there must be at least as many words as topics; ask for fewer topics or "
             "more words: learned ones come from more documents, or with a higher "
             "max_document_frequency (1.0 keeps all)",
@@ -66,15 +64,11 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
     """Return the words if they are known before a document is read, else None."""
     words = settings.vocabulary
     if words.kind == "hashed":
-        return Vocabulary.hashed(words.hash_bits, make_analyzer(settings.vocabulary))
+        return Vocabulary.hashed(words.hash_bits, make_analyzer(words))
     if words.kind != "given":
         return None
     if words.file is not None:
-        given = Vocabulary.from_file(words.file, make_analyzer(settings.vocabulary))
-        # Phrases take words out of the counts.
-        missing = sorted(set(given.analyzer.phrases) - set(given.words or ()))
-        _FAULTS.check(not missing, "phrases", missing=len(missing), first=next(iter(missing), None))
-        return given
+        return Vocabulary.from_file(words.file, make_analyzer(words))
     model = load_public_model(settings.privacy)
     assert model is not None
     listed = words_of(model)
@@ -174,10 +168,8 @@ def engine_settings(
     return EngineSettings(
         n_features=n_features,
         refine=refine,
-        documents_per_round=topics.documents_per_round,
         kept_entries=settings.memory.kept // 12 if keeps else 0,
-        **_common(settings, n_features, too_frequent),
-        **_given(warmup_documents=topics.warmup_documents),
+        **_asked(settings, EngineSettings, n_features, too_frequent),
     )
 
 
@@ -189,23 +181,14 @@ def private_settings(
 ) -> PrivateSettings:
     """Return the settings of a private engine; `delta` is the rest after a choice of words."""
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
-    assert privacy.epsilon is not None
-    assert privacy.delta is not None
+    found = _asked(settings, PrivateSettings, n_features)
+    found |= {} if delta is None else {"delta": delta}
     asked = PrivateSettings(
         n_features=n_features,
-        epsilon=privacy.epsilon,
-        delta=privacy.delta if delta is None else delta,
-        documents_per_snapshot=settings.snapshots.every or DEFAULT_EVERY,
-        neighboring_relation=privacy.relation,
-        privacy_unit=privacy.unit,
-        documents_per_user=privacy.documents_per_user,
-        snapshots=settings.snapshots.most,
-        mode=privacy.mode,
-        clipping=privacy.clipping,
         refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
         start=COMMON,
         public_model=None if public is None else public.digest,
-        **_common(settings, n_features),
+        **{"documents_per_snapshot": DEFAULT_EVERY, **found},
     )
     # One name for one plan: a start that cannot be taken is not recorded.
     return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
@@ -255,23 +238,17 @@ def time_bins(settings: RunSettings) -> str | None:
     return None if settings.source.time_field is None else settings.snapshots.time_bins
 
 
-def _common(
-    settings: RunSettings, n_features: int, too_frequent: int | None = None
+def _asked(
+    settings: RunSettings, made: type, n_features: int, too_frequent: int | None = None
 ) -> dict[str, Any]:
+    """Return the settings that an engine calls as `StreamLDA` calls its parameters."""
     topics = settings.topics
     # The estimator warns of this instead: its columns are given.
     found = {"topics": topics.count, "words": n_features}
-    found |= _given(in_too_many_documents=too_frequent)
+    found |= {} if too_frequent is None else {"in_too_many_documents": too_frequent}
     _FAULTS.check(topics.count <= n_features or not settings.command, "few words", **found)
-    return {
-        "n_components": topics.count,
-        "alpha_0": None if topics.alpha_0 == "auto" else topics.alpha_0,
-        "oversampling": topics.oversampling,
-        "seed": topics.seed,
-        "solver": topics.solver,
-        **_given(n_restarts=topics.restarts, n_iterations=topics.iterations),
-    }
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    names = {each.name for each in fields(made)} - {"seed_topics", "public_model"}
+    values = {s.parameter: settings[s.name] for s in TABLE if s.parameter in names}
+    asked = {name: value for name, value in values.items() if value is not None}
+    alpha_0 = None if topics.alpha_0 == "auto" else topics.alpha_0
+    return asked | {"seed": topics.seed, "alpha_0": alpha_0}

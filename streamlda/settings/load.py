@@ -19,9 +19,8 @@ from typing import Any
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
 from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
-from streamlda.settings.setting import PREFIX, RUN, Setting
+from streamlda.settings.setting import PREFIX, RUN, Setting, parsed
 from streamlda.settings.table import HttpSettings
-from streamlda.settings.values import parsed
 
 #: Names in files and flags: of a secret, the name of its file too.
 NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
@@ -59,38 +58,40 @@ def load_settings(
             if setting is None or setting.name not in taken:
                 continue
             try:
-                value = parsed(setting, raw, from_file=name != setting.name)
+                values[setting.name] = parsed(setting, raw, from_file=name != setting.name)
+                origins[setting.name] = origin
             except ValueError as error:
                 got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
-                given = _as_given(setting, name, origin, command, flagged)
-                problems.append(f"{given} {error}{got} ({origin})")
-            else:
-                values[setting.name], origins[setting.name] = value, origin
+                by_flag = origin == "flag" and setting.name in flagged
+                said = setting.flag_of(command) if by_flag else name
+                said = setting.variable if origin == "environment" else said
+                problems.append(f"{said} {error}{got} ({origin})")
     if not problems:
         settings = _made(values, origins, command)
         problems = [_spelled(rule, command, flagged) for rule in clashes(settings)]
+    if not problems:
+        return settings
+    see = f"see streamlda {command} --help-all"
     if len(problems) == 1:
-        raise InvalidSettingError(f"{problems[0]}; see streamlda {command} --help-all")
-    if problems:
-        raise InvalidSettingError(
-            f"settings must be known and fit together, got problems={len(problems)}; correct "
-            f"these, and see streamlda {command} --help-all:\n"
-            + "\n".join(f"- {p}" for p in problems)
-        )
-    return settings
+        raise InvalidSettingError(f"{problems[0]}; {see}")
+    raise InvalidSettingError(
+        f"settings must be known and fit together, got problems={len(problems)}; correct these, "
+        f"and {see}:\n" + "\n".join(f"- {problem}" for problem in problems)
+    )
 
 
 def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
     """Return the settings of HTTP by variables alone, where the settings as a whole are refused."""
-    values: dict[str, Any] = {}
-    for variable, raw in environment.items():
-        name = VARIABLES.get(variable, "")
-        setting = NAMES.get(name)
-        if setting is not None and setting.section == "http":
-            try:
-                values[setting.key] = parsed(setting, raw, from_file=name != setting.name)
-            except ValueError as error:
-                raise InvalidSettingError(f"{variable} {error}") from None
+    names = {n: v for v, n in VARIABLES.items() if v in environment and n.startswith("http.")}
+    try:
+        values = {
+            NAMES[name].key: parsed(
+                NAMES[name], environment[variable], from_file=name not in SETTINGS
+            )
+            for name, variable in names.items()
+        }
+    except ValueError as error:
+        raise InvalidSettingError(f"the variables of http are refused: {error}") from None
     return HttpSettings(**values)
 
 
@@ -162,12 +163,11 @@ def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict
         return {}
     try:
         found = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        problems.append(f"the settings file must be readable, got path={str(path)!r} ({reason})")
-        return {}
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        problems.append(f"the settings file must be TOML, got path={str(path)!r}: {error}")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        problems.append(
+            f"the settings file must be TOML in UTF-8, got path={str(path)!r}: {reason}"
+        )
         return {}
     values: dict[str, Any] = {}
     for section, table in found.items():
@@ -185,7 +185,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> di
             values[VARIABLES[variable]] = value
         elif variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
             hint = nearest(variable, VARIABLES)
-            problems.append(f"{_plain(variable)} is no known variable{hint}")
+            problems.append(f"{variable[:80]!r} is no known variable{hint}")
     return values
 
 
@@ -193,7 +193,7 @@ def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
     """Return the setting of a name; or None, and say what is wrong with it."""
     if name not in NAMES:
         hint = nearest(name, NAMES)
-        problems.append(f"{_plain(name)} is no known setting{hint} ({origin})")
+        problems.append(f"{name[:80]!r} is no known setting{hint} ({origin})")
         return None
     setting = NAMES[name]
     if name == setting.name and setting.kind == "secret" and origin != "environment":
@@ -203,20 +203,6 @@ def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
         )
         return None
     return setting
-
-
-def _as_given(
-    setting: Setting, name: str, origin: str, command: str, flagged: Container[str]
-) -> str:
-    """Return the name of a setting as it was given."""
-    if origin == "environment":
-        return setting.variable
-    return setting.flag_of(command) if origin == "flag" and setting.name in flagged else name
-
-
-def _plain(name: str) -> str:
-    """Return a name as it is if it is one, else so that it stays on its line."""
-    return name if re.fullmatch(r"[\w.-]{1,80}", name) else repr(name[:80])
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -26,7 +26,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # fmt: off
 #: Terms on the left need those on the right.
 NEEDS = {
-    "source.compression source.delimiter source.include": "source.kind=files",
+    "source.kind=kafka": "kafka.bootstrap kafka.topic",
+    "source.delimiter source.include": "source.kind=files",
     "dead_letters.topic source.format=registry source.time_field=@record": "source.kind=kafka",
     "snapshots.time_bins source.time_format": "source.time_field",
     "source.format=registry": "registry.url",
@@ -40,6 +41,7 @@ NEEDS = {
         "topics.solver=whitened-tensor|online-power|simultaneous",
     "http.operator_token": "http.token",
     "infer.topic": "kafka.topic",
+    "output.topic dead_letters.topic": "kafka.bootstrap",
     "registry.url": "source.format=registry",
     "kafka.partitions=group": "kafka.group source.kind=kafka",
     "privacy.documents_per_user source.user_field": "privacy.unit=user",
@@ -55,47 +57,29 @@ EXCLUDES = {
     ("vocabulary.kind vocabulary.file vocabulary.size vocabulary.hash_bits vocabulary.documents "
      "vocabulary.grow_every vocabulary.phrases vocabulary.min_document_frequency "
      "vocabulary.max_document_frequency", "topics.projection_file"): "it brings its own words",
-    ("topics.seeds", "topics.projection_file"): "it brings topics",
-    ("topics.refine", "topics.projection_file"): "it says whether its topics are refined",
+    ("topics.seeds topics.refine", "topics.projection_file"): "it brings topics",
     ("topics.seeds", "vocabulary.grow_every"): "their words stay",
     ("topics.seeds", "kafka.partitions=group"): "members share a start",
     ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
      "topics.seeds vocabulary.grow_every", "cluster.dask"): "",
-    ("topics.refine", "privacy.epsilon"):
-        "a refinement reads documents without noise",
-    ("topics.warmup_documents", "privacy.epsilon"): "a private run keeps no documents",
-    ("topics.documents_per_round", "privacy.epsilon"):
-        "the rounds share {snapshots.every}",
-    ("topics.projection_file", "privacy.epsilon"): "projections come from noisy sums",
-    ("snapshots.seconds", "privacy.epsilon"):
-        "windows end at record slots that are fixed before any record is read",
+    ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
+        "a private run keeps no documents",
+    ("topics.documents_per_round", "privacy.epsilon"): "the rounds share {snapshots.every}",
+    ("snapshots.seconds kafka.partitions=group", "privacy.epsilon"):
+        "windows are fixed before any record is read",
     ("vocabulary.kind=private", "privacy.unit=user"):
         "users take part in the choice of words and in the topics",
-    ("kafka.partitions=group", "privacy.epsilon"):
-        "the partitions of a promise are fixed before any record is read",
     ("topics.solver=online-power", "privacy.epsilon"): "take noisy-power",
-    ("source.id_field", "privacy.epsilon"): "an id that is shown is not private",
-    ("topics.representative_documents", "privacy.epsilon"):
-        "a document that is shown is not private",
-    ("topics.representative_texts", "privacy.epsilon"): "a text that is shown is not private",
-    ("vocabulary.grow_every", "privacy.epsilon"):
-        "new words reveal documents: a private run pays for words once",
-    ("vocabulary.min_document_frequency", "privacy.epsilon"):
-        "exact counts of words reveal documents",
-    ("vocabulary.max_document_frequency", "privacy.epsilon"):
-        "exact counts of words reveal documents: use {vocabulary.stop_words} FILE",
-    ("source.rejects dead_letters.topic", "privacy.epsilon"):
-        "which records were rejected is private",
-    ("source.most_lost breaker.share breaker.records", "privacy.epsilon"):
-        "how many records were rejected is private",
-    ("output.keep", "privacy.epsilon"):
-        "a ledger names every snapshot that it paid for, and they all stay",
+    ("source.id_field source.time_field topics.representative_documents "
+     "topics.representative_texts", "privacy.epsilon"): "what is shown of documents is not private",
+    ("vocabulary.grow_every vocabulary.min_document_frequency vocabulary.max_document_frequency",
+     "privacy.epsilon"): "exact counts of words reveal documents",
+    ("source.rejects dead_letters.topic source.most_lost breaker.share breaker.records",
+     "privacy.epsilon"): "which records were rejected, and how many, is private",
+    ("output.keep", "privacy.epsilon"): "snapshots that were paid for stay",
     ("source.records_field", "privacy.epsilon"):
         "one broken record would take all others of its file along: convert it to JSON Lines",
-    ("source.encoding", "privacy.epsilon"):
-        "records of a private run are UTF-8: convert them first (iconv)",
-    ("source.time_field", "privacy.epsilon"):
-        "event times reveal documents: a window is known by its record slots",
+    ("source.encoding", "privacy.epsilon"): "convert the records to UTF-8 first (iconv)",
 }
 
 #: In a private run terms on the left go with the value on the right alone.
@@ -122,10 +106,6 @@ def _learns_phrases(s: RunSettings) -> bool:
     return bool(s.vocabulary.phrases and s.vocabulary.phrases.isdecimal())
 
 
-def _by_user(s: RunSettings) -> bool:
-    return s.privacy.unit == "user"
-
-
 def _logs_in_by(s: RunSettings, *mechanisms: str | None) -> bool:
     return s.kafka.protocol.startswith("SASL") and s.kafka.mechanism in mechanisms
 
@@ -134,13 +114,6 @@ def _lacks_token(s: RunSettings) -> bool:
     kafka = s.kafka
     by_client = kafka.token_endpoint and kafka.username and kafka.password
     return not by_client and bool(kafka.token_endpoint or not kafka.token)
-
-
-def _reads_public_words_by(key: str) -> Callable[[RunSettings], object]:
-    name = f"vocabulary.{key}"
-    return lambda s: (
-        s.privacy.public_model is not None and s.vocabulary.file is None and s.given(name)
-    )
 
 
 def _are_partitions(given: str) -> bool:
@@ -155,10 +128,6 @@ def _are_partitions(given: str) -> bool:
 SOURCE: Rules = {
     "{infer.topic} must be set for Kafka, which has no end: name the topic to write":
         lambda s: _reads_topic(s) and s.command == INFER and not s.infer.topic,
-    "{source.max_documents} must be left out for Kafka: infer reads it without end":
-        lambda s: _reads_topic(s) and s.command == INFER and s.given("source.max_documents"),
-    "{kafka.bootstrap} and {kafka.topic} must both be set for Kafka":
-        lambda s: _reads_topic(s) and not (s.kafka.bootstrap and s.kafka.topic),
     "{source.files} must name files, or {kafka.topic} a topic":
         lambda s: not (_reads_topic(s) or s.source.files) and s.command in (FIT, RUN),
     "{source.files} must name files":
@@ -182,10 +151,6 @@ SOURCE: Rules = {
         lambda s: s.kafka.protocol.startswith("SASL")
         and not _logs_in_by(s, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
         and not (s.kafka.mechanism and s.kafka.username and s.kafka.password),
-    "{source.id_field} needs {topics.representative_documents} or {infer.topic}: ids are shown "
-    "with documents only":
-        lambda s: s.source.id_field and s.command in (FIT, RUN)
-        and not (s.topics.representative_documents or s.infer.topic),
 }
 LEARNING: Rules = {
     "{output.file} must be set":
@@ -195,36 +160,25 @@ LEARNING: Rules = {
         and s.vocabulary.file is None and s.privacy.public_model is None,
     "{vocabulary.grow_every} needs {topics.refine}: sums take no further words":
         lambda s: s.vocabulary.grow_every and s.topics.refine is False,
-    "{vocabulary.phrases} must be a file of phrases with {vocabulary.grow_every}":
-        lambda s: s.vocabulary.grow_every and _learns_phrases(s),
-    "{vocabulary.phrases} must be a file of phrases for words that are not learned":
-        lambda s: _learns_phrases(s) and s.vocabulary.kind != "learned",
-    "{topics.documents_per_round} goes with a {topics.solver} that takes rounds":
-        lambda s: s.command and s.topics.documents_per_round
-        and s.topics.solver == "whitened-tensor",
+    "{vocabulary.phrases} must be a file of phrases where words grow, or are not learned":
+        lambda s: _learns_phrases(s)
+        and (s.vocabulary.grow_every or s.vocabulary.kind != "learned"),
     "{cluster.dask} needs files that are read once and that all workers can open":
         lambda s: s.cluster.dask and get_source_kind(s) != "files",
-    "{checkpoint.folder} must be left out with {cluster.dask}":
+    "{checkpoint.folder} must be left out with {cluster.dask} and {privacy.epsilon}":
         lambda s: s.cluster.dask and s.private and s.given("checkpoint.folder"),
-    "{snapshots.every} must be left out with {cluster.dask}":
-        lambda s: s.cluster.dask and not s.private and s.given("snapshots.every"),
-    "{snapshots.most} must be left out with {cluster.dask}":
-        lambda s: s.cluster.dask and not s.private and s.given("snapshots.most"),
     "{kafka.partitions} must be all, group, numbers such as 0,3, or i/n with 0 <= i < n":
         lambda s: not _are_partitions(s.kafka.partitions),
     "{kafka.partitions} group needs a daemon (streamlda run)":
         lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
-    "{snapshots.every} needs {privacy.epsilon}":
-        lambda s: not s.command and not s.private and s.given("snapshots.every"),
-    "{snapshots.most} needs {privacy.epsilon}":
-        lambda s: not s.command and not s.private and s.given("snapshots.most"),
+    "{snapshots.every} and {snapshots.most} need {privacy.epsilon} here":
+        lambda s: (s.cluster.dask or not s.command) and not s.private
+        and (s.given("snapshots.every") or s.given("snapshots.most")),
 }
 #: Not of a fit, whose file may hold settings of a daemon.
 OUTPUTS: Rules = {
     "{dead_letters.topic} must not be {kafka.topic}: rejected letters would be read again":
         lambda s: s.dead_letters.topic and s.dead_letters.topic == s.kafka.topic,
-    "{kafka.bootstrap} must be set to write to topics":
-        lambda s: (s.output.topic or s.dead_letters.topic) and not s.kafka.bootstrap,
     "{http.token} must be set unless {http.host} is loopback":
         lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
     "{infer.topic} must be a topic of its own":
@@ -242,16 +196,11 @@ PRIVATE: Rules = {
     "documents without noise":
         lambda s: s.topics.refinement_passes not in ("auto", 0),
     "{snapshots.most} must be set for users and in prefix mode":
-        lambda s: s.command and (_by_user(s) or s.privacy.mode == "prefix")
-        and not s.snapshots.most,
+        lambda s: s.command and not s.snapshots.most
+        and (s.privacy.unit == "user" or s.privacy.mode == "prefix"),
     "{privacy.public_model} must have its own words or those of {vocabulary.file}, which are "
     "public: leave out {vocabulary.kind} and {vocabulary.hash_bits}":
         lambda s: s.privacy.public_model is not None and s.vocabulary.kind != "given",
-    **{
-        f"{{vocabulary.{key}}} needs {{vocabulary.file}} with {{privacy.public_model}}, which says "
-        "how its words are read": _reads_public_words_by(key)
-        for key in ("stop_words", "ngrams", "token_pattern")
-    },
 }
 #: Of private runs that read documents.
 PRIVATE_SOURCE: Rules = {
@@ -264,9 +213,8 @@ PRIVATE_SOURCE: Rules = {
     "{vocabulary.kind} private, {vocabulary.file} FILE, {vocabulary.hash_bits} BITS or "
     "{privacy.public_model} FILE":
         lambda s: s.vocabulary.kind == "learned",
-    "{source.allow_gaps} must not be set with privacy and more than one number in "
-    "{kafka.partitions}: the record slot of each offset is fixed; where records are gone, begin "
-    "in an empty checkpoint.folder with kafka.start latest":
+    "{source.allow_gaps} must be left out with privacy unless {kafka.partitions} is one number; "
+    "where records are gone, begin in an empty checkpoint.folder with kafka.start latest":
         lambda s: s.source.kind == "kafka" and not s.kafka.partitions.isdecimal()
         and s.source.allow_gaps,
     "{source.files} must name one file with privacy: with several files that grow, record slots "

@@ -1,10 +1,11 @@
-"""Seed words from settings, files and models, as columns of a vocabulary."""
+"""Seed words from settings and files, as columns of a vocabulary."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +19,8 @@ from streamlda.text.vocabulary import Vocabulary
 
 Seeded = TypeVar("Seeded", EngineSettings, PrivateSettings)
 
-#: Words that are taken of each topic of a model, and those that name one without a name.
-MODEL_WORDS, NAME_WORDS = 10, 3
-
 #: Unknown words that are shown.
 SHOWN_WORDS = 10
-
 
 _EXAMPLE = "write it as in 'space: orbit launch nasa'"
 _FAULTS = Faults(
@@ -35,8 +32,8 @@ _FAULTS = Faults(
             "no word": "a seeded topic must have a word of the vocabulary; seed it by other words, "
             "or bring a vocabulary with these",
             "no words": f"a seeded topic must be a name, a colon and words; {_EXAMPLE}",
-            "no file": "a seeded topic must be 'name: words', or the name of a file of such lines "
-            f"or a model; {_EXAMPLE}, or check the name",
+            "no file": "a seeded topic must be 'name: words', or the name of a file of such lines; "
+            f"{_EXAMPLE}, or check the name",
             "no line": f"a file of seeds must have a line 'name: words'; {_EXAMPLE}",
         }
     }
@@ -51,7 +48,7 @@ class SeedWords(NamedTuple):
 
 
 def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
-    """Return the seeds of settings: ``name: words``, files of such lines, and models."""
+    """Return the seeds of settings: ``name: words``, and files of such lines."""
     found: list[SeedWords] = []
     for text in given:
         found += [_parsed(text)] if ":" in text else _read(text)
@@ -63,9 +60,11 @@ def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
 
 
 def seed_topics(
-    seeds: Sequence[SeedWords], columns_of: Callable[[str], list[int]]
-) -> tuple[tuple[SeedTopic, ...], str | None]:
-    """Return the seeds in columns, and what to warn of: words that are not known."""
+    seeds: Sequence[SeedWords],
+    columns_of: Callable[[str], list[int]],
+    warn: Callable[[str], object] = lambda message: None,
+) -> tuple[SeedTopic, ...]:
+    """Return the seeds in columns; warn of words that are not known."""
     found, unknown = [], []
     for name, words in seeds:
         columns: dict[int, None] = {}
@@ -76,13 +75,12 @@ def seed_topics(
         missing = {"topic": name, "words": len(words), "unknown": _listed(words)}
         _FAULTS.check(columns, "no word", **missing)
         found.append(SeedTopic(name, tuple(columns)))
-    problem = None
     if unknown:
-        problem = (
+        warn(
             f"seed words should be words of the vocabulary, got unknown={len(unknown)}: "
             f"{_listed(unknown)}; they seed nothing"
         )
-    return tuple(found), problem
+    return tuple(found)
 
 
 def seed_by_columns(
@@ -90,9 +88,8 @@ def seed_by_columns(
 ) -> Seeded:
     """Return settings of an estimator with seeds that are names of its columns, or numbers."""
     known = names_of(names_of_columns(columns), asked.n_features)
-    found, problem = seed_topics(read_seeds(given, asked.n_components), known)
-    if problem is not None:
-        warnings.warn(problem, UserWarning, stacklevel=stacklevel)
+    warn = partial(warnings.warn, stacklevel=stacklevel + 1)
+    found = seed_topics(read_seeds(given, asked.n_components), known, warn)
     return replace(asked, seed_topics=found)
 
 
@@ -103,10 +100,7 @@ def seed_by_words(
     warn: Callable[[str], None] = lambda message: None,
 ) -> Seeded:
     """Return settings of a run with seeds that are words of its vocabulary."""
-    found, problem = seed_topics(seeds, words_of(vocabulary))
-    if problem is not None:
-        warn(problem)
-    return replace(asked, seed_topics=found)
+    return replace(asked, seed_topics=seed_topics(seeds, words_of(vocabulary), warn))
 
 
 def names_of_columns(columns: Mapping[str, Any]) -> Sequence[str] | None:
@@ -143,14 +137,9 @@ def _parsed(given: str, **where: Any) -> SeedWords:
 
 def _read(path: str) -> list[SeedWords]:
     try:
-        with Path(path).open("rb") as file:
-            # A model begins with the length of its header; text has no zeros.
-            beginning = file.read(8)
-            if b"\0" in beginning:
-                return _of_model(path)
-            lines = (beginning + file.read()).decode().splitlines()
+        lines = Path(path).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise _FAULTS.make("no file", seed_topic=path, reason=reason) from None
     # What a file holds is not quoted: it may be documents, by mistake.
     found = [
@@ -160,17 +149,6 @@ def _read(path: str) -> list[SeedWords]:
     ]
     _FAULTS.check(found, "no line", path=path, lines=len(lines))
     return found
-
-
-def _of_model(path: str) -> list[SeedWords]:
-    from streamlda.model.topic_model import load
-
-    model = load(path)
-    words = [tuple(word for word, _ in top) for top in model.rank_words(1).top_words(MODEL_WORDS)]
-    return [
-        SeedWords(name or " ".join(own[:NAME_WORDS]), own)
-        for name, own in zip(model.names, words, strict=True)
-    ]
 
 
 def _listed(words: Sequence[str]) -> str:

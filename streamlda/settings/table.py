@@ -59,7 +59,7 @@ class SourceSettings:
         "default: ISO 8601 and common forms, day or month first as all values of files say.")
     most_ahead: float = entry(
         "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
-        "documents are learned from and counted as ahead, in no bin.", unit="seconds", least=0)
+        "documents are learned from and counted as ahead, in no bin.", least=0)
     id_field: str | None = entry(
         "text", None, "Key or column of the id of a record; text or an integer, shown with "
         "representative documents, by infer and on the map of a report; default: file and number.")
@@ -71,15 +71,11 @@ class SourceSettings:
         "what a byte order mark says, or a guess that is said.")
     delimiter: str | None = entry(
         "text", None, "Delimiter of csv, one character or tab; default: by the header.")
-    compression: str = entry(
-        "text", "infer", "Compression of the files; infer decides by file names.",
-        choices=("infer", "none", "gzip", "bz2", "xz", "zstd"))
     max_record: int = entry(
-        "bytes", 16 * MIB, "Longer records are rejected.", unit="bytes", least=1,
-        flag="--max-record")
+        "bytes", 16 * MIB, "Longer records are rejected.", least=1, flag="--max-record")
     max_documents: int | None = entry(
         "int", None, "Stop after this many documents (with privacy: records); default: no limit.",
-        unit="documents", least=1, commands=FIT_ONLY)
+        least=1, commands=FIT_ONLY)
     stream: str | None = entry(
         "text", None, "Name of the stream in models, and in the ledger where the source has no "
         "name (standard input, matrices); default: the source.", parameter="stream")
@@ -154,14 +150,11 @@ class VocabularySettings:
     file: str | None = entry(
         "text", None, "File of words, one a line; a private choice keeps them and adds others.",
         flag="--vocabulary")
-    size: int = entry(
-        "int", 8000, "Maximum number of words.", unit="words", least=1, flag="--vocabulary-size")
-    hash_bits: int = entry(
-        "int", 14, "Columns of hashed words, as a power of 2.", unit="bits", least=1, most=22)
+    size: int = entry("int", 8000, "Maximum number of words.", least=1, flag="--vocabulary-size")
+    hash_bits: int = entry("int", 14, "Columns of hashed words, as a power of 2.", least=1, most=22)
     documents: int | None = entry(
         "int", None, "First documents that words are learned from, or records of a private choice; "
-        "default: 20000, private: a quarter of a window.",
-        unit="documents", least=1, flag="--vocabulary-documents")
+        "default: 20000, private: a quarter of a window.", least=1, flag="--vocabulary-documents")
     min_document_frequency: float | None = entry(
         "frequency", None, "Leave out words in fewer documents: a count, or a fraction with a "
         "point; default: 0.005 of the documents, at least 1 and at most 5.")
@@ -170,20 +163,19 @@ class VocabularySettings:
         "point, 1.0 for none; default: 0.3, with fewer than 5 topics 0.5, above 20 documents.")
     grow_every: int | None = entry(
         "int", None, "Let frequent words enter a learned vocabulary after every N documents, and "
-        "gone ones leave; default: the words stay.", unit="documents", least=100)
+        "gone ones leave; default: the words stay.", least=100)
     stop_words: str = entry(
         "text", "english", "Languages (english,german) of stop words; none, or a file of words.")
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: letters of any script, with digits.")
     clean: str = entry(
-        "text", "attachments,urls,emails,html,initialisms", "How texts are "
-        "cleaned first; or none.")
+        "text", "attachments,urls,emails,html,initialisms", "How texts are cleaned first; or none.")
     analyzer: str | None = entry(
         "text", None, "Function that splits texts into words: a package's name for it, or "
         "module:function, such as rjieba:cut.")
     phrases: str | None = entry(
-        "text", None, "Phrases that count as one word: how many pairs of neighbours to learn, or "
-        "a file of phrases, one a line; with privacy a public one.")
+        "text", None, "Phrases that count as one word: how many pairs of neighbours to learn, or a "
+        "file of phrases, one a line; with privacy a public one.")
     ngrams: tuple[int, int] = entry(
         "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
 
@@ -193,7 +185,7 @@ class TopicsSettings:
     """Topics to learn, and the method."""
 
     count: int = entry(
-        "int", 10, "Number of topics K.", unit="topics", least=1, flag="--topics", short="-k",
+        "int", 10, "Number of topics K.", least=1, flag="--topics", short="-k",
         parameter="n_components")
     alpha_0: float | Literal["auto"] = entry(
         "number", 1.0, "Sum of the Dirichlet parameters, in pseudo-tokens; auto estimates it.",
@@ -209,38 +201,36 @@ class TopicsSettings:
         "projection file of sums.")
     refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
         "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
-        "Gibbs sweeps after them where they help, quick none, thorough more of both.",
-        least=0, words=("auto", "quick", "thorough"), parameter="refinement_passes",
-        commands=ESTIMATOR_ONLY)
+        "Gibbs sweeps after them where they help, quick none, thorough more of both.", least=0,
+        words=("auto", "quick", "thorough"), parameter="refinement_passes", commands=ESTIMATOR_ONLY)
     warmup_documents: int | None = entry(
         "int", None, "Documents in memory that give the first topics; default: 20000, or 10000 "
-        "without a refinement.", unit="documents", least=1, parameter="warmup_documents")
+        "without a refinement.", least=1, parameter="warmup_documents")
     oversampling: int = entry(
-        "int", 50, "Columns of the projection in addition to K.", unit="columns", least=0,
-        parameter="oversampling")
+        "int", 50, "Columns of the projection in addition to K.", least=0, parameter="oversampling")
     documents_per_round: int | None = entry(
         "int", None, "Documents of a power iteration of the online solvers; default: more in each.",
-        unit="documents", least=1, parameter="documents_per_round")
+        least=1, parameter="documents_per_round")
     restarts: int | None = entry(
         "int", None, "Random starts L for each topic in power methods; default: 10, private 3.",
-        unit="starts", least=1, parameter="n_restarts")
+        least=1, parameter="n_restarts")
     iterations: int | None = entry(
         "int", None, "Power iterations R for each topic; default: 5, with privacy by solver.",
-        unit="rounds", least=1, parameter="n_iterations")
+        least=1, parameter="n_iterations")
     seed: int = entry(
-        "int", 0, "Seed of projections and restarts, never of privacy noise.",
-        least=0, most=2**64 - 1, parameter="random_state")
+        "int", 0, "Seed of projections and restarts, never of privacy noise.", least=0,
+        most=2**64 - 1, parameter="random_state")
     relevance: float = entry(
         "number", 1.0, "Rank of the words shown of a topic: 1 by probability, less favours words "
         "that other topics do not have.", least=0, most=1)
     representative_documents: int = entry(
         "int", 0, "Keep ids of this many documents with most of each topic; never with privacy.",
-        unit="documents", least=0, most=100)
+        least=0, most=100)
     representative_texts: bool = entry(
         "bool", False, "Also keep their first 1000 characters, in models and checkpoints.")
     seeds: tuple[str, ...] = entry(
         "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeatable; or a file "
-        "of such lines, or a model.", flag="--seed-topic", parameter="seed_topics")
+        "of such lines.", flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
         "text", None, "File of `streamlda projection`: the start of runs that are merged later; "
         "default: a start of its own.", flag="--projection")
@@ -252,14 +242,14 @@ class SnapshotSettings:
 
     every: int | None = entry(
         "int", None, "Records between snapshots, or in a private window; default: 100000; a source "
-        "that ends gives one snapshot, at its end.",
-        unit="records", least=100, flag="--snapshot-every", parameter="documents_per_snapshot")
+        "that ends gives one snapshot, at its end.", least=100, flag="--snapshot-every",
+        parameter="documents_per_snapshot")
     seconds: float | None = entry(
-        "seconds", None, "Also publish a snapshot after this time; default: never.",
-        unit="seconds", least=0, open=True, flag="--snapshot-seconds")
+        "seconds", None, "Also publish a snapshot after this time; default: never.", least=0,
+        open=True, flag="--snapshot-seconds")
     most: int | None = entry(
-        "int", None, "Maximum number of snapshots; default: no limit.", unit="snapshots", least=1,
-        flag="--snapshots", parameter="snapshots")
+        "int", None, "Maximum number of snapshots; default: no limit.", least=1, flag="--snapshots",
+        parameter="snapshots")
     time_bins: str = entry(
         "text", "day", "Bins of event time, in UTC; weeks begin on Monday. The newest 1,000 are "
         "kept.", choices=UNITS)
@@ -286,11 +276,11 @@ class PrivacySettings:
         "privacy.documents_per_user and snapshots.most.", choices=("document", "user"),
         parameter="privacy_unit")
     documents_per_user: int | None = entry(
-        "int", None, "Maximum number of documents of one user in a stage.", unit="documents",
-        least=1, parameter="documents_per_user")
+        "int", None, "Maximum number of documents of one user in a stage.", least=1,
+        parameter="documents_per_user")
     relation: str = entry(
-        "text", "zero-out", "Neighbouring relation: a document or a blank in its slot, or "
-        "another document there; add-remove is the former name of zero-out.",
+        "text", "zero-out", "Neighbouring relation: a document or a blank in its slot, or another "
+        "document there; add-remove is the former name of zero-out.",
         choices=("zero-out", "replace-one", "add-remove"), parameter="neighboring_relation")
     mode: str = entry(
         "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
@@ -300,7 +290,7 @@ class PrivacySettings:
         choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(
         "int", None, "Rounds that refine the topics, of documents of their own, about half of a "
-        "window; default: 0 up to 1024 words, else by the noise.", unit="rounds", least=0)
+        "window; default: 0 up to 1024 words, else by the noise.", least=0)
     public_model: str | TopicModel | None = entry(
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
         "with its words unless others are given.", parameter="public_model")
@@ -322,8 +312,8 @@ class OutputSettings:
         "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; default: "
         "all. The newest and private ones stay.", commands=RUN_ONLY)
     topic: str | None = entry(
-        "topic", None, "Compacted Kafka topic for snapshots; default: none.",
-        commands=RUN_ONLY, flag="--output-topic")
+        "topic", None, "Compacted Kafka topic for snapshots; default: none.", commands=RUN_ONLY,
+        flag="--output-topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +340,7 @@ class CheckpointSettings:
     folder: str | None = entry(
         "text", "checkpoints", "Folder of checkpoints; a run continues from the newest.",
         fit_default=None)
-    interval: float = entry("seconds", 60.0, "Time between checkpoints.", unit="seconds", least=0.1)
+    interval: float = entry("seconds", 60.0, "Time between checkpoints.", least=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,12 +349,11 @@ class MemorySettings:
 
     limit: int | None = entry(
         "bytes", None, "Limit of resident memory; default: nine tenths of what the control group "
-        "allows, else no limit.", unit="bytes", least=1)
-    queue: int = entry(
-        "bytes", 64 * MIB, "Limit of memory for documents that wait.", unit="bytes", least=MIB)
+        "allows, else no limit.", least=1)
+    queue: int = entry("bytes", 64 * MIB, "Limit of memory for documents that wait.", least=MIB)
     kept: int = entry(
         "bytes", 192 * MIB, "Limit of memory for the documents of files: within it they are fitted "
-        "together at the end; beyond it topics follow them as a stream.", unit="bytes", least=0)
+        "together at the end; beyond it topics follow them as a stream.", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,11 +368,10 @@ class BreakerSettings:
     """Limits of failures, after which a run stops."""
 
     share: float = entry(
-        "number", 0.5, "Stop when more than this fraction of the records is rejected.",
-        least=0, most=1)
+        "number", 0.5, "Stop when more than this fraction of the records is rejected.", least=0,
+        most=1)
     records: int = entry(
-        "int", 10_000, "Number of the last records in which the fraction is measured.",
-        unit="records", least=1)
+        "int", 10_000, "Number of the last records in which the fraction is measured.", least=1)
     attempts: int = entry(
         "int", 5, "Consecutive failures of a damaged source, after which the daemon stops; it "
         "waits for one that is away.", least=1)

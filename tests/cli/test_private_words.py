@@ -143,7 +143,6 @@ def test_a_run_begins_with_a_public_model_and_its_words(folder, tmp_path):
         (("words",), True, 65, "a file must be one that streamlda wrote"),
         (("truth", "vocabulary.kind=private"), False, 78, "must have its own words"),
         (("truth", "vocabulary.hash_bits=8"), False, 78, "must have its own words"),
-        (("truth", "--stop-words", "none"), False, 78, "--stop-words needs --vocabulary"),
         (
             ("truth", "privacy.mode=prefix", "snapshots.most=2"),
             True,

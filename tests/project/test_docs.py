@@ -22,8 +22,7 @@ import streamlda.estimator
 from streamlda.cli import commands as group
 from streamlda.privacy.ledger import read_report
 from streamlda.settings.run_settings import TABLE
-from streamlda.settings.setting import RUN
-from streamlda.settings.values import shown
+from streamlda.settings.setting import RUN, shown
 from streamlda.utils.exit_codes import CONFIGURATION
 
 ROOT = Path(__file__).parents[2]
@@ -184,12 +183,12 @@ def test_every_module_is_on_the_map_of_the_tree_and_the_changelog_names_no_other
 
 
 def test_the_daemons_page_lists_every_setting():
-    lines = ["| setting | default | unit | what it is |", "| --- | --- | --- | --- |"]
+    lines = ["| setting | default | what it is |", "| --- | --- | --- |"]
     for setting in (each for each in TABLE if RUN in each.commands):
         kind = f" One of {', '.join(setting.choices)}." if setting.choices else ""
         name = setting.name + ("_file" if setting.kind == "secret" else "")
         default = shown(setting, setting.default)
-        lines.append(f"| `{name}` | {default} | {setting.unit} | {setting.help}{kind} |")
+        lines.append(f"| `{name}` | {default} | {setting.help}{kind} |")
     page = (ROOT / "streamlda/service/README.md").read_text(encoding="utf-8")
     table = page.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]
     assert table == "\n".join(lines) + "\n"
