@@ -11,13 +11,7 @@ from typing import IO, Any
 
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
-from streamlda_connectors.encodings import (
-    AUTO,
-    UTF_8,
-    Encoding,
-    Recoder,
-    find_mark,
-)
+from streamlda_connectors.encodings import AUTO, UTF_8, Encoding, Recoder, find_mark
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
@@ -26,11 +20,93 @@ from streamlda_connectors.records import BatchBuilder
 READ_BYTES = 1024 * 1024
 
 
-class StdinSource:
+class LineSource:
+    """A source of lines that are numbered from its start, to which it cannot go back."""
+
+    def __init__(self, name: str, format: str, **reading: Any) -> None:
+        self._options = options = ReadOptions.of(**reading)
+        # The stream as a whole is decoded, and not each record.
+        parse = line_parser(("text", "jsonl"), format, replace(options, encoding=None))
+        self._records = RecordStream(name, LineSplitter(options.max_document_bytes), parse)
+        self._recoder: Recoder | None = None
+        #: Records to skip in a stream that is replayed.
+        self._target = 0
+        self._ended = self._closed = False
+
+    def _read_block(self) -> bytes:
+        """Return the next bytes, none at the end."""
+        raise NotImplementedError
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait until there are bytes or an end; return False if there is neither."""
+        return True
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
+        """Return the records that have come, waiting at most `timeout_seconds` for a document."""
+        check_open(self._closed)
+        batch, records = BatchBuilder(max_records, timeout_seconds), self._records
+        while True:
+            records.skip(self._target - records.record)
+            records.take(batch)
+            if batch.full or not records.empty or self._ended or (batch.blocks and batch.late):
+                break
+            batch.blocks += 1
+            if not self._wait(0.0 if batch.n_documents else batch.deadline - monotonic()):
+                break
+            try:
+                self._fill()
+            except OSError as error:
+                if batch.empty:
+                    raise fault("stream", reason=error.strerror) from error
+                break  # the next poll meets the error again
+        ended = self._ended and records.empty
+        counts = {"records": records.record, "records_of_position": self._target}
+        check(not ended or records.record >= self._target, "replay", **counts)
+        batch.notes += self._options.read_time.take_notes()
+        return batch.build(exhausted=ended, **self._options.known)
+
+    def _fill(self) -> None:
+        try:
+            block = self._read_block()
+        except BlockingIOError:
+            return  # another reader of the same pipe was faster
+        if self._recoder is None:
+            # Without an encoding a byte order mark says what the stream is in.
+            given = self._options.encoding or UTF_8
+            found = (find_mark(block) or UTF_8) if given == AUTO else given
+            self._recoder = Recoder(Encoding(found))
+        self._ended = not block
+        self._records.feed(self._recoder.feed(block, final=self._ended))
+        if self._ended:
+            self._records.finish()
+
+    def position(self) -> Position:
+        """Return how many records were read, blank lines and rejects included."""
+        return {"record": max(self._records.record, self._target)}
+
+    def seek(self, position: Position) -> None:
+        """Skip the records up to `position` of a stream that is replayed from its start."""
+        record, read = count_at(position, "record"), self._records.record
+        check(record >= read, "replay", record=record, records_read=read)
+        self._target = record
+
+    def passed(self) -> dict[str, int]:
+        """Return how many records were read, as one part."""
+        return {WHOLE: self.position()["record"]}
+
+    def progress(self) -> Progress:
+        """Return how many records were read."""
+        return Progress(self._records.record, None, "documents")
+
+    def close(self) -> None:
+        """Stop reading. The stream is not this source's own and stays open."""
+        self._closed = True
+
+
+class StdinSource(LineSource):
     """Read documents, one a line, from a descriptor that may have to be waited for.
 
-    Waiting ends when the timeout is up; a poll that has a document does not wait for more. On
-    Windows, where pipes cannot be waited for, reads block.
+    Waiting ends when the timeout is up; a poll that has a document does not wait for more.
 
     Parameters
     ----------
@@ -56,105 +132,33 @@ class StdinSource:
     """
 
     def __init__(
-        self,
-        stream: IO[bytes] | None = None,
-        *,
-        format: str = "text",
-        **reading: Any,
+        self, stream: IO[bytes] | None = None, *, format: str = "text", **reading: Any
     ) -> None:
-        self._options = options = ReadOptions.of(**reading)
-        # The stream as a whole is decoded, and not each record.
-        parse = line_parser(("text", "jsonl"), format, replace(options, encoding=None))
+        super().__init__("stdin", format, **reading)
         try:
             self._descriptor = 0 if stream is None else stream.fileno()
             status = os.fstat(self._descriptor)
         except OSError as error:
-            name = "stdin" if stream is None else type(stream).__name__
-            raise fault("descriptor", stream=name) from error
+            kind = "stdin" if stream is None else type(stream).__name__
+            raise fault("descriptor", stream=kind) from error
         # The stream object keeps the descriptor open.
         self._stream = stream
         self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._read, self._encoding = 0, options.encoding or UTF_8
-        self._recoder: Recoder | None = None
-        self._records = RecordStream("stdin", LineSplitter(options.max_document_bytes), parse)
-        #: Records to skip in a stream that is replayed.
-        self._target = 0
-        self._ended = self._closed = False
-
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
-        """Return the records that have come, waiting at most `timeout_seconds` for a document."""
-        check_open(self._closed)
-        batch, records = BatchBuilder(max_records, timeout_seconds), self._records
-        while True:
-            records.skip(self._target - records.record)
-            records.take(batch)
-            if batch.full or not records.empty or self._ended or (batch.blocks and batch.late):
-                break
-            batch.blocks += 1
-            if not self._wait(0.0 if batch.n_documents else batch.deadline - monotonic()):
-                break
-            try:
-                self._fill()
-            except OSError as error:
-                if batch.empty:
-                    raise fault(
-                        "stream", descriptor=self._descriptor, reason=error.strerror
-                    ) from error
-                break  # the next poll meets the error again
-        ended = self._ended and records.empty
-        counts = {"records": records.record, "records_of_position": self._target}
-        check(not ended or records.record >= self._target, "replay", **counts)
-        batch.notes += self._options.read_time.take_notes()
-        return batch.build(exhausted=ended, **self._options.known)
+        self._read = 0
 
     def _wait(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""
-        if not hasattr(select, "poll"):
-            return True
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(max(0.0, seconds) * 1000))
 
-    def _fill(self) -> None:
-        try:
-            block = os.read(self._descriptor, READ_BYTES)
-        except BlockingIOError:
-            return  # another reader of the same pipe was faster
+    def _read_block(self) -> bytes:
+        block = os.read(self._descriptor, READ_BYTES)
         self._read += len(block)
-        if block:
-            self._records.feed(self._recode(block))
-        else:
-            self._ended = True
-            self._records.feed(self._recode(b"", final=True))
-            self._records.finish()
-
-    def _recode(self, block: bytes, *, final: bool = False) -> bytes:
-        """Return bytes as UTF-8; without an encoding a byte order mark says what they are in."""
-        if self._recoder is None:
-            found = (find_mark(block) or UTF_8) if self._encoding == AUTO else self._encoding
-            self._recoder = Recoder(Encoding(found))
-        return self._recoder.feed(block, final=final)
-
-    def position(self) -> Position:
-        """Return how many records were read, blank lines and rejects included."""
-        return {"record": max(self._records.record, self._target)}
-
-    def seek(self, position: Position) -> None:
-        """Skip the records up to `position` of a stream that is replayed from its start."""
-        record, read = count_at(position, "record"), self._records.record
-        check(record >= read, "replay", record=record, records_read=read)
-        self._target = record
-
-    def passed(self) -> dict[str, int]:
-        """Return how many records were read, as one part."""
-        return {WHOLE: self.position()["record"]}
+        return block
 
     def progress(self) -> Progress:
         """Return the records read or, of a redirected file, its bytes."""
         if self._size is None:
-            return Progress(self._records.record, None, "documents")
+            return super().progress()
         return Progress(min(self._read, self._size), self._size, "B")
-
-    def close(self) -> None:
-        """Stop reading. The stream is not this source's own and stays open."""
-        self._closed = True
