@@ -65,7 +65,7 @@ def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
     log.write(*LINES)
     source = follow(log.path)
     read = source.poll(3).documents
-    list_files, cuts = watch.Listing, [log.copy_and_cut]
+    list_files, cuts = watch.list_files, [log.copy_and_cut]
 
     def list_before_the_cut(paths):
         if cuts:
@@ -75,7 +75,7 @@ def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
             cuts.pop()()
         return found
 
-    monkeypatch.setattr(watch, "Listing", list_before_the_cut)
+    monkeypatch.setattr(watch, "list_files", list_before_the_cut)
     texts(source, [*LINES[len(read) :], "last"])
 
 
@@ -130,7 +130,7 @@ def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follo
     texts(source, ["new"])
 
 
-def test_file_that_is_gone_is_read_from_its_descriptor_or_from_a_copy_put_back(log, follow):
+def test_file_that_is_gone_is_read_from_a_copy_put_back(log, follow):
     log.write(*LINES)
     source = follow(log.path)
     read = source.poll(3).documents
@@ -138,10 +138,11 @@ def test_file_that_is_gone_is_read_from_its_descriptor_or_from_a_copy_put_back(l
     kept = log.path.read_bytes()
     log.path.unlink()
     log.write("new")
-    wanted = [*LINES[len(read) :], "new"]
-    texts(source, wanted)
+    with pytest.raises(SourceError, match="put it back"):
+        source.poll(3)
     Path(f"{log.path}.1").write_bytes(kept)
-    texts(follow(log.path, position), wanted)
+    for each in (source, follow(log.path, position)):
+        texts(each, [*LINES[len(read) :], "new"])
 
 
 def test_reused_inode_is_another_file(log, follow):

@@ -7,6 +7,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
 from pathlib import Path
 from stat import S_ISREG
@@ -43,6 +44,9 @@ class StreamFile(NamedTuple):
     bases: tuple[str, ...]
 
 
+Listing = dict[Identity, StreamFile]
+
+
 def get_bases(name: str) -> Iterator[str]:
     """Yield names that rotation may have turned into `name`, as app.log into app.1.log."""
     for mark in _MARK.finditer(name):
@@ -61,94 +65,77 @@ def check_paths(paths: Paths, format: str) -> list[str]:
     return list(dict.fromkeys(posixpath.abspath(name) for name in names))
 
 
-class Listing:
-    """Files under full paths of files, directories (with all below) and patterns, unopened.
+def list_files(paths: Iterable[str]) -> Listing:
+    """Return the files under full paths of files, directories (with all below) and patterns.
 
-    A path that does not exist is no error: it may come later.
+    They come by path, then by name; one with several names is there once, under the first. A path
+    that does not exist is no error: it may come later.
     """
+    files: Listing = {}
+    for path in paths:
+        for file in sorted(_find(path)):
+            before = files.get(file.identity)
+            # A name that a path stands for goes before one that may be rotated.
+            if before is None or (file.named and not before.named):
+                files[file.identity] = file
+    return files
 
-    def __init__(self, paths: Iterable[str]) -> None:
-        #: By path, then by name; a file with several names is in it once, under the first one.
-        self.files: dict[Identity, StreamFile] = {}
-        #: The device of each directory that was listed.
-        self.folders: dict[str, int] = {}
-        #: Whether files were renamed or removed meanwhile, so that others may have been missed.
-        self.torn = False
-        self._entries: dict[str, list[os.DirEntry[str]]] = {}
-        for path in paths:
-            found: list[StreamFile] = []
-            for folder, accepts in self._find_folders(path):
-                found += self._find(path, folder, accepts)
-            for file in sorted(found, key=lambda file: file.name):
-                before = self.files.get(file.identity)
-                # A name that a path stands for goes before one that may be rotated.
-                if before is None or (file.named and not before.named):
-                    self.files[file.identity] = file
 
-    def _find_folders(self, path: str) -> Iterator[tuple[str, Callable[[str], bool]]]:
-        """Yield the directories to list for `path`, and a test of names that it stands for."""
-        (folder, name), there = posixpath.split(path), Path(path)
-        if there.is_dir():
-            yield from ((below, _is_visible) for below in self._walk(path))
-        elif there.exists() and not there.is_file():
-            raise not_a_file(path)
-        elif there.exists() or not has_magic(path):
-            yield folder, name.__eq__
-        else:
-            visible = str if name.startswith(".") else _is_visible
-            for match in _find_matching_folders(folder):
-                yield match, lambda other: fnmatchcase(other, name) and bool(visible(other))
+def _find(path: str) -> Iterator[StreamFile]:
+    (folder, pattern), there = posixpath.split(path), Path(path)
+    accepts: Callable[[str], bool] = pattern.__eq__
+    folders: Iterable[str] = [folder]
+    if there.is_dir():
+        folders, accepts = _walk(path), _is_visible
+    elif there.exists() and not there.is_file():
+        raise not_a_file(path)
+    elif has_magic(path) and not there.exists():
+        accepts = partial(_matches, pattern)
+        if has_magic(folder):
+            # Hidden folders are found by name alone.
+            matches = map(str, Path("/").glob(folder.lstrip("/")))
+            folders = [match for match in matches if "/." in folder or "/." not in match]
+    for each in folders:
+        yield from _list_folder(path, each, accepts)
 
-    def _walk(self, top: str) -> Iterator[str]:
-        waiting = [top]
-        while waiting:
-            yield (folder := waiting.pop())
-            for entry in self._list(folder):
-                if _is_visible(entry.name) and entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
 
-    def _list(self, folder: str) -> list[os.DirEntry[str]]:
-        if folder not in self._entries:
-            self._entries[folder] = []
+def _matches(pattern: str, name: str) -> bool:
+    return fnmatchcase(name, pattern) and (_is_visible(name) or not _is_visible(pattern))
+
+
+def _walk(top: str) -> Iterator[str]:
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    for folder, below, _ in os.walk(top, onerror=note):
+        below[:] = filter(_is_visible, below)
+        yield folder
+
+
+def _list_folder(path: str, folder: str, accepts: Callable[[str], bool]) -> Iterator[StreamFile]:
+    try:
+        names = [entry.name for entry in Path(folder).iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return  # it may come later
+    for name in names:
+        if posixpath.splitext(name.lower())[1] in COMPRESSION_SUFFIXES:
+            continue
+        named = accepts(name)
+        bases = [posixpath.join(folder, b) for b in get_bases(name) if named or accepts(b)]
+        if named or bases:
+            full = posixpath.join(folder, name)
             try:
-                device = Path(folder).stat().st_dev
-                with os.scandir(folder) as entries:
-                    self._entries[folder] = list(entries)
-                self.folders[folder] = device
+                status = Path(full).stat()
             except (FileNotFoundError, NotADirectoryError):
-                pass  # it may come later
-        return self._entries[folder]
-
-    def _find(self, path: str, folder: str, accepts: Callable[[str], bool]) -> Iterator[StreamFile]:
-        for entry in self._list(folder):
-            if posixpath.splitext(entry.name.lower())[1] in COMPRESSION_SUFFIXES:
                 continue
-            named = accepts(entry.name)
-            bases = tuple(base for base in get_bases(entry.name) if named or accepts(base))
-            if not named and not bases:
-                continue
-            try:
-                status = entry.stat()
-            except (FileNotFoundError, NotADirectoryError):
-                self.torn |= not entry.is_symlink()
-                continue
-            self.torn |= entry.inode() != status.st_ino and not entry.is_symlink()
             if S_ISREG(status.st_mode):
-                identity = status.st_dev, status.st_ino
-                facts = identity, status.st_size, status.st_mtime_ns, path, named
                 # A position is JSON, which has no bytes that are not UTF-8.
-                utf8 = not any("\ud800" <= character <= "\udfff" for character in entry.name)
-                check(utf8, "name", name=entry.path)
-                full = (posixpath.join(folder, base) for base in bases)
-                yield StreamFile(entry.path, *facts, tuple(full))
+                check(full == full.encode(errors="replace").decode(), "name", name=full)
+                identity = status.st_dev, status.st_ino
+                facts = status.st_size, status.st_mtime_ns, path, named, tuple(bases)
+                yield StreamFile(full, identity, *facts)
 
 
 def _is_visible(name: str) -> bool:
     return not name.startswith(".")
-
-
-def _find_matching_folders(pattern: str) -> list[str]:
-    if not has_magic(pattern):
-        return [pattern]
-    matches = (str(match) for match in Path("/").glob(pattern.lstrip("/")) if match.is_dir())
-    return sorted(match for match in matches if "/." in pattern or "/." not in match)

@@ -20,10 +20,8 @@ from streamlda_connectors.records import BatchBuilder
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
 
-#: Scans take at most about one part in SCAN_SHARE of the time, however many files there are, unless
-#: the next one would come later than after the longest time.
+#: Scans take at most about one part in SCAN_SHARE of the time, however many files there are.
 SCAN_SHARE = 10
-LONGEST_SCAN_SECONDS = 5.0
 
 #: Bytes read at once.
 BLOCK_BYTES = 256 * 1024
@@ -34,7 +32,7 @@ class FollowSource:
 
     A line is read once its line end is written, and once only: files are known by device, inode
     and a fingerprint of their first 256 bytes, so `position` holds across rotation and restarts.
-    A scan takes one stat of each file every 0.2 s, where there are very many at least every 5 s.
+    A scan takes one stat of each file every 0.2 s, or a tenth of the time where there are many.
     Memory is O(files under the paths, about 2 kB each in a scan, + `max_document_bytes` + one
     poll).
 
@@ -91,8 +89,6 @@ class FollowSource:
         self._done = self._records = 0
         self._file: TrackedFile | None = None
         self._stream: RecordStream | None = None
-        self._read_to = 0
-        self._finished = False
         self._watch = self._open_watch(None)
 
     def _open_watch(self, position: Position | None) -> Watch:
@@ -100,7 +96,6 @@ class FollowSource:
         try:
             watch.scan()
         except OSError as error:
-            watch.descriptors.close()
             raise _name_cause(error) from error
         self._work: deque[TrackedFile] = deque(watch.plan_reading())
         self._leave()
@@ -143,8 +138,7 @@ class FollowSource:
             # The next poll scans again, and meets it again.
             return error
         now = monotonic()
-        rest = min((SCAN_SHARE - 1) * (now - begun), LONGEST_SCAN_SECONDS)
-        self._scan_at = now + max(SCAN_SECONDS, rest)
+        self._scan_at = now + max(SCAN_SECONDS, (SCAN_SHARE - 1) * (now - begun))
         if not self._work:
             self._work.extend(self._watch.plan_reading())
         return None
@@ -173,8 +167,7 @@ class FollowSource:
         """Return the file to read on in."""
         while self._work:
             file = self._work[0]
-            waits = not file.ignored and (file.read_to < file.goal or file.flush)
-            if waits and not self._watch.is_blocked(file):
+            if not file.ignored and (file.read_to < file.goal or file.flush):
                 return file
             self._work.popleft()
         return None
@@ -182,14 +175,14 @@ class FollowSource:
     def _fill(self, file: TrackedFile) -> None:
         """Queue the lines that the next block of `file` completes."""
         stream = self._stream
-        if stream is None or file is not self._file or file.read_to != self._read_to:
+        if stream is None or file is not self._file or file.read_to != stream.fed:
             # An unfinished line is read again: of many files only one is kept in memory.
             splitter = LineSplitter(self._options.max_document_bytes)
             stream = RecordStream(file.name, splitter, self._parse, file.record, file.offset)
             self._file, self._stream = file, stream
             file.read_to = file.offset
         if file.read_to < file.goal:
-            block = self._watch.descriptors.read(file, min(BLOCK_BYTES, file.goal - file.read_to))
+            block = file.read(min(BLOCK_BYTES, file.goal - file.read_to))
             if not block:
                 self._work.popleft()
                 return
@@ -198,23 +191,21 @@ class FollowSource:
         else:
             stream.finish()
             file.flush = False
-            self._finished = True
-        self._read_to = file.read_to
 
     def _hand_out(self, batch: BatchBuilder) -> None:
         """Move queued lines into `batch`."""
         file, stream = self._file, self._stream
-        if file is None or stream is None or (stream.empty and not self._finished):
+        if file is None or stream is None or stream.empty:
             return
         stream.take(batch)
         self._done += stream.offset - file.offset
         file.offset, file.record = stream.offset, stream.record
-        if stream.empty and self._finished:
+        if stream.empty and stream.consumed > stream.fed:
+            # The last line had no end, and what may follow is another one.
             self._leave()
 
     def _leave(self) -> None:
         self._file = self._stream = None
-        self._read_to, self._finished = 0, False
 
     def pause(self) -> None:
         """Take no lines until `resume`. Polls bring nothing, and keep track of the files."""
@@ -237,9 +228,7 @@ class FollowSource:
         check_open(self._closed)
         records = count_at(position, "records")
         watch = self._open_watch({key: position[key] for key in position if key != "records"})
-        self._records = records
-        self._watch.descriptors.close()
-        self._watch = watch
+        self._records, self._watch = records, watch
         self._done = sum(file.offset for file in watch.files)
 
     def progress(self) -> Progress:
@@ -258,9 +247,8 @@ class FollowSource:
         return {"gaps": self._watch.gaps, "bytes": self._watch.lost_bytes}
 
     def close(self) -> None:
-        """Close all files. Closing twice is allowed."""
+        """Stop following. Closing twice is allowed."""
         self._closed = True
-        self._watch.descriptors.close()
 
 
 def _name_cause(error: OSError | StreamLDAError) -> StreamLDAError:
