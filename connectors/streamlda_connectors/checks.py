@@ -38,13 +38,8 @@ _FAULTS = Faults(
             "letters topic": "dead letters must have a topic of their own, which is not read as "
             "well; name another one",
             "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT})",
-            "member": "a member of a group must name it, and give partitions up; set both, or "
-            "choose partitions",
-            "partitions": "partitions must be 'all', numbers, or 'i/n' with 0 <= i < n; write "
-            "'0/2' and '1/2' for the halves of a topic",
+            "partitions": "partitions must be 'all', numbers, or 'group' with the name of a group",
             "registry": "a registry and the format registry go together; name both, or neither",
-            "registry certificates": "the certificates to trust of a schema registry must be "
-            "readable; name a file of certificates in PEM",
             "registry login": "a user of a schema registry and one source of the password go "
             "together; set username, and password_file or password_env",
             "registry url": "the url of a schema registry must begin with http:// or https://, and "

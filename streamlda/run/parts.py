@@ -83,14 +83,10 @@ def spell_source(settings: RunSettings) -> str:
 def open_stream(
     settings: RunSettings,
     on_rejected: OnRejected | None = None,
-    give_up: Callable[[set[int]], None] | None = None,
     *,
     fixed_order: bool = False,
 ) -> Source:
-    """Open the source that the settings name, at its beginning.
-
-    With `give_up`, partitions of Kafka are read once they are taken.
-    """
+    """Open the source that the settings name, at its beginning."""
     source, kind = settings.source, get_source_kind(settings)
     shared = _record_options(source)
     if kind == "files":
@@ -110,7 +106,6 @@ def open_stream(
         partitions=[*map(int, numbers)] if all(map(str.isdecimal, numbers)) else kafka.partitions,
         fixed_order=fixed_order or (settings.private and not kafka.partitions.isdecimal()),
         group=kafka.group,
-        give_up=give_up,
         **_topic_options(settings, on_rejected),
     )
 

@@ -8,7 +8,6 @@ that come one at a time. Nothing that the daemon keeps grows with the stream.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from streamlda.engine.following import MEMBER_PART
@@ -33,9 +32,6 @@ from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
 from streamlda.utils.process import allowed_bytes
 
 Plan = list[tuple[str, int]]
-
-#: Partitions that have a state each: of a group, and of a share i/n.
-SHARED = re.compile(rf"{GROUP}\Z|/")
 
 #: Part of what the control group allows that is the daemon's: the kernel also counts files that
 #: are being written, buffers of connections, and other processes there, such as a health check.
@@ -88,7 +84,7 @@ def memory_plan(settings: RunSettings, n_features: int | None = None) -> Plan:
     inference = 0 if settings.infer.topic is None else models + SOURCE_BYTES
     what, largest = max(works.items(), key=lambda work: work[1])
     of = "sums of the engine"
-    if settings.source.kind == "kafka" and SHARED.search(settings.kafka.partitions):
+    if settings.source.kind == "kafka" and settings.kafka.partitions == GROUP:
         more = _mib(partition_bytes(settings, V))
         of = f"sums of one partition; with their copy, each further one takes {more} more"
     plan = [

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
-from streamlda.checks import require
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
@@ -30,7 +29,7 @@ from streamlda.service.signals import end_at_signals, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
-from streamlda.settings.rules import GROUP, shared_clashes
+from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.table import MIB, HttpSettings
 from streamlda.storage.partitions import Beginning, open_shared_folder
@@ -122,17 +121,12 @@ def run(settings: RunSettings) -> int:
     end_at_signals()
     for part, size in check(settings):
         log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
-    shared = shares_partitions(settings)
-    if shared:
-        refused = shared_clashes(settings)
-        named = "; ".join(refused).translate({ord(brace): None for brace in "{}"})
-        require(not refused, named, partitions=settings.kafka.partitions)
     assert settings.output.folder is not None
     with ExitStack() as until_end:
         status, snapshots = make_status(settings), Snapshots(settings.output.folder)
         serve(settings.http, status, snapshots, until_end, private=settings.private)
         opened = Opened(settings, status, snapshots, until_end)
-        return _run_shared(opened) if shared else _run_alone(opened)
+        return _run_shared(opened) if shares_partitions(settings) else _run_alone(opened)
 
 
 def _run_alone(opened: Opened) -> int:
@@ -219,8 +213,7 @@ def _run_shared(opened: Opened) -> int:
 
 def shares_partitions(settings: RunSettings) -> bool:
     """Return whether a daemon keeps a state for each partition, for others to resume from."""
-    chosen = settings.kafka.partitions
-    return settings.source.kind == "kafka" and (chosen == GROUP or "/" in chosen)
+    return settings.source.kind == "kafka" and settings.kafka.partitions == GROUP
 
 
 def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning:

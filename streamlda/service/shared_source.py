@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
-from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 from streamlda.errors import FencedError, InvalidSettingError, StreamLDAError
@@ -16,7 +14,6 @@ from streamlda.service.opening import Letters
 from streamlda.service.partitions import LearnedPartition, PartitionedBatch, Partitions
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
-from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.store import Claim
 from streamlda.stream.source import Behind, RecordBatch
@@ -41,20 +38,16 @@ class SharedSource:
     ) -> None:
         self._partitions, self._status = partitions, status
         self._flush, self._show = letters.try_to_flush, status.show
-        #: Partitions that others are to have, and what is set once they can.
-        self._handovers: SimpleQueue[tuple[set[int], Event]] = SimpleQueue()
         #: What is read, by partition; a partition that is given up is not, while it is closed.
         self._ours: dict[int, LearnedPartition] = {}
         self._waiting = Retry("partitions")
         self._try_at = 0.0
-        self._closed = False
         #: Partitions of the topic, ours or not.
         self._known: set[int] = set()
-        self._by_group = settings.kafka.partitions == GROUP
         # Before, there is nothing to say of it.
-        self._joined = not self._by_group
+        self._joined = False
         # Its methods beyond those of `Source` are those of the connector for Kafka.
-        self._source: Any = open_stream(settings, letters.on_rejected, self._give_up)
+        self._source: Any = open_stream(settings, letters.on_rejected)
         try:
             partitions.beginning.check_log(position := self._source.position())
             letters.begin(position)
@@ -62,17 +55,9 @@ class SharedSource:
             self._source.close()
             raise
 
-    def _give_up(self, numbers: set[int]) -> None:
-        """Wait until partitions are saved and closed; not called by the thread that polls."""
-        done = Event()
-        self._handovers.put((numbers, done))
-        while not self._closed and not done.wait(RETRY_SECONDS):
-            pass
-
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Close what moves to others, open what is ours, and return what comes next of it."""
-        while not self._handovers.empty():
-            numbers, done = self._handovers.get_nowait()
+        for numbers, done in self._source.member.handovers():
             self._drop(numbers)
             self._partitions.leave(numbers, not self._flush(), done)
         self._partitions.lease.check()
@@ -89,7 +74,7 @@ class SharedSource:
 
     def _take_up(self) -> None:
         """Open partitions that are ours, as far as those who had them have closed them."""
-        assignment = self._source.assigned()
+        assignment = self._source.member.assigned()
         self._joined = self._joined or assignment.generation is not None
         wanted, now = assignment.partitions - self._ours.keys(), time.monotonic()
         self._known |= self._source.known_partitions()
@@ -104,8 +89,7 @@ class SharedSource:
         if not wanted:
             self._show(self._waiting.done(now))
         # Without a generation nothing would hold back one that the group does not know any more.
-        unknown = self._by_group and assignment.generation is None
-        if not wanted or now < self._try_at or unknown:
+        if not wanted or now < self._try_at or assignment.generation is None:
             return
         opened = [
             part
@@ -147,7 +131,7 @@ class SharedSource:
             return self._partitions.open(number, Claim(generation))
         except FencedError:
             # Groups that were empty for long begin again with generation 1.
-            if not self._source.confirm(number):
+            if not self._source.member.confirm(number):
                 raise
             return self._partitions.open(number, Claim(generation, reset=True))
 
@@ -182,7 +166,6 @@ class SharedSource:
 
     def close(self) -> None:
         """Leave the group, and close all partitions as they were saved. Twice is allowed."""
-        self._closed = True
         self._source.close()
         numbers = list(self._ours)
         self._ours.clear()

@@ -7,7 +7,6 @@ A term is a setting that is given, ``section.key``, or has one of some values,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -60,6 +59,8 @@ EXCLUDES = {
     ("topics.seeds topics.refine", "topics.projection_file"): "it brings topics",
     ("topics.seeds", "vocabulary.grow_every"): "their words stay",
     ("topics.seeds", "kafka.partitions=group"): "members share a start",
+    ("topics.solver topics.representative_documents snapshots.most vocabulary.grow_every",
+     "kafka.partitions=group"): "",
     ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
      "topics.seeds vocabulary.grow_every", "cluster.dask"): "",
     ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
@@ -91,12 +92,6 @@ PRIVATE_NEEDS = {
 }
 # fmt: on
 
-#: Settings that a daemon which shares partitions with others must leave out.
-NOT_SHARED = (
-    *("topics.solver", "topics.representative_documents", "snapshots.most"),
-    "vocabulary.grow_every",
-)
-
 
 def _reads_topic(s: RunSettings) -> bool:
     return s.source.kind == "kafka"
@@ -117,9 +112,6 @@ def _lacks_token(s: RunSettings) -> bool:
 
 
 def _are_partitions(given: str) -> bool:
-    share = re.fullmatch("([0-9]+)/([0-9]+)", given)
-    if share:
-        return int(share[1]) < int(share[2])
     return given in ("all", GROUP) or all(map(str.isdecimal, given.split(",")))
 
 
@@ -167,7 +159,7 @@ LEARNING: Rules = {
         lambda s: s.cluster.dask and get_source_kind(s) != "files",
     "{checkpoint.folder} must be left out with {cluster.dask} and {privacy.epsilon}":
         lambda s: s.cluster.dask and s.private and s.given("checkpoint.folder"),
-    "{kafka.partitions} must be all, group, numbers such as 0,3, or i/n with 0 <= i < n":
+    "{kafka.partitions} must be all, group, or numbers such as 0,3":
         lambda s: not _are_partitions(s.kafka.partitions),
     "{kafka.partitions} group needs a daemon (streamlda run)":
         lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
@@ -259,17 +251,9 @@ def clashes(settings: RunSettings) -> list[str]:
     if settings.private:
         rules |= PRIVATE | (PRIVATE_SOURCE if reads else {})
     found = [message for message, is_broken in rules.items() if is_broken(settings)]
-    in_group = settings.kafka.partitions == GROUP and settings.command == RUN
-    shared = shared_clashes(settings) if in_group and not settings.private else []
     excluded = dict(_find_excluded(settings))
     missing = [text for name, text in _find_missing(settings, reads) if name not in excluded]
-    return [*missing, *excluded.values(), *found, *shared]
-
-
-def shared_clashes(settings: RunSettings) -> list[str]:
-    """Return the rules that a daemon breaks that shares partitions with others."""
-    why = "must be left out where {kafka.partitions} are shared: group, or i/n"
-    return [f"{{{name}}} {why}" for name in NOT_SHARED if settings.given(name)]
+    return [*missing, *excluded.values(), *found]
 
 
 def _find_missing(settings: RunSettings, reads: bool) -> Iterator[tuple[str, str]]:

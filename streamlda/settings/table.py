@@ -97,8 +97,8 @@ class KafkaSettings:
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("topic", None, "Topic of records.")
     partitions: str = entry(
-        "text", "all", "all, a list such as 0,3, a share i/n, or group: as members of kafka.group "
-        "agree. Daemons of shares and groups have one checkpoint.folder.")
+        "text", "all", "all, a list such as 0,3, or group: as members of kafka.group agree, which "
+        "have one checkpoint.folder.")
     start: str = entry(
         "text", "earliest", "Where to begin without a checkpoint (infer: an offset of the group).",
         choices=("earliest", "latest"))

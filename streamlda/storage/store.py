@@ -120,7 +120,7 @@ class Store:
                 not find_partitions(path),
                 "checkpoint.folder has a state for each partition, for daemons that share them",
                 path=str(path),
-                remedy="set kafka.partitions to group or a share i/n, or choose another folder",
+                remedy="set kafka.partitions to group, or choose another folder",
             )
         else:
             path /= name_partition(partition)

@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda.service.logs import reason_of
 from streamlda.utils.exit_codes import exit_code
-from streamlda_connectors.kafka import KafkaSource, connection
+from streamlda_connectors.kafka import KafkaSource
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.relay import Relay
 from tests.service.daemon_process import Daemon
@@ -122,12 +122,11 @@ def reached(request, tmp_path):
 
 
 @pytest.mark.parametrize("case", [*AWAY, *NO_ACCESS])
-def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reached, monkeypatch):
+def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reached):
     where, given, cause = (AWAY | NO_ACCESS)[case]
     kind = SourceAwayError if case in AWAY else SourceAccessError
-    # What is known is said long before this time is over.
-    seconds = 3.0 if "no-answer" in cause else 120.0
-    monkeypatch.setattr(connection, "NAMING_SECONDS", 0.1)
+    # What no waiting ends is said long before this time is over.
+    seconds = 2.0 if case in AWAY or "login-wanted" in cause else 120.0
     with reached(where, given) as (there, security), pytest.raises(kind) as caught:
         KafkaSource(
             "topic", bootstrap_servers=there, security=security, request_timeout_seconds=seconds
@@ -172,8 +171,10 @@ def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_re
     with Relay(broker.login_bootstrap, closes=2) as relay:
         KafkaSource(topic, bootstrap_servers=relay.address, security=security).close()
     with (
-        Relay(broker.login_bootstrap, closes=3) as relay,
+        Relay(broker.login_bootstrap, closes=1000) as relay,
         pytest.raises(SourceAccessError, match="must accept the login") as caught,
     ):
-        KafkaSource(topic, bootstrap_servers=relay.address, security=security)
+        KafkaSource(
+            topic, bootstrap_servers=relay.address, security=security, request_timeout_seconds=3.0
+        )
     assert caught.value.reason == "login-refused:KafkaConnectionError"

@@ -181,7 +181,7 @@ def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_
     stale = exchange_of()
     (received,) = poll(stale, 1)
     # As the brokers do with a member that does not answer.
-    stale._source._member._consumer._coordinator.maybe_leave_group()
+    stale._member.consumer._coordinator.maybe_leave_group()
     assert not stale.commit(answers_of(received))
     exchanged(exchange_of(), 1)
     answers_are(topics, output, b"one")
@@ -193,7 +193,9 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
     first = exchange_of()
     answers = [each for received in poll(first, 2) for each in answers_of(received)]
     second = exchange_of()
-    wait_until(lambda: not second.poll(9, 0.1).batch.n_records and not first._handovers.empty(), 60)
+    wait_until(
+        lambda: not second.poll(9, 0.1).batch.n_records and not first._member._handovers.empty(), 60
+    )
     assert first.commit(answers)
 
     def is_shared():

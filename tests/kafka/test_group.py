@@ -1,7 +1,7 @@
 """Members of a consumer group: who has which partitions, and what they do before these move."""
 
 import time
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from kafka import KafkaConsumer
@@ -20,11 +20,15 @@ class Member(group.GroupMember):
     def __init__(self, settings):
         self.may, self.given_up = Event(), []
         self.may.set()
-        super().__init__(settings, self.give_up)
+        super().__init__(settings)
+        Thread(target=self.give_up, daemon=True).start()
 
-    def give_up(self, numbers):
-        self.given_up.append(numbers)
-        self.may.wait(30)
+    def give_up(self):
+        while True:
+            numbers, done = self._handovers.get()
+            self.given_up.append(numbers)
+            self.may.wait(30)
+            done.set()
 
     @property
     def has(self):
@@ -72,9 +76,9 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     # One that leaves gives up what it has, and so does one that is put out.
     second.close()
     second.close()
-    assert second.given_up == [moved]
+    wait_until(lambda: second.given_up == [moved])
     wait_until(lambda: first.has == {0, 1, 2, 3})
-    name = first._consumer.group_metadata().member_id
+    name = first.consumer.group_metadata().member_id
     first.may.clear()
     topics.admin.remove_group_members(topic, [MemberToRemove(name)])
     assert not first.confirm(0)

@@ -11,7 +11,7 @@ from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
-from streamlda_connectors.kafka import reader
+from streamlda_connectors.kafka import source as kafka_source
 from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
@@ -98,12 +98,13 @@ def test_a_topic_of_that_name_in_another_cluster_is_another_log(
     topics, topic, source_of, monkeypatch
 ):
     class Elsewhere(Client):
-        def identity(self):
-            return super().identity()._replace(cluster="another")
+        def __init__(self, settings):
+            super().__init__(settings)
+            self.identity = self.identity._replace(cluster="another")
 
     topics.fill(topic, [b"one"])
     here = source_of(topics, topic)
-    monkeypatch.setattr(reader, "Client", Elsewhere)
+    monkeypatch.setattr(kafka_source, "Client", Elsewhere)
     there = source_of(topics, topic)
     assert here.logs().keys() == there.logs().keys()
     assert here.logs()[f"{topic}/0"].name != there.logs()[f"{topic}/0"].name

@@ -234,7 +234,6 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
         ({"url": "http://a", "username": "ann"}, "go together"),
         ({"url": "http://a", "password_file": "f"}, "go together"),
         ({"url": "http://a", **LOGIN, "password_file": "f"}, "go together"),
-        ({"url": "http://a", "user": "ann"}, "options must be among"),
     ],
 )
 def test_settings_that_are_wrong(settings, rule):

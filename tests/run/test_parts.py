@@ -19,7 +19,7 @@ def loaded(flags):
 @pytest.mark.parametrize(
     ("flags", "name"),
     [
-        ({**KAFKA, "kafka.partitions": "0/2"}, "kafka:news/0/2"),
+        ({**KAFKA, "kafka.partitions": "0,2"}, "kafka:news/0,2"),
         ({**KAFKA, "source.stream": "mine"}, "mine"),
         ({"source.files": ["/a/../b", "s3://c/d"]}, "/b s3://c/d"),
         ({"source.files": ["-"]}, "stdin"),

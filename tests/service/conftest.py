@@ -3,7 +3,7 @@
 import time
 from contextlib import ExitStack
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -86,8 +86,8 @@ def shared(topics, topic, tmp_path):
 
 @pytest.fixture
 def here(request, shared, topics, tmp_path):
-    """Turns a source of two partitions of 1500 records until `enough`; by hand, or a group."""
-    given = {"kafka__partitions": "0/1", "documents": 1500, **getattr(request, "param", {})}
+    """Turns a source of two partitions of 1500 records until `enough`, as a group of one."""
+    given = {"documents": 1500, **getattr(request, "param", {})}
     documents = given.pop("documents")
     given = shared.settings("here", **given)
     truth = Truth(topics, shared.topic, given)
@@ -120,11 +120,10 @@ def here(request, shared, topics, tmp_path):
 
     def give_up(numbers):
         """Let others have partitions; return what was polled of the rest meanwhile."""
-        moving = Thread(target=source._give_up, args=(numbers,))
-        moving.start()
-        wait_until(lambda: not source._handovers.empty())
+        done = Event()
+        source.member._handovers.put((numbers, done))
         rest = source.poll(200, 0.0)
-        moving.join(30.0)
+        assert done.wait(30.0)
         return rest
 
     def save():

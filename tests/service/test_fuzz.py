@@ -58,7 +58,7 @@ def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, 
     known = {"user_field": user_field} if form == "jsonl" else {}
     options = ReadOptions(text_field, max_document_bytes=5000, **known)
     decoding = Decoding("t", form, options, lambda at, why: rejected.append((at.offset, why)))
-    run = Run(0, [Record("t", 0, at, 0, None, value, ()) for at, value in enumerate(values)])
+    run = Run(0, [Record("t", 0, at, 0, None, value) for at, value in enumerate(values)])
     pending, next_, n_records = deque([run]), {0: 0}, 0
     while next_[0] < len(values):
         builder = BatchBuilder(size, 1.0)

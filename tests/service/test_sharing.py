@@ -40,7 +40,7 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
         "partitions": [0, 1],
         "waiting": [],
         "elsewhere": [],
-        "generation": None,
+        "generation": here.source.member.assigned().generation,
         "lease": False,
         "places": None,
     }
@@ -84,6 +84,7 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
         raise SourceAwayError("away")
 
     # Partitions that cannot be read now are closed, and opened once more.
+    wait_until(lambda: here.source.member.assigned().partitions == {0, 1})
     monkeypatch.setattr(here.source._source, "take", away)
     with pytest.raises(SourceAwayError):
         here.source.poll(200, 0.1)
@@ -91,7 +92,7 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
     here.turn(lambda: here.partitions.records == here.truth.records)
     overtaken, path = here.partitions.open_now[1], here.folder / "partition-1"
     (path / "lock").unlink()
-    with Store.open(path, claim=Claim(1)):
+    with Store.open(path, claim=Claim(100)):
         late = here.partitions.capture([overtaken])
         here.save()
         assert overtaken.closed
@@ -105,12 +106,11 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("here", [{"kafka__partitions": "group"}], indirect=True)
 def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     path = here.folder / "partition-0"
     with Store.open(path, claim=Claim(100)):
         pass
-    monkeypatch.setattr(here.source._source, "confirm", lambda number: False)
+    monkeypatch.setattr(here.source.member, "confirm", lambda number: False)
     here.turn(lambda: here.partitions.open_now.keys() == {1})
     here.looks()
     assert here.partitions.open_now.keys() == {1}
@@ -125,9 +125,9 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
         with pytest.raises(FencedError):
             index.claim("older", group["generation"] - 1)
     # Where the group does not know us, nothing is opened: no generation would be a fence.
-    assigned = here.source._source.assigned()
+    unknown = here.source.member.assigned()._replace(generation=None)
     here.learn(here.give_up({0, 1}))
-    monkeypatch.setattr(here.source._source, "assigned", lambda: assigned._replace(generation=None))
+    monkeypatch.setattr(here.source.member, "assigned", lambda: unknown)
     here.looks()
     assert not here.partitions.open_now
     monkeypatch.undo()

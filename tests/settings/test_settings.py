@@ -228,8 +228,11 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "topics.solver": "online-power"}, "take noisy-power"),
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
         ({"kafka.partitions": "group"}, "kafka.partitions group needs kafka.group"),
-        ({"kafka.partitions": "2/2"}, "kafka.partitions must be all, group, numbers such as 0,3"),
-        ({**GROUP, "topics.solver": "simultaneous"}, "topics.solver must be left out where"),
+        ({"kafka.partitions": "1/2"}, "kafka.partitions must be all, group, or numbers such as"),
+        (
+            {**GROUP, "topics.solver": "simultaneous"},
+            "topics.solver must be left out with kafka.part",
+        ),
         ({**PRIVATE, **GROUP}, "kafka.partitions group must be left out with privacy"),
         (
             {**PRIVATE, "topics.representative_documents": 1},

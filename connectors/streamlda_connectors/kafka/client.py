@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamlda.checks import require
@@ -14,7 +14,7 @@ class Record(NamedTuple):
     """One record as the broker keeps it: bytes, never decoded by the client.
 
     `timestamp_ms` counts from the epoch, set by the producer or the broker; -1 if unknown. A record
-    without a value is a tombstone. `headers` are as produced; a name may come more than once.
+    without a value is a tombstone.
     """
 
     topic: str
@@ -23,7 +23,6 @@ class Record(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(slots=True)
@@ -65,19 +64,14 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings for reaching the brokers, and for how much to take from them at once."""
+    """Settings for reaching the brokers."""
 
     #: ``host:port``, several with commas.
     bootstrap_servers: str
-    #: The one topic to read.
+    #: The one topic to read or to write.
     topic: str
     #: Consumer group under which offsets are shown; none is ever read from it.
     group: str | None = None
-    #: Most that one broker sends at once. Memory is about the number of brokers times this, and one
-    #: batch decompressed; a single larger record is still read.
-    fetch_max_bytes: int = 8 * 2**20
-    #: Most of one partition in it.
-    max_partition_fetch_bytes: int = 2**20
     #: How often to look for new partitions.
     refresh_seconds: float = 60.0
     #: How long to wait for an answer when connecting and when asking for offsets.
@@ -86,9 +80,5 @@ class ClientSettings:
     security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if name in ("bootstrap_servers", "topic"):
-                require(value, f"{name} must not be empty", **{name: value}, remedy="name it")
-            elif name.endswith(("_bytes", "_seconds")):
-                rule = f"{name} must be above 0 and below 2**31"
-                require(0 < value < 2**31, rule, **{name: value})
+        named = self.bootstrap_servers and self.topic
+        require(named, "brokers and a topic must be named", topic=self.topic, remedy="name both")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 from streamlda.checks import failure, require
@@ -26,9 +27,10 @@ from streamlda.errors import (
     errno_of,
 )
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PASSWORD_MECHANISMS
-from streamlda_connectors.checks import check, with_reason
+from streamlda_connectors.checks import with_reason
 from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.security import Security, TokenProvider
+from streamlda_connectors.kafka.web import trust
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,40 @@ CLOSE_SECONDS = 2.0
 #: Longest time to connect and log in. After an outage a connection that was begun before its end
 #: is waited for so long, twice in a row: that of the metadata and that of the records.
 SETUP_SECONDS = 5.0
+
+#: Most that is read of a connection at once.
+RECEIVE_BYTES = 2**18
+
+#: Where neither a connection ended nor an answer came.
+NO_ANSWER = "no-answer"
+#: The brokers answer, and have no such topic.
+TOPIC_MISSING = "topic-missing"
+
+#: What to do about a cause; for all others, `CHECK`.
+REMEDIES = {
+    "name-not-found": "correct the host names in kafka.bootstrap, or the name server",
+    "refused": "start the brokers, or correct the ports in kafka.bootstrap",
+    NO_ANSWER: "check that the brokers run, and that no firewall drops packets to them",
+    "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
+    "closed": "check kafka.protocol: brokers that expect TLS close other connections",
+    "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
+    "untrusted-certificate": "name the authority in kafka.ca_file (that of a token endpoint in "
+    "SSL_CERT_FILE), and connect to the name that the certificate has",
+    "login-refused": "correct the user, the password or the token",
+    "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
+    "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
+    "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
+    "login-impossible": "check the files, tickets and credentials of the login",
+    "token": "check kafka.token_endpoint, and the client there",
+    TOPIC_MISSING: "create it, or correct its name",
+}
+CHECK = "check that the brokers run, their address, and the security settings"
+
+#: Causes that no waiting ends.
+NO_ACCESS = {
+    *("untrusted-certificate", "login-refused", "login-wanted", "login-mechanism"),
+    *("no-login-wanted", "login-impossible"),
+}
 
 
 def load(purpose: str) -> Any:
@@ -75,7 +111,9 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
         "security_protocol": security.protocol,
     }
     if security.tls:
-        options["ssl_context"] = tls_context(security)
+        # A password is never asked for on the terminal.
+        own = security.certificate_file, security.key_file, lambda: security.read("key_password")
+        options["ssl_context"] = trust(security.ca_file, *(own if own[0] else ()))
     if security.sasl:
         options |= {"sasl_mechanism": security.mechanism, **login(security)}
     return options
@@ -96,42 +134,12 @@ def login(security: Security) -> dict[str, Any]:
 
         AbstractTokenProvider.register(TokenProvider)
         # A file that cannot be read is no matter of the brokers.
-        if security.token_endpoint is None:
-            security.token()
+        security.read("token")
         return {"sasl_oauth_token_provider": TokenProvider(security)}
-    if security.mechanism == GSSAPI:
-        return {"sasl_kerberos_service_name": security.kerberos_service or "kafka"}
     if security.mechanism in PASSWORD_MECHANISMS:
-        password = security.password()
+        password = security.read("password")
         return {"sasl_plain_username": security.username, "sasl_plain_password": password}
-    return {}
-
-
-def tls_context(security: Security) -> ssl.SSLContext:
-    """Return how to trust brokers, and what to show them."""
-    context, problem = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ""
-    password = security.key_password()
-    try:
-        if security.ca_file:
-            context.load_verify_locations(security.ca_file)
-        else:
-            context.load_default_certs()
-        if security.certificate_file:
-            # Never asked for on the terminal.
-            context.load_cert_chain(
-                security.certificate_file, security.key_file, lambda: password or ""
-            )
-    except (OSError, ValueError) as error:
-        problem = type(error).__name__
-    check(
-        not problem,
-        "certificates",
-        ca_file=security.ca_file,
-        certificate_file=security.certificate_file,
-        key_file=security.key_file,
-        problem=problem,
-    )
-    return context
+    return {"sasl_kerberos_service_name": security.kerberos_service or "kafka"}
 
 
 @contextmanager
@@ -220,60 +228,13 @@ def show_offsets(consumer: Any, topic: str, offsets: Mapping[int, int], note: st
     """Show offsets and a note under the group of a consumer; a failure is only logged."""
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
+    def log_commit(_: object, response: object) -> None:
+        if isinstance(response, Exception):
+            why = type(response).__name__
+            logger.warning("offsets are not shown to the group (%s); nothing is lost by it", why)
+
     rows = {TopicPartition(topic, n): OffsetAndMetadata(at, note, -1) for n, at in offsets.items()}
-    consumer.commit_async(rows, callback=_log_commit)
-
-
-def _log_commit(offsets: object, response: object) -> None:
-    if isinstance(response, Exception):
-        logger.warning(
-            "offsets could not be shown to the group (%s); nothing is lost by it",
-            type(response).__name__,
-        )
-
-
-#: Where neither a connection ended nor an answer came.
-NO_ANSWER = "no-answer"
-#: The brokers answer, and have no such topic.
-TOPIC_MISSING = "topic-missing"
-
-#: What to do about a cause; for all others, `CHECK`.
-REMEDIES = {
-    "name-not-found": "correct the host names in kafka.bootstrap, or the name server",
-    "refused": "start the brokers, or correct the ports in kafka.bootstrap",
-    NO_ANSWER: "check that the brokers run, and that no firewall drops packets to them",
-    "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
-    "closed": "check kafka.protocol: brokers that expect TLS close other connections",
-    "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
-    "untrusted-certificate": "name the authority in kafka.ca_file (that of a token endpoint in "
-    "SSL_CERT_FILE), and connect to the name that the certificate has",
-    "login-refused": "correct the user, the password or the token",
-    "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
-    "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
-    "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
-    "login-impossible": "check the files, tickets and credentials of the login",
-    "token": "check kafka.token_endpoint, and the client there",
-    TOPIC_MISSING: "create it, or correct its name",
-}
-CHECK = "check that the brokers run, their address, and the security settings"
-
-#: Causes that no waiting ends.
-NO_ACCESS = {
-    *("untrusted-certificate", "login-refused", "login-wanted", "login-mechanism"),
-    *("no-login-wanted", "login-impossible"),
-}
-
-#: Connections in a row that brokers closed where they should have answered a login, or the first
-#: request without one: brokers that restart close one, and then refuse connections.
-CLOSED_LOGINS = 3
-
-#: For how long a first connecting continues after each server was tried, in seconds: brokers that
-#: only restart may be there by then, and who waits longer asks again.
-NAMING_SECONDS = 3.0
-
-
-#: Most that is read of a connection at once.
-RECEIVE_BYTES = 2**18
+    consumer.commit_async(rows, callback=log_commit)
 
 
 def name_cause(error: BaseException) -> str:
@@ -312,14 +273,19 @@ def name_cause(error: BaseException) -> str:
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and those that it was made of."""
-    seen: list[BaseException] = []
     following: BaseException | None = error
-    while following is not None and not any(following is each for each in seen):
+    for _ in range(9):
+        if following is None:
+            return
         yield following
-        seen.append(following)
         inner = following.args[0] if following.args else None
         first = inner if isinstance(inner, BaseException) else None
         following = first or following.__cause__ or following.__context__
+
+
+def is_no_access(reason: str) -> bool:
+    """Return whether waiting cannot help."""
+    return reason.partition(":")[0] in NO_ACCESS
 
 
 class Endings:
@@ -329,11 +295,6 @@ class Endings:
         self._at, self._reason = 0.0, NO_ANSWER
         #: A login that is refused ends the first connecting: to try again locks accounts.
         self.connecting = True
-        #: Connections in a row that were closed where a login should have been answered.
-        self._closed_logins = 0
-        #: Servers to which a connection ended, and when the first did.
-        self._tried: set[Any] = set()
-        self._tried_since = 0.0
 
     def watch(self, manager: Any) -> None:
         """Note what ends each connection of a manager of the package."""
@@ -345,60 +306,44 @@ class Endings:
             longest = manager.socket_connection_setup_timeout_ms(node_id)
             found = get(node_id, min(timeout_ms or longest, longest), **options)
             if found is not known:
-                self._watch(manager, found)
+                found.close_future.add_errback(partial(self._note, manager, found))
             return found
 
         manager.get_connection = watched
         manager._build_transport = partial(_build_transport, manager)
 
-    def _watch(self, manager: Any, connection: Any) -> None:
+    def _note(self, manager: Any, connection: Any, error: Exception) -> None:
         from kafka import errors
 
-        send = connection._send_request
-        first: list[tuple[str, Any]] = []
-
-        def sent(request: Any, **options: Any) -> Any:
-            future = send(request, **options)
-            name = type(request).__name__
-            first.append((name, future))
-            if not name.startswith(("ApiVersions", "Sasl")):
-                # The login is over, if there was one.
-                connection._send_request = send
-                future.add_callback(forget)
-            return future
-
-        def forget(_: Any) -> None:
-            self._closed_logins = 0
-            first.clear()
-
-        def note(error: Exception) -> None:
-            # Closed by the package itself.
-            own = isinstance(error, errors.KafkaConnectionError) and not error.args
-            if own and len([*_behind(error)]) == 1:
-                return
-            self._at, self._reason = monotonic(), name_cause(error)
-            login = _closed_login(first) if self._reason.startswith("closed:") else ""
-            self._closed_logins = self._closed_logins + 1 if login else 0
-            if self._closed_logins >= CLOSED_LOGINS:
-                self._reason = f"{login}:{self._reason.partition(':')[2]}"
-            self._tried.add(connection.node_id)
-            self._tried_since = self._tried_since or self._at
-            if self.connecting and (is_no_access(self._reason) or self._is_enough(manager)):
-                manager._net.call_soon(manager.close)
-
-        connection._send_request = sent
-        connection.close_future.add_errback(note)
-
-    def _is_enough(self, manager: Any) -> bool:
-        """Return whether connections to all servers have ended, again and again."""
-        if 0 < self._closed_logins < CLOSED_LOGINS:
-            return False
-        servers = {broker.node_id for broker in manager.cluster.bootstrap_brokers()}
-        return servers <= self._tried and self._at - self._tried_since > NAMING_SECONDS
+        # Closed by the package itself.
+        own = isinstance(error, errors.KafkaConnectionError) and not error.args
+        if own and len([*_behind(error)]) == 1:
+            return
+        self._at, self._reason = monotonic(), name_cause(error)
+        if not self.connecting:
+            return
+        if is_no_access(self._reason):
+            manager._net.call_soon(manager.close)
+        elif self._reason.startswith("closed:") and (cause := _closed_login(connection)):
+            # Brokers that restart close one, and then refuse connections; tried until the end.
+            self._reason = f"{cause}:{self._reason.partition(':')[2]}"
 
     def reason(self, since: float = 0.0) -> str:
         """Return why no answer came since a time of `monotonic`."""
         return self._reason if self._at > since else NO_ANSWER
+
+
+def _closed_login(connection: Any) -> str:
+    """Return the cause if the first request that was not answered tells it.
+
+    Before it come one question for versions, or two, and with a login that for the mechanism.
+    """
+    waiting = connection.parser.in_flight_requests if connection.parser else ()
+    number = waiting[0].correlation_id if waiting else 0
+    is_in = connection.init_future.succeeded()
+    if connection.sasl_enabled:
+        return "login-refused" if number >= 3 and not is_in else ""
+    return "login-wanted" if 2 <= number <= 3 and is_in else ""
 
 
 async def _build_transport(manager: Any, node: Any, timeout_at: float | None = None) -> Any:
@@ -406,62 +351,42 @@ async def _build_transport(manager: Any, node: Any, timeout_at: float | None = N
     from kafka.net.inet import create_connection
     from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-    net, options = manager._net, manager.config["socket_options"]
+    net, config = manager._net, manager.config
+    options = config["socket_options"]
     there = await create_connection(net, node.host, node.port, options, timeout_at=timeout_at)
-    if not manager.ssl_enabled:
-        return _reading_to_the_end(KafkaTCPTransport(net, there, host=node.host))
-    context = manager.config["ssl_context"]
-    transport = KafkaSSLTransport(net, there, host=node.host, ssl_context=context)
+    if manager.ssl_enabled:
+        context = config["ssl_context"]
+        made = KafkaSSLTransport(net, there, host=node.host, ssl_context=context)
+    else:
+        made = KafkaTCPTransport(net, there, host=node.host)
+    made._sock_recv = partial(_receive, made)
+    waits = (partial(wait, timeout_at=timeout_at) for wait in (net.wait_read, net.wait_write))
     try:
-        while True:
-            try:
-                transport._sock.do_handshake()
-                return _reading_to_the_end(transport)
-            except ssl.SSLWantReadError:
-                await net.wait_read(transport._sock, timeout_at=timeout_at)
-            except ssl.SSLWantWriteError:
-                await net.wait_write(transport._sock, timeout_at=timeout_at)
+        made._net = SimpleNamespace(**dict(zip(("wait_read", "wait_write"), waits, strict=True)))
+        await made.handshake()
     except BaseException:
-        transport.abort()
+        made._net = net
+        made.abort()
         raise
+    made._net = net
+    return made
 
 
-def _reading_to_the_end(transport: Any) -> Any:
-    """Return a transport that gives what came before the end of a connection, and then the end.
+def _receive(transport: Any) -> tuple[bytes, Any]:
+    """Return what came before the end of a connection, and then the end.
 
     The package drops it, and with it the answer that refuses a login.
     """
     from kafka.errors import KafkaConnectionError
 
-    def receive() -> tuple[bytes, Any]:
-        parts, error = [], None
-        try:
-            while part := transport._sock.recv(RECEIVE_BYTES):
-                parts.append(part)
-            error = KafkaConnectionError("socket disconnected")
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
-        except OSError as ended:
-            error = KafkaConnectionError(ended)
-        # An end is read once more.
-        return b"".join(parts), None if parts else error
-
-    transport._sock_recv = receive
-    return transport
-
-
-def _closed_login(first: list[tuple[str, Any]]) -> str:
-    """Return the cause if the first requests of a closed connection tell it."""
-    answered = [name for name, future in first if future.succeeded()]
-    missing = next((name for name, future in first if not future.succeeded()), "")
-    if missing.startswith(("SaslAuthenticate", "SaslBytes")):
-        return "login-refused"
-    versions = [name for name in answered if name.startswith("ApiVersions")]
-    if missing and versions and answered == versions and not missing.startswith("Sasl"):
-        return "login-wanted"
-    return ""
-
-
-def is_no_access(reason: str) -> bool:
-    """Return whether waiting cannot help."""
-    return reason.partition(":")[0] in NO_ACCESS
+    parts, error = [], None
+    try:
+        while part := transport._sock.recv(RECEIVE_BYTES):
+            parts.append(part)
+        error = KafkaConnectionError("socket disconnected")
+    except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        pass
+    except OSError as ended:
+        error = KafkaConnectionError(ended)
+    # An end is read once more.
+    return b"".join(parts), None if parts else error

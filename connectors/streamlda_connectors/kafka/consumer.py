@@ -7,10 +7,8 @@ none is set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
-from functools import partial
-from time import monotonic
 from typing import Any
 
 from streamlda.errors import MissingExtraError
@@ -34,8 +32,11 @@ from streamlda_connectors.kafka.connection import (
     load,
     milliseconds,
     refused,
-    show_offsets,
 )
+
+#: Most that one broker sends at once, and most of one partition in it. Memory is about the number
+#: of brokers times this, and one batch decompressed; a single larger record is still read.
+FETCH_BYTES, PARTITION_BYTES = 8 * 2**20, 2**20
 
 
 class Client:
@@ -43,74 +44,63 @@ class Client:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
+        self._timeout = milliseconds(settings.request_timeout_seconds)
         self._kafka = kafka = load("reading from Kafka")
         self._assigned: dict[int, Any] = {}
         self._paused = False
-        self._closed = False
         #: Whether the brokers named the topic when they were last asked; not yet at the beginning.
         self._was_there = False
-        #: When each broker answered a fetch last.
-        self._answers: dict[int, float] = {}
         self._endings = Endings()
         with connecting(kafka, settings, self._endings) as shared:
             # A consumer cannot distinguish a missing topic from one that is still to come.
-            self._identity, self._first_partitions = described(kafka, shared, settings.topic)
-            self._consumer = kafka.KafkaConsumer(
-                **{**shared, "kafka_client": partial(self._listening, shared["kafka_client"])},
+            #: The topic when connecting.
+            self.identity, self._first_partitions = described(kafka, shared, settings.topic)
+            #: The consumer of the package.
+            self.consumer = kafka.KafkaConsumer(
+                **shared,
                 group_id=settings.group,
                 enable_auto_commit=False,
                 metrics_enabled=False,
                 isolation_level="read_committed",
-                fetch_max_bytes=settings.fetch_max_bytes,
-                max_partition_fetch_bytes=settings.max_partition_fetch_bytes,
-                fetch_max_wait_ms=min(500, milliseconds(settings.request_timeout_seconds) // 2),
+                fetch_max_bytes=FETCH_BYTES,
+                max_partition_fetch_bytes=PARTITION_BYTES,
+                fetch_max_wait_ms=min(500, self._timeout // 2),
                 auto_offset_reset="none",
             )
         from streamlda_connectors.kafka.unpacking import Unpacked
 
-        self._consumer._fetcher.PartitionRecords = Unpacked
-
-    def _listening(self, make: Callable[..., Any], **options: Any) -> Any:
-        """Make the package's client, and note each fetch that is answered, with records or not."""
-        self._shared = client = make(**options)
-        send = client._manager.send
-
-        def noted(request: Any, node_id: int | None = None, **more: Any) -> Any:
-            future = send(request, node_id=node_id, **more)
-            if node_id is not None and type(request).__name__ == "FetchRequest":
-                future.add_callback(lambda _: self._answers.update({node_id: monotonic()}))
-            return future
-
-        # The package tells nobody: its own statistics of fetches are averages.
-        client._manager.send = noted
-        return client
+        self.consumer._fetcher.PartitionRecords = Unpacked
+        self._manager = self.consumer._client._manager
 
     def answered(self) -> dict[int, float | None]:
-        """Return when a fetch of each assigned partition was answered last; None if never."""
-        leader = self._shared.cluster.leader_for_partition
-        return {number: self._answers.get(leader(part)) for number, part in self._assigned.items()}
+        """Return when the broker of each partition answered last; None while it is not connected.
+
+        While a partition is fetched that is half a second ago: the package tells nobody of fetches
+        that bring nothing.
+        """
+        found: dict[int, float | None] = {}
+        for number, part in self._assigned.items():
+            node = self._manager._conns.get(self._manager.cluster.leader_for_partition(part))
+            transport = node.transport if node is not None and node.connected else None
+            found[number] = None if transport is None else transport.last_read
+        return found
 
     def reason(self) -> str:
         """Return why no broker has answered since the last answer."""
-        return self._endings.reason(max(self._answers.values(), default=0.0))
-
-    def identity(self) -> Identity:
-        """Return which topic this was when connecting."""
-        return self._identity
+        return self._endings.reason(max(filter(None, self.answered().values()), default=0.0))
 
     def partitions(self) -> set[int]:
         """Return the partitions known now, without waiting; new ones appear later."""
         # The consumer's own would ask the brokers, and raise what they answer.
-        found = self._consumer._client.cluster.partitions_for_topic(self._settings.topic)
+        found = self._manager.cluster.partitions_for_topic(self._settings.topic)
         return set(self._first_partitions if found is None else found)
 
     def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
         """Return what the log of each partition holds now."""
         parts = [self._partition(number) for number in sorted(partitions)]
-        timeout = milliseconds(self._settings.request_timeout_seconds)
         with asking(self._settings, "tell the offsets", self._endings):
-            first = self._consumer.beginning_offsets(parts, timeout_ms=timeout)
-            end = self._consumer.end_offsets(parts, timeout_ms=timeout)
+            first = self.consumer.beginning_offsets(parts, timeout_ms=self._timeout)
+            end = self.consumer.end_offsets(parts, timeout_ms=self._timeout)
         return {part.partition: Bounds(first[part], end[part]) for part in parts}
 
     def _partition(self, number: int) -> Any:
@@ -119,9 +109,9 @@ class Client:
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on, and no others."""
         self._assigned = {number: self._partition(number) for number in offsets}
-        self._consumer.assign(list(self._assigned.values()))
+        self.consumer.assign(list(self._assigned.values()))
         for number, offset in offsets.items():
-            self._consumer.seek(self._assigned[number], offset)
+            self.consumer.seek(self._assigned[number], offset)
         self.pause(self._paused)
 
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
@@ -131,7 +121,7 @@ class Client:
         """
         errors = self._kafka.errors
         try:
-            found = self._consumer.poll(milliseconds(timeout_seconds), max_records)
+            found = self.consumer.poll(milliseconds(timeout_seconds), max_records)
         except errors.LogTruncationError as error:
             raise Truncated from error
         except errors.OffsetOutOfRangeError as error:
@@ -147,9 +137,9 @@ class Client:
             raise Broken(type(error).__name__) from error
         # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
         # that was deleted, nothing at all.
-        cluster, name = self._consumer._client.cluster, self._settings.topic
+        cluster, name = self._manager.cluster, self._settings.topic
         topic_id, is_there = cluster.topic_id(name), cluster.partitions_for_topic(name) is not None
-        if topic_id is not None and is_there and str(topic_id) != self._identity.topic_id:
+        if topic_id is not None and is_there and str(topic_id) != self.identity.topic_id:
             raise Broken("another topic of this name")
         if self._was_there and not is_there:
             raise Broken("no topic of this name")
@@ -159,25 +149,24 @@ class Client:
     def pause(self, paused: bool, held: Collection[int] = ()) -> None:
         """Stop or continue fetching all partitions but those `held`; polls keep connections."""
         self._paused = paused
-        change = self._consumer.pause if paused else self._consumer.resume
+        change = self.consumer.pause if paused else self.consumer.resume
         change(*self._assigned.values())
-        self._consumer.pause(*(self._assigned[number] for number in held))
+        self.consumer.pause(*(self._assigned[number] for number in held))
         # The package keeps what it has read of a paused partition aside, and brings it back only
         # where nothing lies in its place: there, what was read to its end stays, and it would wait
         # without end.
-        fetcher = self._consumer._fetcher
+        fetcher = self.consumer._fetcher
         if not fetcher._next_partition_records:
             fetcher._next_partition_records = None
 
     def ends(self) -> dict[int, int]:
         """Return the last known end of each partition fetched so far, without waiting."""
-        ends = {number: self._consumer.highwater(part) for number, part in self._assigned.items()}
+        ends = {number: self.consumer.highwater(part) for number, part in self._assigned.items()}
         return {number: end for number, end in ends.items() if end is not None}
 
     def positions(self) -> dict[int, int]:
         """Return where each assigned partition continues, behind marks of transactions too."""
-        timeout = milliseconds(self._settings.request_timeout_seconds)
-        known, found = self._consumer._subscription.assignment, {}
+        known, found = self.consumer._subscription.assignment, {}
         try:
             for number, part in self._assigned.items():
                 state = known.get(part)
@@ -186,32 +175,26 @@ class Client:
                     # turn, if the log was cut. Polls do that without waiting.
                     found[number] = state.position.offset
                 else:
-                    found[number] = self._consumer.position(part, timeout_ms=timeout)
+                    found[number] = self.consumer.position(part, timeout_ms=self._timeout)
         except self._kafka.errors.KafkaError as error:
             raise Broken(type(error).__name__) from error
         return found
 
     def notes(self, partitions: set[int]) -> list[str]:
-        """Return what `commit` left under the group beside the offsets of these partitions."""
-        timeout, found = milliseconds(self._settings.request_timeout_seconds), []
+        """Return the notes that are shown under the group beside offsets of these partitions."""
+        found = []
         with asking(self._settings, "tell what the group shows", self._endings):
             for part in map(self._partition, sorted(partitions)):
                 try:
-                    entry = self._consumer.committed(part, metadata=True, timeout_ms=timeout)
+                    entry = self.consumer.committed(part, metadata=True, timeout_ms=self._timeout)
                 except self._kafka.errors.GroupIdNotFoundError:
                     return []
                 found += [] if entry is None else [str(entry.metadata)]
         return found
 
-    def commit(self, offsets: Mapping[int, int], note: str) -> None:
-        """Show `offsets` and a note under the group, without waiting; a failure is only logged."""
-        show_offsets(self._consumer, self._settings.topic, offsets, note)
-
     def close(self) -> None:
         """Close all connections. Closing twice is allowed."""
-        if not self._closed:
-            self._closed = True
-            self._consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
+        self.consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
 
 
 def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, set[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from streamlda.checks import one_of
@@ -41,13 +41,21 @@ class Decoding:
         on_reject: OnReject | None,
         registry: Registry | None = None,
     ) -> None:
+        one_of(FORMATS, format=format)
+        check((format == "registry") == (registry is not None), "registry", format=format)
         self._by_record = options.time_field == RECORD_TIME
         if self._by_record:
             options = replace(options, time_field=None)
         self._topic = topic
         self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
-        self._decode = _make_parser(format, options, registry)
+        self._decode: Parser
+        if registry is not None:
+            self._decode = RegistryDecoder(registry, options)
+        else:
+            options.check_format(format)
+            parse = parse_value if format == "text" else json_parser(options)
+            self._decode = recoded(parse, options.encoding)
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.
@@ -57,34 +65,32 @@ class Decoding:
         """
         while pending and not batch.full:
             run = pending[0]
-            n_records = len(run.records)
-            at = next_[run.partition]
+            number, rows, at = run.partition, run.records, next_[run.partition]
             # A client that goes back must not make anything count twice.
-            while run.taken < n_records and run.records[run.taken].offset < at:
+            while run.taken < len(rows) and rows[run.taken].offset < at:
                 run.taken += 1
-            if run.taken == n_records:
+            if run.taken == len(rows):
                 pending.popleft()
                 continue
-            hole = min(batch.room, run.records[run.taken].offset - at)
-            for offset in range(at, at + hole):
-                batch.blank(self._location(run), offset + 1)
-            batch.keys += [None] * hole
+            location = f"{self._topic}/{number}"
+            hole = min(batch.room, rows[run.taken].offset - at)
             if hole:
-                next_[run.partition] = at + hole
+                batch.extend(location, at + 1, [None] * hole, 0)
+                batch.keys += [None] * hole
+                next_[number] = at + hole
                 continue
-            wanted = _consecutive(run, min(batch.room, n_records - run.taken))
-            n_read = self._read(run, wanted, batch)
-            next_[run.partition] = at + n_read
-            if n_read and (newest := run.records[run.taken + n_read - 1].timestamp_ms) >= 0:
-                batch.newest[run.partition] = newest / 1000
+            wanted = _consecutive(run, min(batch.room, len(rows) - run.taken))
+            n_read = self._read(location, rows[run.taken : run.taken + wanted], batch)
+            next_[number] = at + n_read
+            if n_read and (newest := rows[run.taken + n_read - 1].timestamp_ms) >= 0:
+                batch.newest[number] = newest / 1000
             run.taken += n_read
             if n_read < wanted and not batch.full:
                 return False
         return True
 
-    def _read(self, run: Run, wanted: int, batch: BatchBuilder) -> int:
-        """Read up to `wanted` records without a hole between them; return how many it were."""
-        rows, location = run.records[run.taken : run.taken + wanted], self._location(run)
+    def _read(self, location: str, rows: Sequence[Record], batch: BatchBuilder) -> int:
+        """Read records without a hole between them; return how many it were."""
         # Added together: one by one it costs as much again as parsing them.
         found: list[Document | None] = []
         n_bytes = n_read = 0
@@ -92,12 +98,13 @@ class Decoding:
         def add_found() -> None:
             nonlocal n_bytes
             if found:
-                batch.extend(location, rows[n_read - len(found)].offset + 1, found, n_bytes)
-            if self._by_record and found:
-                batch.times[-len(found) :] = [
-                    None if document is None else _seconds(row.timestamp_ms)
-                    for document, row in zip(found, rows[n_read - len(found) :], strict=False)
-                ]
+                own = rows[n_read - len(found) : n_read]
+                batch.extend(location, own[0].offset + 1, found, n_bytes)
+                if self._by_record:
+                    batch.times[-len(found) :] = [
+                        None if document is None else _seconds(row.timestamp_ms)
+                        for document, row in zip(found, own, strict=True)
+                    ]
             found.clear()
             n_bytes = 0
 
@@ -111,38 +118,28 @@ class Decoding:
                 else:
                     found.append(self._decode(value))
                     n_bytes += len(value)
+            except Rejected as rejected:
+                add_found()
+                try:
+                    if self._on_reject is not None:
+                        self._on_reject(row, rejected.reason)
+                except Exception:
+                    if batch.empty:
+                        raise
+                    break
+                batch.reject(location, row.offset + 1, rejected.reason)
             except StreamLDAError:
                 # It is not this record's fault.
                 add_found()
                 if batch.empty:
                     raise
                 break
-            except Rejected as rejected:
-                add_found()
-                if not self._report(row, rejected.reason, batch):
-                    break
-                batch.reject(location, row.offset + 1, rejected.reason)
             n_read += 1
             if batch.bytes + n_bytes >= MAX_POLL_BYTES:
                 break
         add_found()
         batch.keys += [row.key for row in rows[:n_read]]
         return n_read
-
-    def _location(self, run: Run) -> str:
-        return f"{self._topic}/{run.partition}"
-
-    def _report(self, record: Record, reason: str, batch: BatchBuilder) -> bool:
-        """Call `on_reject`; return whether it worked, or raise if nothing waits to go out."""
-        if self._on_reject is None:
-            return True
-        try:
-            self._on_reject(record, reason)
-        except Exception:
-            if batch.empty:
-                raise
-            return False
-        return True
 
 
 def _consecutive(run: Run, n_records: int) -> int:
@@ -156,13 +153,3 @@ def _consecutive(run: Run, n_records: int) -> int:
 
 def _seconds(milliseconds: int) -> float | None:
     return None if milliseconds < 0 else in_range(milliseconds / 1000)
-
-
-def _make_parser(format: str, options: ReadOptions, registry: Registry | None) -> Parser:
-    """Return the parser of values of a format."""
-    one_of(FORMATS, format=format)
-    check((format == "registry") == (registry is not None), "registry", format=format)
-    if registry is not None:
-        return RegistryDecoder(registry, options)
-    options.check_format(format)
-    return recoded(parse_value if format == "text" else json_parser(options), options.encoding)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Event
 from typing import Any
 
 from streamlda.stream.sink import Answer, Received
@@ -20,14 +18,12 @@ from streamlda_connectors.kafka.connection import (
     refused,
 )
 from streamlda_connectors.kafka.consumer import described
+from streamlda_connectors.kafka.group import GroupMember
 from streamlda_connectors.kafka.source import GROUP, KafkaSource
 from streamlda_connectors.kafka.writing import BATCH_BYTES, LINGER_SECONDS, close_producer
 
 #: For how long the open transaction of a member that was killed holds readers up.
 TRANSACTION_SECONDS = 15.0
-
-#: How often one that waits for partitions looks if this member was closed.
-CLOSED_SECONDS = 0.5
 
 
 class KafkaExchange:
@@ -67,11 +63,9 @@ class KafkaExchange:
         check(topic != output_topic, "answers topic", topic=topic)
         self._topic, self._output, self._group = topic, output_topic, group
         self._kafka = load("writing to Kafka")
-        self._handovers: SimpleQueue[tuple[set[int], Event]] = SimpleQueue()
         self._in_transaction = self._closed = False
         self._producer: Any = None
-        options |= {"partitions": GROUP, "group": group, "give_up": self._give_up}
-        self._source = KafkaSource(topic, **options)
+        self._source = KafkaSource(topic, partitions=GROUP, group=group, **options)
         self._settings = self._source.settings
         try:
             self._open_producer()
@@ -96,21 +90,17 @@ class KafkaExchange:
             )
             self._producer.init_transactions()
 
-    def _give_up(self, numbers: set[int]) -> None:
-        """Wait until partitions are not read any more; called by a thread of the membership."""
-        done = Event()
-        self._handovers.put((numbers, done))
-        while not self._closed and not done.wait(CLOSED_SECONDS):
-            pass
+    @property
+    def _member(self) -> GroupMember:
+        assert self._source.member is not None
+        return self._source.member
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
         """Return the records that have come, waiting at most `timeout_seconds` for one."""
         check_open(self._closed)
-        with suppress(Empty):
-            while True:  # 1
-                numbers, done = self._handovers.get_nowait()
-                self._source.give_up(numbers)
-                done.set()
+        for numbers, done in self._member.handovers():  # 1
+            self._source.give_up(numbers)
+            done.set()
         self._source.take_committed()  # 2
         batch = self._source.gather(max_records, timeout_seconds)
         return Received(batch.build(exhausted=False), batch.keys)
@@ -121,19 +111,18 @@ class KafkaExchange:
         Returns False, with nothing written, if the partitions belong to another member by now.
         """
         check_open(self._closed)
-        errors, membership = self._kafka.errors, self._source.membership()
-        if membership.generation_id < 0 or not membership.member_id:
-            self.close()
-            return False
+        errors, membership = self._kafka.errors, self._member.consumer.group_metadata()
         try:
-            self._write(answers, membership)  # 3
+            if membership.generation_id >= 0 and membership.member_id:
+                self._write(answers, membership)  # 3
+                return True
         except errors.CommitFailedError:
-            self.close()
-            return False
+            pass
         except (errors.KafkaError, ValueError, Broken) as error:
             self.close()
             raise refused(self._settings, "take answers", error) from error
-        return True
+        self.close()
+        return False
 
     def _write(self, answers: Sequence[Answer], membership: Any) -> None:
         kafka, producer = self._kafka, self._producer
@@ -144,41 +133,24 @@ class KafkaExchange:
         }
         producer.begin_transaction()
         self._in_transaction = True
-        sent = [
-            producer.send(
-                self._output,
-                each.value,
-                key=each.key,
-                partition=each.partition % self._n_partitions,
-            )
-            for each in answers
-        ]
+        sent = []
+        for each in answers:
+            partition = each.partition % self._n_partitions
+            sent.append(producer.send(self._output, each.value, key=each.key, partition=partition))
         producer.flush(TRANSACTION_SECONDS)
         for future in sent:
             # A transaction may be committed though the package dropped a message of it.
             future.get(0)
-        manager = producer._transaction_manager
-        seconds = self._settings.request_timeout_seconds
-        for begin in (
-            lambda: manager.send_offsets_to_transaction(offsets, membership),
-            manager.begin_commit,
-        ):
-            # The package's own methods wait without end.
-            result = begin()
-            producer._sender.wakeup()
-            if not result.wait(milliseconds(seconds)):
-                raise kafka.errors.KafkaTimeoutError("transaction")
+        manager, seconds = producer._transaction_manager, self._settings.request_timeout_seconds
+        self._wait_for(manager.send_offsets_to_transaction(offsets, membership), seconds)
+        self._wait_for(manager.begin_commit(), seconds)
         self._in_transaction = False
 
-    def _abort(self) -> None:
-        """Abort the open transaction, so that no reader waits for it."""
-        if not self._in_transaction:
-            return
-        # Without an answer, the brokers do it in TRANSACTION_SECONDS.
-        with suppress(self._kafka.errors.KafkaError):
-            result = self._producer._transaction_manager.begin_abort()
-            self._producer._sender.wakeup()
-            result.wait(milliseconds(CLOSE_SECONDS))
+    def _wait_for(self, result: Any, seconds: float) -> None:
+        """Wait for a step of a transaction; the package's own methods wait without end."""
+        self._producer._sender.wakeup()
+        if not result.wait(milliseconds(seconds)):
+            raise self._kafka.errors.KafkaTimeoutError("transaction")
 
     def check_answers(self) -> None:
         """Raise `SourceAwayError` if the brokers have not answered for long."""
@@ -201,7 +173,11 @@ class KafkaExchange:
         self._closed = True
         try:
             if self._producer is not None:
-                self._abort()
+                if self._in_transaction:
+                    # So that no reader waits; else the brokers do it in TRANSACTION_SECONDS.
+                    manager = self._producer._transaction_manager
+                    with suppress(self._kafka.errors.KafkaError):
+                        self._wait_for(manager.begin_abort(), CLOSE_SECONDS)
                 close_producer(self._kafka, self._producer)
         finally:
             self._source.close()

@@ -7,8 +7,9 @@ our own, so that a client that has to be replaced moves no partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from threading import Thread
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from streamlda_connectors.kafka.connection import (
     load,
     milliseconds,
     refused,
-    show_offsets,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,30 +53,29 @@ class Assignment(NamedTuple):
     generation: int | None = None
 
 
-#: Called with partitions that others are to have: they wait until it returns, unless the group
-#: takes us for dead. It must not raise.
-GiveUp = Callable[[set[int]], None]
-
-
 class GroupMember:
     """Joins the group of the settings, by the cooperative protocol, in a thread of its own.
 
-    `give_up` is called from yet another thread. While brokers are away, what is ours stays ours.
+    While brokers are away, what is ours stays ours. Partitions that others are to have come from
+    `handovers`: they wait until that is done, unless the group takes us for dead.
     """
 
-    def __init__(self, settings: ClientSettings, give_up: GiveUp) -> None:
-        self._settings, self._give_up = settings, give_up
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._timeout = milliseconds(settings.request_timeout_seconds)
         self._kafka = kafka = load("reading from Kafka")
         from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
         self._assignment = Assignment()
+        self._handovers: SimpleQueue[tuple[set[int], Event]] = SimpleQueue()
         self._error: Exception | None = None
         self._closed = False
         self._answered = monotonic()
         self._endings = Endings()
         with connecting(kafka, settings, self._endings) as shared:
             refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
-            self._consumer = kafka.KafkaConsumer(
+            #: The consumer of the package, which fetches nothing.
+            self.consumer = kafka.KafkaConsumer(
                 **{**shared, "metadata_max_age_ms": max(1, milliseconds(refresh))},
                 group_id=settings.group,
                 enable_auto_commit=False,
@@ -89,20 +88,19 @@ class GroupMember:
                 heartbeat_interval_ms=milliseconds(SESSION_SECONDS / 4),
                 max_poll_interval_ms=milliseconds(REBALANCE_SECONDS),
             )
-            self._consumer.subscribe([settings.topic], listener=self._listener())
+            self.consumer.subscribe([settings.topic], listener=self._listener())
         self._thread = Thread(target=self._stay, name="streamlda-member", daemon=True)
         self._thread.start()
 
     def _listener(self) -> Any:
-        member, wait = self, self._consumer._client._manager._net.sleep
+        member, wait = self, self.consumer._client._manager._net.sleep
 
         async def hand_over(parts: Any) -> None:
-            numbers = {part.partition for part in parts}
+            numbers, done = {part.partition for part in parts}, Event()
             member._note(member._assignment.partitions - numbers)
-            # Beside the loop of the package, which continues to say that this member is alive.
-            thread = Thread(target=member._give_up, args=(numbers,), daemon=True)
-            thread.start()
-            while thread.is_alive():
+            member._handovers.put((numbers, done))
+            # The loop of the package continues to say that this member is alive.
+            while not (done.is_set() or member._closed):
                 await wait(STEP_SECONDS)
 
         class Listener(self._kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc, name-defined]
@@ -115,22 +113,30 @@ class GroupMember:
             async def on_partitions_assigned(self, assigned: Any) -> None:
                 for part in assigned:
                     # Where it stands does not matter, but without a place it is looked for.
-                    member._consumer.seek(part, 0)
-                member._consumer.pause(*assigned)
+                    member.consumer.seek(part, 0)
+                member.consumer.pause(*assigned)
                 numbers = {part.partition for part in assigned}
                 member._note(member._assignment.partitions | numbers)
 
         return Listener()
 
+    def handovers(self) -> Iterator[tuple[set[int], Event]]:
+        """Yield partitions that others are to have, and what is to be set once they can."""
+        while True:
+            try:
+                yield self._handovers.get_nowait()
+            except Empty:
+                return
+
     def _note(self, partitions: frozenset[int]) -> None:
-        generation = self._consumer.group_metadata().generation_id
+        generation = self.consumer.group_metadata().generation_id
         self._assignment = Assignment(partitions, generation if generation >= 0 else None)
 
     def _stay(self) -> None:
         """Look after the membership until the end."""
         while not self._closed:
             try:
-                self._consumer.poll(milliseconds(POLL_SECONDS), 1)
+                self.consumer.poll(milliseconds(POLL_SECONDS), 1)
                 self._note(self._assignment.partitions)
             except Exception as error:
                 if self._closed:
@@ -139,7 +145,7 @@ class GroupMember:
                     self._error = error
                     return
                 sleep(POLL_SECONDS)
-            if self._consumer._coordinator.coordinator_id is not None:
+            if self.consumer._coordinator.coordinator_id is not None:
                 self._answered = monotonic()
 
     def silent(self) -> float:
@@ -154,43 +160,31 @@ class GroupMember:
     def assigned(self) -> Assignment:
         """Return what is ours. Raises `SourceError` if the brokers do not let us join."""
         if self._error is not None:
-            raise refused(
-                self._settings, "let it join the group", self._error, self._endings
-            ) from self._error
+            rule = "let it join the group"
+            raise refused(self._settings, rule, self._error, self._endings) from self._error
         return self._assignment
-
-    def membership(self) -> Any:
-        """Return what shows the brokers that this member still is one."""
-        return self._consumer.group_metadata()
 
     def committed(self, partitions: set[int]) -> dict[int, int]:
         """Return the next offset of each partition by the group, of those that have one."""
-        timeout = milliseconds(self._settings.request_timeout_seconds)
         parts = [self._kafka.TopicPartition(self._settings.topic, n) for n in partitions]
         with asking(self._settings, "tell the offsets of the group", self._endings):
-            found = {p.partition: self._consumer.committed(p, timeout_ms=timeout) for p in parts}
+            known = self.consumer.committed
+            found = {p.partition: known(p, timeout_ms=self._timeout) for p in parts}
         return {number: at for number, at in found.items() if at is not None}
 
     def confirm(self, partition: int) -> bool:
         """Return whether the group takes offsets of a partition from our generation."""
+        part = self._kafka.TopicPartition(self._settings.topic, partition)
+        entry = self._kafka.structs.OffsetAndMetadata(0, "", -1)
         try:
-            part = self._kafka.TopicPartition(self._settings.topic, partition)
-            self._consumer.commit(
-                {part: self._kafka.structs.OffsetAndMetadata(0, "", -1)},
-                timeout_ms=milliseconds(self._settings.request_timeout_seconds),
-            )
+            self.consumer.commit({part: entry}, timeout_ms=self._timeout)
         except self._kafka.errors.KafkaError as error:
             logger.warning("the group does not confirm a partition (%s)", type(error).__name__)
             return False
         return True
 
-    def commit(self, offsets: Mapping[int, int], note: str) -> None:
-        """Show offsets under the group, without waiting; none is ever read back."""
-        show_offsets(self._consumer, self._settings.topic, offsets, note)
-
     def close(self) -> None:
-        """Leave the group, which calls `give_up`. Closing twice is allowed."""
-        if not self._closed:
-            self._closed = True
-            self._thread.join(LEAVE_SECONDS)
-            self._consumer.close(autocommit=False, timeout_ms=milliseconds(LEAVE_SECONDS))
+        """Leave the group. Closing twice is allowed."""
+        self._closed = True
+        self._thread.join(LEAVE_SECONDS)
+        self.consumer.close(autocommit=False, timeout_ms=milliseconds(LEAVE_SECONDS))

@@ -1,54 +1,16 @@
-"""Partitions of a topic that are ours, one order of their records, and positions of them."""
+"""Positions of the partitions of a topic, and one order of their records."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
-from streamlda_connectors.checks import check, check_same, fault, not_a_position
-from streamlda_connectors.kafka.client import Bounds, Identity, Record, Run
-
-
-class Share:
-    """Choice of partitions that holds for those still to come: ``"all"``, ``"i/n"``, or numbers."""
-
-    def __init__(self, partitions: str | Sequence[int]) -> None:
-        self.listed: set[int] | None = None
-        self._rest, self._of = 0, 1
-        #: The choice as a JSON value, the same for the same choice.
-        self.name: str | list[int] = "all"
-        if partitions == "all":
-            return
-        if isinstance(partitions, str):
-            parts = re.fullmatch("([0-9]+)/([0-9]+)", partitions)
-            if parts and int(parts[1]) < int(parts[2]):
-                self._rest, self._of = int(parts[1]), int(parts[2])
-                self.name = f"{self._rest}/{self._of}"
-                return
-        elif partitions and all(type(number) is int and number >= 0 for number in partitions):
-            self.listed = set(partitions)
-            self.name = sorted(self.listed)
-            return
-        raise fault("partitions", partitions=partitions)
-
-    def of(self, known: set[int]) -> set[int]:
-        """Return those of the `known` partitions that are ours."""
-        if self.listed is not None:
-            return self.listed & known
-        return {number for number in known if number % self._of == self._rest}
-
-    def first(self, known: set[int], topic: str) -> set[int]:
-        """Return what is ours when starting; `SourceRefusedError` if a partition is missing."""
-        ours = self.of(known)
-        there = {"topic": topic, "n_partitions": len(known)}
-        whole = self.listed is None or ours == self.listed
-        check(ours and whole, "chosen partitions", partitions=self.name, **there)
-        return ours
+from streamlda_connectors.checks import check_same, not_a_position
+from streamlda_connectors.kafka.client import Identity, Record, Run
 
 
 class Standing(NamedTuple):
@@ -56,44 +18,24 @@ class Standing(NamedTuple):
 
     offsets: dict[int, int]
     lost: dict[int, int]
+    #: How far offsets moved without records; below 0 where a log was cut.
     gaps: dict[int, int]
 
 
-def read_position(
-    position: Position, identity: Identity, share: Share, ours: set[int], *, fixed: bool = False
-) -> Standing:
-    """Return where each partition of a position stands; new ones, unless `fixed`, at 0."""
-    keys = {*identity._fields, "partitions", *Standing._fields, *["rounds"] * fixed}
-    if set(position) != keys:
-        raise not_a_position("keys")
-    same = {**identity._asdict(), "partitions": share.name}
+def read_position(position: Position, identity: Identity, name: str | list[int]) -> Standing:
+    """Return where each partition of a position stands; `name` is which partitions were chosen."""
     remedy = "connect to the same topic with the same partitions"
+    same = {**identity._asdict(), "partitions": name}
     check_same("topic and the partitions", remedy, position, **same)
-    offsets, lost = numbers_of(position, "offsets"), numbers_of(position, "lost")
-    # The offset goes back where a log was cut.
-    gaps = numbers_of(position, "gaps", least=None)
-    if not {*offsets, *lost, *gaps} <= ours:
-        raise not_a_position("offsets")
-    return Standing(offsets if fixed else dict.fromkeys(ours, 0) | offsets, lost, gaps)
+    return Standing(*(numbers_of(position, key) for key in Standing._fields))
 
 
-def numbers_of(position: Mapping[str, Any], key: str, least: int | None = 0) -> dict[int, int]:
+def numbers_of(position: Mapping[str, Any], key: str) -> dict[int, int]:
     """Return a number of each partition that a position says; `SourceError` if it does not."""
-    value = position.get(key)
-    if not isinstance(value, Mapping) or not all(
-        re.fullmatch("[0-9]+", str(number))
-        and type(count) is int
-        and (least is None or count >= least)
-        for number, count in value.items()
-    ):
-        raise not_a_position(key)
-    return {int(number): count for number, count in value.items()}
-
-
-def after_gap(offset: int, bounds: Bounds) -> tuple[int, int]:
-    """Return where to continue if `offset` is not in the log, and records known to be lost."""
-    at = min(max(offset, bounds.first), bounds.end)
-    return at, max(0, at - offset)
+    try:
+        return {int(number): count.__index__() for number, count in position[key].items()}
+    except (KeyError, ValueError, AttributeError, TypeError):
+        raise not_a_position(key) from None
 
 
 #: Offsets of a partition that follow each other. The more there are, the longer a partition waits
@@ -115,17 +57,11 @@ class Rounds:
         self.go_on(self.begins)
 
     @classmethod
-    def of(cls, values: object, offsets: Mapping[int, int]) -> Rounds:
+    def of(cls, values: Mapping[str, Any], offsets: Mapping[int, int]) -> Rounds:
         """Return the rounds that `to_json` described, at these offsets; `SourceError` if none."""
-        block = values.get("block") if isinstance(values, Mapping) else None
-        if not isinstance(values, Mapping) or type(block) is not int or block < 1:
-            raise not_a_position("rounds")
         begins = numbers_of(values, "begins")
-        n_records = sum(offsets.values()) - sum(begins.values())
-        if not begins or n_records < 0:
-            raise not_a_position("rounds")
-        found = cls(begins, block)
-        if found.behind(n_records) != offsets:
+        found = cls(begins, values["block"])
+        if found.behind(sum(offsets.values()) - sum(begins.values())) != offsets:
             raise not_a_position("offsets")
         found.go_on(offsets)
         return found
@@ -199,4 +135,4 @@ _get_offset = attrgetter("offset")
 
 
 def _blank(partition: int, offset: int) -> Run:
-    return Run(partition, [Record("", partition, offset, -1, None, None, ())])
+    return Run(partition, [Record("", partition, offset, -1, None, None)])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
+import re
 import ssl
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from http.client import HTTPException
 from importlib.util import find_spec
 from io import BytesIO
 from time import monotonic
 from typing import Any, Self
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 from uuid import UUID
 
 import orjson
@@ -27,8 +24,8 @@ from streamlda.errors import (
     StreamLDAError,
 )
 from streamlda.stream.credentials import read_secret
-from streamlda_connectors.checks import check, fault, with_reason
-from streamlda_connectors.kafka.security import check_names
+from streamlda_connectors.checks import check, with_reason
+from streamlda_connectors.kafka.web import NoAnswer, ask, trust
 from streamlda_connectors.lines import Field, document_reader, json_parser, read_field
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import Document, Rejected
@@ -40,10 +37,13 @@ MOST_SCHEMAS = 64
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
 
 #: Answers of a registry that does not know a schema (its own codes).
-_UNKNOWN_CODES = (40401, 40402, 40403)
+_UNKNOWN = re.compile(rb'"error_code":\s*4040[123]\b')
 
-#: Longest answer that is read.
-_MOST_BYTES = 16 * 2**20
+#: Longest schema, in characters.
+MOST_CHARACTERS = 2**20
+
+#: Turns a record without its frame into a document; raises `Rejected`.
+Reader = Callable[[bytes], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,7 @@ class Registry:
     @classmethod
     def of(cls, registry: Self | Mapping[str, Any]) -> Self:
         """Return settings from a mapping of the attributes."""
-        if not isinstance(registry, Mapping):
-            return registry
-        check_names(cls, registry)
-        return cls(**registry)
+        return cls(**registry) if isinstance(registry, Mapping) else registry
 
 
 class RegistryDecoder:
@@ -131,49 +128,32 @@ class RegistryDecoder:
 
     def _ask(self, path: str) -> Any:
         """Return an answer of the first of the addresses that is not away."""
-        for url in (urls := self._registry.url.split(",")):
-            try:
-                return self._get(url.strip().rstrip("/") + path)
-            except SourceAwayError:
-                if url is urls[-1]:
-                    raise
-        raise AssertionError(path)
-
-    def _get(self, url: str) -> Any:
-        registry, request = self._registry, Request(url, headers={"Accept": "application/json"})
+        registry, login = self._registry, None
         if registry.username:
-            password = read_secret(registry.password_file, registry.password_env)
-            login = base64.b64encode(f"{registry.username}:{password}".encode()).decode()
-            # Not for an address to which the registry leads on.
-            request.add_unredirected_header("Authorization", f"Basic {login}")
-        context, seconds = _trust(registry.ca_file), registry.timeout_seconds
-        try:
-            with urlopen(request, timeout=seconds, context=context) as response:
-                return orjson.loads(response.read(_MOST_BYTES))
-        except HTTPError as error:
-            with error:
-                raise self._refuse(error.code, error.read(_MOST_BYTES)) from None
-        except (ValueError, HTTPException) as error:
-            raise self._fail("answer as one", type(error).__name__) from None
-        except OSError as error:
-            cause = error.reason if isinstance(error, URLError) else error
-            problem = type(cause).__name__
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                raise self._fail("have a trusted certificate", problem) from None
-            raise self._fail("be reachable", problem, SourceAwayError) from None
+            login = registry.username, read_secret(registry.password_file, registry.password_env)
+        context, found = trust(registry.ca_file), None
+        for url in registry.url.split(","):
+            try:
+                there = url.strip().rstrip("/") + path
+                return ask(there, login, context, registry.timeout_seconds)
+            except NoAnswer as answer:
+                found = self._refuse(answer)
+            if not isinstance(found, SourceAwayError):
+                break
+        assert found is not None
+        raise found
 
-    def _refuse(self, status: int, body: bytes) -> Exception:
-        try:
-            code = orjson.loads(body).get("error_code")
-        except (ValueError, AttributeError):
-            code = None
-        if status == 404 and code in _UNKNOWN_CODES:
+    def _refuse(self, answer: NoAnswer) -> Exception:
+        status = answer.status
+        if status == 404 and _UNKNOWN.search(answer.body):
             return Rejected("unknown-schema")
         if status in (401, 403):
-            return self._fail("let this user read", f"HTTP {status}")
-        if status >= 500 or status in (408, 429):
-            return self._fail("be reachable", f"HTTP {status}", SourceAwayError)
-        return self._fail("answer as one", f"HTTP {status}")
+            return self._fail("let this user read", answer.reason)
+        if answer.reason == ssl.SSLCertVerificationError.__name__:
+            return self._fail("have a trusted certificate", answer.reason)
+        if not status or status >= 500 or status in (408, 429):
+            return self._fail("be reachable", answer.reason, SourceAwayError)
+        return self._fail("answer as one", answer.reason)
 
     def _fail(
         self, rule: str, problem: str, kind: type[StreamLDAError] = SourceAccessError
@@ -185,54 +165,29 @@ class RegistryDecoder:
             remedy="check that it runs, its address, certificates and login",
             error=kind,
         )
-        return with_reason(found, f"registry:{problem.replace(' ', '-')}")
-
-
-def _trust(ca_file: str | None) -> ssl.SSLContext:
-    problem = ""
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ValueError) as error:
-        problem = type(error).__name__
-    raise fault("registry certificates", ca_file=ca_file, problem=problem)
-
-
-#: Turns a record without its frame into a document; raises `Rejected`.
-Reader = Callable[[bytes], Document | None]
-
-#: Longest schema, in characters.
-MOST_CHARACTERS = 2**20
-
-
-def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
-    """Return what reads records of a schema: for one of no use, what rejects them all."""
-    makers = {"AVRO": _avro, "JSON": _json}
-    try:
-        if len(schema) > MOST_CHARACTERS:
-            raise Rejected("bad-schema")
-        return makers[kind](schema, options)
-    except MemoryError:
-        raise
-    except Exception:
-        # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
-        return _refuse
+        return with_reason(found, f"registry:{problem}")
 
 
 def _refuse(_: bytes) -> Document:
     raise Rejected("bad-schema")
 
 
-def _json(_: str, options: ReadOptions) -> Reader:
-    # What the record says counts, not whether it keeps to the schema.
-    return json_parser(options)
-
-
-def _avro(schema: str, options: ReadOptions) -> Reader:
+def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
+    """Return what reads records of a schema: for one of no use, what rejects them all."""
+    # What a record in JSON says counts, not whether it keeps to its schema.
+    if kind == "JSON":
+        return json_parser(options)
+    if kind != "AVRO" or len(schema) > MOST_CHARACTERS:
+        return _refuse
     from fastavro import parse_schema, schemaless_reader
 
-    # One that refers to others of the registry is not parsed.
-    parsed: Any = parse_schema(orjson.loads(schema))
-    _check_bounded(parsed, {}, ())
+    try:
+        # One that refers to others of the registry is not parsed.
+        parsed: Any = parse_schema(orjson.loads(schema))
+        _may_be_empty(parsed, {}, ())
+    except Exception:
+        # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
+        return _refuse
     document = document_reader(options, _avro_value)
 
     def read(payload: bytes) -> Document | None:
@@ -251,33 +206,33 @@ def _avro(schema: str, options: ReadOptions) -> Reader:
     return read
 
 
-def _check_bounded(schema: Any, named: dict[str, int], around: Collection[str]) -> int:
-    """Return the fewest bytes of a value; reject a schema whose values need no bytes to be huge.
+def _may_be_empty(schema: Any, named: dict[str, bool], around: Collection[str]) -> bool:
+    """Return whether a value may need no bytes; reject a schema of lists of such values.
 
-    fastavro reads a schema within itself by recursion, which ends the process a few thousand deep.
+    One within itself is rejected too: fastavro reads it by recursion, which ends the process.
     """
-    if isinstance(schema, list):
-        return 1 + min((_check_bounded(each, named, around) for each in schema), default=0)
     if isinstance(schema, str):
         if schema in around:
             raise Rejected("bad-schema")
-        return named.get(schema, {"null": 0, "float": 4, "double": 8}.get(schema, 1))
-    kind = schema["type"]
+        return named.get(schema, schema == "null")
+    if isinstance(schema, list):
+        for each in schema:
+            _may_be_empty(each, named, around)
+        return False
+    kind, name = schema["type"], schema.get("name", "")
     if kind in ("array", "map"):
-        least = _check_bounded(schema["items" if kind == "array" else "values"], named, around)
-        if kind == "array" and not least:
+        empty = _may_be_empty(schema["items" if kind == "array" else "values"], named, around)
+        if empty and kind == "array":
             raise Rejected("bad-schema")
-        return 1
+        return False
     if kind in ("record", "error"):
-        within = (*around, schema["name"])
-        named[schema["name"]] = sum(
-            _check_bounded(field["type"], named, within) for field in schema["fields"]
-        )
-        return named[schema["name"]]
-    if kind in ("fixed", "enum"):
-        named[schema["name"]] = schema["size"] if kind == "fixed" else 1
-        return named[schema["name"]]
-    return _check_bounded(kind, named, around)
+        fields = [_may_be_empty(each["type"], named, (*around, name)) for each in schema["fields"]]
+        named[name] = all(fields)
+    elif kind in ("fixed", "enum"):
+        named[name] = schema.get("size") == 0
+    else:
+        return _may_be_empty(kind, named, around)
+    return named[name]
 
 
 def _avro_value(record: Any, field: Field) -> Any:

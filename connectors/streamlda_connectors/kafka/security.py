@@ -5,8 +5,6 @@ No error holds a secret, a token or a text of the token endpoint.
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -14,21 +12,11 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Self
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode, urlsplit
-from urllib.request import (
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    build_opener,
-)
 
 from streamlda.checks import failure, one_of, require
-from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError, errno_of
+from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.stream.credentials import (
-    AWS_MSK_IAM,
     MECHANISMS,
     OAUTHBEARER,
     PASSWORD_MECHANISMS,
@@ -36,9 +24,7 @@ from streamlda.stream.credentials import (
     read_secret,
 )
 from streamlda_connectors.checks import with_reason
-
-#: Hosts to which a secret may go without TLS.
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+from streamlda_connectors.kafka.web import LOOPBACK, NoAnswer, ask, trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,56 +93,29 @@ class Security:
         by_token = self.sasl and self.mechanism == OAUTHBEARER
         by_client = by_token and self.token_endpoint is not None
         by_password = by_client or (self.sasl and self.mechanism in PASSWORD_MECHANISMS)
-        given = {name: value for name, value in asdict(self).items() if value is not None}
         passwords = (self.password_file, self.password_env).count(None)
         tokens = (self.token_file, self.token_env).count(None)
-        pairs = (self.token_extensions or "=").split(",")
-        for holds, rule in (
-            (
-                self.sasl or not (self.mechanism or self.username),
-                "set protocol to SASL_SSL for a login",
+        certificates = self.ca_file or self.certificate_file or self.key_file
+        rules = {
+            "set protocol to SASL_SSL for a login": self.sasl or not self.username,
+            "set protocol to SSL or SASL_SSL for certificates": self.tls or not certificates,
+            "set username, and either password_file or password_env": not by_password
+            or (self.username and passwords == 1),
+            "set either token_file or token_env, or a token_endpoint and its client": not by_token
+            or by_client
+            or tokens == 1,
+            "the address of a token_endpoint is https:// without a user, or on this machine": (
+                self.token_endpoint is None or _is_safe(self.token_endpoint)
             ),
-            (
-                self.tls or not (self.ca_file or self.certificate_file or self.key_file),
-                "set protocol to SSL or SASL_SSL for certificates",
-            ),
-            (
-                not by_password or (self.username and passwords == 1),
-                "set username, and either password_file or password_env",
-            ),
-            (
-                not by_token or by_client or tokens == 1,
-                "set either token_file or token_env, or a token_endpoint and its client",
-            ),
-            (
-                self.mechanism != AWS_MSK_IAM or self.tls,
-                f"set protocol to SASL_SSL for {AWS_MSK_IAM}",
-            ),
-            (
-                self.token_endpoint is None or _is_safe(self.token_endpoint),
-                "the address of a token_endpoint is https:// without a user, or on this machine",
-            ),
-            (all("=" in pair for pair in pairs), "token_extensions are name=value,name=value"),
-            (
-                (self.certificate_file is None) == (self.key_file is None),
-                "set certificate_file and key_file together",
-            ),
-            (
-                not (self.key_password_file and self.key_password_env),
-                "set either key_password_file or key_password_env",
-            ),
-        ):
+        }
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        for rule, holds in rules.items():
             require(holds, "settings of a connection must fit together", **given, remedy=rule)
 
     @classmethod
     def of(cls, security: Self | Mapping[str, Any] | None) -> Self:
         """Return settings from a mapping of the attributes; None is a plain connection."""
-        if security is None:
-            return cls()
-        if not isinstance(security, Mapping):
-            return security
-        check_names(cls, security)
-        return cls(**security)
+        return cls(**security) if isinstance(security, Mapping) else security or cls()
 
     @property
     def sasl(self) -> bool:
@@ -168,19 +127,10 @@ class Security:
         """True if the connection is encrypted."""
         return self.protocol.endswith("SSL")
 
-    def password(self) -> str | None:
-        """Return the password of the user, read now; it must not be stored or shown."""
-        file, variable = self.password_file, self.password_env
-        return read_secret(file, variable) if file or variable else None
-
-    def token(self) -> str:
-        """Return the token that another program renews, read now."""
-        return read_secret(self.token_file, self.token_env)
-
-    def key_password(self) -> str | None:
-        """Return the password of the client's key, read now."""
-        file, variable = self.key_password_file, self.key_password_env
-        return read_secret(file, variable) if file or variable else None
+    def read(self, secret: str) -> str:
+        """Return a password, token or key_password, read now, or none; it must not be stored."""
+        file, variable = getattr(self, f"{secret}_file"), getattr(self, f"{secret}_env")
+        return read_secret(file, variable) if file or variable else ""
 
 
 def _is_safe(address: str) -> bool:
@@ -190,23 +140,10 @@ def _is_safe(address: str) -> bool:
     return bool(by_tls or here) and "@" not in parts.netloc
 
 
-def check_names(settings: Any, given: Mapping[str, Any]) -> None:
-    """Raise `InvalidSettingError` if one of the names is no field of a dataclass of settings."""
-    known = settings.__dataclass_fields__
-    require(
-        set(given) <= set(known),
-        f"options must be among {', '.join(known)}",
-        unknown=", ".join(sorted(set(given) - set(known))),
-        remedy="correct the name",
-    )
-
-
 #: Longest wait for a token, in seconds; shorter than a connection may take to be made.
 TOKEN_SECONDS = 4.0
 #: Part of its life after which a token is renewed, as Kafka's own clients do.
 RENEW_AT = 0.8
-#: Longest answer that is read.
-MOST_BYTES = 2**20
 
 #: Answers of an endpoint that knows the client not, or does not allow it what it asks for.
 REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -222,7 +159,7 @@ class TokenProvider:
     def token(self) -> str:
         """Return a token that is valid now."""
         if self._security.token_endpoint is None:
-            return _checked(self._security, self._security.token())
+            return _checked(self._security, self._security.read("token"))
         now = self._clock()
         if not self._token or now >= self._renew_at:
             try:
@@ -237,58 +174,30 @@ class TokenProvider:
     def extensions(self) -> dict[str, str]:
         """Return what goes with each token."""
         pairs = (self._security.token_extensions or "").split(",")
-        return dict(pair.split("=", 1) for pair in pairs if pair)
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """Refusal to send the secret of the client elsewhere."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Follow nothing: the answer counts as an error."""
+        return {name: value for name, _, value in (pair.partition("=") for pair in pairs) if name}
 
 
 def fetch_token(security: Security) -> tuple[str, float]:
     """Return a new token of the endpoint, and its life in seconds."""
-    endpoint = security.token_endpoint or ""
-    client = f"{quote_plus(security.username or '')}:{quote_plus(security.password() or '')}"
-    asked = {"grant_type": "client_credentials"}
-    if security.token_scope:
-        asked["scope"] = security.token_scope
-    request = Request(
-        endpoint,
-        urlencode(asked).encode(),
-        {
-            "Authorization": f"Basic {base64.b64encode(client.encode()).decode()}",
-            "Accept": "application/json",
-        },
-    )
-    problem, answer = "", b""
+    client = quote_plus(security.username or ""), quote_plus(security.read("password"))
+    asked = {"grant_type": "client_credentials", "scope": security.token_scope}
+    form = urlencode({name: value for name, value in asked.items() if value}).encode()
     try:
-        with _opener(endpoint).open(request, timeout=TOKEN_SECONDS) as response:
-            answer = response.read(MOST_BYTES)
-    except HTTPError as error:
-        error.close()
-        refused = error.code in REFUSALS
-        problem = f"{'login-refused' if refused else 'token'}:HTTP{error.code}"
-    except OSError as error:
-        cause = error.reason if isinstance(error, URLError) else error
-        name = errno_of(cause) if isinstance(cause, OSError) else None
-        untrusted = isinstance(cause, ssl.SSLCertVerificationError)
-        word = "untrusted-certificate" if untrusted else "token"
-        problem = f"{word}:{name or type(cause).__name__}"
-    if problem:
-        raise _failed(security, "give a token", problem)
-    found: Any = None
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        problem = "token:ValueError"
-    if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
-        raise _failed(security, "answer with an access_token", problem or "token:missing")
-    seconds = found.get("expires_in")
-    # Without an end it is asked for at each login.
-    life = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
-    return _checked(security, found["access_token"]), life
+        found = ask(security.token_endpoint or "", client, trust(None), TOKEN_SECONDS, form)
+    except NoAnswer as answer:
+        word = "login-refused" if answer.status in REFUSALS else "token"
+        if answer.reason == ssl.SSLCertVerificationError.__name__:
+            word = "untrusted-certificate"
+        problem = f"{word}:{answer.reason}"
+    else:
+        token = found.get("access_token") if isinstance(found, dict) else None
+        if isinstance(token, str):
+            seconds = found.get("expires_in")
+            # Without an end it is asked for at each login.
+            life = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
+            return _checked(security, token), life
+        problem = "token:missing"
+    raise _failed(security, "give a token", problem)
 
 
 def _checked(security: Security, token: str) -> str:
@@ -297,20 +206,12 @@ def _checked(security: Security, token: str) -> str:
     return token
 
 
-def _opener(endpoint: str) -> OpenerDirector:
-    handlers = [_NoRedirect(), HTTPSHandler(context=ssl.create_default_context())]
-    # What goes without TLS stays on this machine.
-    own = [ProxyHandler({})] if urlsplit(endpoint).scheme == "http" else []
-    return build_opener(*handlers, *own)
-
-
 def _failed(security: Security, rule: str, reason: str) -> StreamLDAError:
-    refused = not reason.startswith("token:")
     found = failure(
         f"the {'token endpoint' if security.token_endpoint else 'token'} must {rule}",
         token_endpoint=security.token_endpoint,
         token_file=security.token_file,
         reason=reason,
-        error=SourceAccessError if refused else SourceAwayError,
+        error=SourceAwayError if reason.startswith("token:") else SourceAccessError,
     )
     return with_reason(found, reason)

@@ -1,47 +1,58 @@
-"""The connector itself: polls a topic, owns its offsets, and turns records into documents."""
+"""The connector itself: a topic at offsets of our own, whatever happens to brokers or the log."""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from streamlda.checks import one_of
-from streamlda.stream.source import Position, Progress, RecordBatch
-from streamlda_connectors.checks import check, check_open
-from streamlda_connectors.kafka.client import ClientSettings
+from streamlda.checks import failure, one_of
+from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
+from streamlda.stream.source import Log, Position, Progress, RecordBatch
+from streamlda_connectors.checks import check, check_open, fault, not_a_position
+from streamlda_connectors.kafka.client import (
+    Bounds,
+    Broken,
+    ClientSettings,
+    OutOfRange,
+    Run,
+    Truncated,
+)
+from streamlda_connectors.kafka.connection import NO_ANSWER, show_offsets
+from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
-from streamlda_connectors.kafka.group import Assignment, GiveUp, GroupMember
-from streamlda_connectors.kafka.partitions import Share, Standing
-from streamlda_connectors.kafka.reader import TopicReader
+from streamlda_connectors.kafka.group import GroupMember
+from streamlda_connectors.kafka.partitions import Rounds, Standing, read_position
 from streamlda_connectors.kafka.registry import Registry
-from streamlda_connectors.kafka.security import Security, check_names
+from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
+
+logger = logging.getLogger(__name__)
 
 #: Of partitions that the members of a consumer group share.
 GROUP = "group"
 
 #: Options of `ReadOptions.of`; others are those of the client.
-READING = (
-    *(
-        "text_field",
-        "records_field",
-        "user_field",
-        "time_field",
-        "time_format",
-        "id_field",
-        "encoding",
-    ),
-    "max_document_bytes",
-)
+READING = {
+    *("text_field", "records_field", "user_field", "time_field", "time_format", "id_field"),
+    *("encoding", "max_document_bytes"),
+}
 
 #: Most records taken from the client at once.
 MAX_FETCHED = 1000
 
+#: How often a client is replaced at the same offsets before they count as damaged.
+MAX_REBUILDS = 3
 
-class KafkaSource(TopicReader):
+#: How often it is looked whether brokers answered, in seconds of listening.
+LISTEN_SECONDS = 0.5
+
+
+class KafkaSource:
     """Read documents from the partitions of a topic, from offsets that the caller keeps.
 
     The position of a source is in `position` alone, to be stored together with what was made of the
@@ -51,8 +62,8 @@ class KafkaSource(TopicReader):
 
     Within a partition the order is that of the log, between partitions that of arrival. While the
     brokers are away polls are empty. After an error the next poll tries again behind the last
-    record handed out. Memory O(brokers * `fetch_max_bytes` + one batch of the producer + one poll);
-    with `fixed_order` a fetch of each partition. Not safe for several threads.
+    record handed out. Memory O(8 MiB a broker + one batch of the producer + one poll); with
+    `fixed_order` a fetch of each partition. Not safe for several threads.
 
     Parameters
     ----------
@@ -60,9 +71,10 @@ class KafkaSource(TopicReader):
         The topic; it must exist.
     bootstrap_servers : str
         ``host:port``, several with commas.
-    partitions : "all", "i/n", "group" or sequence of int, default "all"
-        What to read. Of ``"all"`` and ``"i/n"`` (rest i when divided by n), new partitions are
-        picked up, from their first record, up to `refresh_seconds` after they are made.
+    partitions : "all", "group" or sequence of int, default "all"
+        What to read. Of ``"all"``, new partitions are picked up, from their first record, up to
+        `refresh_seconds` after they are made. Of ``"group"``, partitions are read once they are
+        taken (`take`); `member` says which are ours, and which others are to have.
     start : {"earliest", "latest"}, default "earliest"
         Where to begin without a position.
     format : {"jsonl", "text", "registry"}, default "jsonl"
@@ -82,14 +94,9 @@ class KafkaSource(TopicReader):
         Gets every skipped record and its reason. If it raises, the record is not skipped: the poll
         brings what came before it, or raises the same if that is nothing.
     group : str, optional
-        Consumer group in which `commit` shows offsets.
+        Consumer group that shares partitions, or in which `commit` shows offsets.
     security : mapping of the attributes of `Security`, optional
         TLS and SASL.
-    give_up : callable, optional
-        Partitions are then read once they are taken (`take`), and `assigned` says which are ours:
-        those of `partitions`, or, where that is ``"group"``, those that the members of `group`
-        have agreed on. It is called, from another thread, with partitions that others are to have,
-        which wait until it returns.
     **options
         `time_format`, and as in `streamlda_connectors.options.ReadOptions`, where a `time_field` of
         ``"@record"`` is the time that the broker keeps with each record; and as in
@@ -118,41 +125,69 @@ class KafkaSource(TopicReader):
         on_reject: OnReject | None = None,
         group: str | None = None,
         security: Security | Mapping[str, Any] | None = None,
-        give_up: GiveUp | None = None,
         **options: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
         check(not (fixed_order and allow_gaps), "fixed order", **clash)
-        given = {name: options.pop(name) for name in READING if name in options}
+        given = {name: options.pop(name) for name in READING & options.keys()}
         self._options = ReadOptions.of(**given)
-        check_names(ClientSettings, options)
-        connection = ClientSettings(
+        self.settings = settings = ClientSettings(
             bootstrap_servers, topic, group, security=Security.of(security), **options
         )
         schemas = None if registry is None else Registry.of(registry)
         self._decoding = Decoding(topic, format, self._options, on_reject, schemas)
-        joins = partitions == GROUP
-        complete = not joins or (give_up is not None and group)
-        check(complete, "member", partitions=partitions, group=group)
-        self._group, self._start, self.settings = group, start, connection
-        super().__init__(
-            # The group takes offsets of its members alone.
-            replace(connection, group=None) if joins else connection,
-            Share("all" if joins else partitions),
-            start=start,
-            allow_gaps=allow_gaps,
-            fixed_order=fixed_order,
-            taken=give_up is not None,
-        )
-        self._member: GroupMember | None = None
-        if joins:
-            assert give_up is not None
-            try:
-                self._member = GroupMember(connection, give_up)
-            except BaseException:
-                super().close()
-                raise
+        #: Whether members of the group share the partitions.
+        self._joins = joins = partitions == GROUP
+        self._listed = None if isinstance(partitions, str) else set(partitions)
+        valid = partitions in ("all", GROUP) if self._listed is None else self._listed
+        check(valid and (group or not joins), "partitions", partitions=partitions, group=group)
+        self._start, self._allow_gaps = start, allow_gaps
+        #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
+        self._pending: deque[Run] = deque()
+        #: Records known to be lost, by partition, and how far its offset moved without records.
+        self._lost: Counter[int] = Counter()
+        self._gaps: Counter[int] = Counter()
+        self._rebuilds, self._look_at, self._listened = 0, 0.0, 0.0
+        self._truncated = self._paused = self._closed = False
+        #: Of each partition, when its broker answered last, and for how long it did not since.
+        self._answered: dict[int, float] = {}
+        self._silent: defaultdict[int, float] = defaultdict(float)
+        #: What is shown to the group, which takes offsets of its members alone.
+        self._client_settings = replace(settings, group=None) if joins else settings
+        self._client: Client | None = None
+        self.member: GroupMember | None = None
+        try:
+            self._client = client = Client(self._client_settings)
+            self._identity, known = client.identity, client.partitions()
+            ours = set() if joins else self._ours(known)
+            there = {"topic": topic, "n_partitions": len(known), "partitions": self._name}
+            check(joins or (ours and ours >= (self._listed or ours)), "chosen partitions", **there)
+            #: The next offset of each partition; moved by what takes from `_pending`.
+            self._next = self._begin(client, ours)
+            client.assign(self._next)
+            if joins:
+                self.member = GroupMember(settings)
+        except BaseException:
+            self.close()
+            raise
+        #: What puts records in order before they are `_pending`, if that is fixed.
+        self._rounds = Rounds(self._next) if fixed_order else None
+        self._left_out: set[int] = set()
+
+    @property
+    def _name(self) -> str | list[int]:
+        return "all" if self._listed is None else sorted(self._listed)
+
+    def _ours(self, known: set[int]) -> set[int]:
+        return known if self._listed is None else self._listed & known
+
+    def _begin(self, client: Client, partitions: set[int]) -> dict[int, int]:
+        """Return where partitions begin that have no position."""
+        bounds, first = client.bounds(partitions), self._start == "earliest"
+        return {n: bounds[n].first if first else bounds[n].end for n in sorted(partitions)}
+
+    # Polling.
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
@@ -185,59 +220,383 @@ class KafkaSource(TopicReader):
                 break
         return batch
 
-    def assigned(self) -> Assignment:
-        """Return which partitions are ours."""
-        check_open(self._closed)
-        if self._member is not None:
-            return self._member.assigned()
-        client = self._client or self._rebuild()
-        return Assignment(frozenset(self._share.of(client.partitions())))
+    def _fetch(self, wait: float, room: int, *, recover: bool) -> bool:
+        """Add up to `room` records to `_pending` within `wait` seconds; return if any came.
 
-    def take_committed(self) -> None:
-        """Read partitions that are new to this member, from the offsets of the group on."""
-        assert self._member is not None
-        new = self._member.assigned().partitions - self._next.keys()
-        if not new:
+        On a fault, put the client right, or raise if that fails; without `recover`, only return.
+        """
+        try:
+            if self._truncated:
+                self._note_truncation()
+            client = self._client or self._rebuild()
+            self._pick_up_partitions(client)
+            begun = monotonic()
+            if room < 1:
+                client.pause(True)
+            elif self._rounds is not None:
+                client.pause(self._paused, self._held)
+            fetched = client.poll(wait, max(room, 1))
+            if room < 1:
+                client.pause(self._paused)
+            elif not self._paused:
+                self._listen(client, monotonic() - begun)
+            self._take(client, fetched)
+        except (OutOfRange, Broken) as error:
+            self._drop_client()
+            if recover:
+                self._recover(error)
+            return False
+        except StreamLDAError:
+            # Of any kind: a password file may be gone while records wait to be handed out.
+            self._drop_client()
+            if recover:
+                raise
+            return False
+        if fetched:
+            self._rebuilds = 0
+        return bool(fetched)
+
+    def _take(self, client: Client, fetched: Sequence[Run]) -> None:
+        """Put fetched records where they are taken from, in order if that is fixed."""
+        if self._rounds is None:
+            self._pending.extend(fetched)
             return
-        client = self._client or self._rebuild()
-        known = self._member.committed(set(new))
-        bounds = client.bounds(set(new) - known.keys())
-        begins = {n: b.first if self._start == "earliest" else b.end for n, b in bounds.items()}
-        offsets = self._next | known | begins
-        self._move(client, Standing(offsets, dict(self._lost), dict(self._gaps)))
+        for run in fetched:
+            self._rounds.add(run)
+        self._pending.extend(self._rounds.in_order())
+        if not fetched and not self._pending:
+            # The next offsets may hold no record: those of transactions that end there.
+            self._rounds.passed(client.positions()[self._rounds.turn])
+            self._pending.extend(self._rounds.in_order())
 
-    def membership(self) -> Any:
-        """Return what shows the brokers that this member still is one."""
-        return None if self._member is None else self._member.membership()
+    def _pick_up_partitions(self, client: Client) -> None:
+        if self._joins or monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + min(1.0, self.settings.refresh_seconds)
+        new = self._ours(client.partitions()) - self._next.keys() - self._left_out
+        if new and self._rounds is not None:
+            self._left_out |= new
+            why = "topic %s has new partitions %s, which a fixed order leaves out"
+            logger.warning(why, self.settings.topic, sorted(new))
+        elif new:
+            # assign() may drop what the client fetched ahead; it is not handed out yet.
+            self._pending.clear()
+            self._go_to(client, self._next | dict.fromkeys(sorted(new), 0))
+            logger.info("topic %s has new partitions %s", self.settings.topic, sorted(new))
 
-    def confirm(self, partition: int) -> bool:
-        """Return whether the brokers know us as a member of the current group, by a commit."""
-        return self._member is None or self._member.confirm(partition)
+    # Faults: the client is replaced at our own offsets.
+
+    def _recover(self, error: OutOfRange | Broken) -> None:
+        self._rebuilds += 1
+        if isinstance(error, Truncated):
+            self._note_truncation()
+        if isinstance(error, OutOfRange) or self._rebuilds <= MAX_REBUILDS:
+            why = f"{type(error).__name__} {error}"
+            logger.warning("the client of topic %s is replaced (%s)", self.settings.topic, why)
+            self._rebuild()
+            if self._rebuilds <= MAX_REBUILDS:
+                return
+        problem, about = type(error).__name__, {"rebuilds": MAX_REBUILDS, "offsets": self._next}
+        raise fault(
+            "records", topic=self.settings.topic, **about, problem=f"{problem} {error}"
+        ) from error
+
+    def _note_truncation(self) -> None:
+        # The log may have grown beyond our offset again: its bounds would not tell.
+        if not self._allow_gaps:
+            self._truncated = True
+            raise fault("cut log", topic=self.settings.topic, offsets=self._next)
+        logger.warning("topic %s was cut; reading continues there", self.settings.topic)
+
+    def _rebuild(self) -> Client:
+        """Make a client at our own offsets, if it still is the same topic and the log has them."""
+        self._drop_client()
+        client = Client(self._client_settings)
+        try:
+            found, before = client.identity, self._identity
+            ids = {"topic_id": found.topic_id, "topic_id_before": before.topic_id}
+            check(found == before, "another topic", topic=self.settings.topic, **ids)
+            self._go_to(client, self._next)
+            client.pause(self._paused)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+        return client
+
+    def _drop_client(self) -> None:
+        client, self._client = self._client, None
+        self._drop_fetched()
+        if client is not None:
+            client.close()
+
+    def _drop_fetched(self) -> None:
+        self._pending.clear()
+        if self._rounds is not None:
+            self._rounds.go_on(self._next)
+
+    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
+        """Continue at offsets, or behind what the log does not hold of them; or raise."""
+        bounds, moved = client.bounds(set(offsets)), dict(offsets)
+        gaps = [n for n, at in offsets.items() if not bounds[n].first <= at <= bounds[n].end]
+        for number in gaps:
+            moved[number] = self._pass_gap(number, offsets[number], bounds[number])
+        self._next.update(moved)
+        client.assign(moved)
+
+    def _pass_gap(self, number: int, at: int, log: Bounds) -> int:
+        """Return where to continue if a log does not hold an offset, and count what is lost."""
+        if not self._allow_gaps:
+            raise failure(
+                "the log must hold the next record of each partition",
+                topic=self.settings.topic,
+                partition=number,
+                offset=at,
+                log=f"{log.first}..{log.end}",
+                remedy="records were removed before they were read: start with allow_gaps to "
+                "continue without them",
+                # The end may move on, as after an election of a leader; the first record does not.
+                error=SourceError if at > log.end else SourceRefusedError,
+            )
+        moved = min(max(at, log.first), log.end)
+        lost = max(0, moved - at)
+        why = "gap: topic %s partition %d continues at offset %d, %d records lost"
+        logger.warning(why, self.settings.topic, number, moved, lost)
+        self._gaps[number] += moved - at
+        self._lost += Counter({number: lost})
+        return moved
+
+    # Pauses and silence.
+
+    def pause(self) -> None:
+        """Take no records until `resume`. Polls bring nothing, and keep the connection."""
+        self._pause(True)
+
+    def resume(self) -> None:
+        """Take records again after `pause`."""
+        self._pause(False)
+
+    def _pause(self, paused: bool) -> None:
+        self._paused = paused
+        if self._client is not None:
+            self._client.pause(paused)
+
+    @property
+    def _held(self) -> set[int]:
+        """Partitions of which records wait for the turn of others; these are not fetched."""
+        return set() if self._rounds is None else self._rounds.held
+
+    def waits_for(self) -> int | None:
+        """Return the partition without a record for which records of others wait, if any."""
+        if self._rounds is None or self._pending or not self._held:
+            return None
+        return self._rounds.turn
+
+    def _listen(self, client: Client, seconds: float) -> None:
+        """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
+        self._listened += seconds
+        if self._listened < LISTEN_SECONDS:
+            return
+        for number, at in client.answered().items():
+            if at is not None and at != self._answered.get(number):
+                self._answered[number] = at
+                self._silent[number] = 0
+            elif number not in self._held:
+                self._silent[number] += self._listened
+        self._listened = 0.0
+
+    def silent(self) -> float | None:
+        """Return seconds of polling without an answer, or of the group; None before the first."""
+        own, apart = self._longest_silence(), 0.0 if self.member is None else self.member.silent()
+        if own or apart:
+            return max(own, apart)
+        return 0.0 if set(self._next) <= set(self._answered) else None
+
+    def _longest_silence(self) -> float:
+        longest = max(map(self._silent.__getitem__, self._next), default=0.0)
+        return longest if self._is_away(longest) else 0.0
+
+    def _is_away(self, silent: float) -> bool:
+        # A fetch that finds nothing is answered within half a second, one that finds much in the
+        # time that any request has.
+        return silent > self.settings.request_timeout_seconds
+
+    def reason(self) -> str:
+        """Return why brokers that are `silent` do not answer: ``cause:errno`` or a class."""
+        if self.member is not None and self.member.silent() and not self._longest_silence():
+            return self.member.reason()
+        return NO_ANSWER if self._client is None else self._client.reason()
+
+    def last_answer(self) -> float | None:
+        """Return when a broker answered last, by ``time.monotonic``; None before it."""
+        return max(self._answered.values(), default=None)
+
+    # Positions.
+
+    def position(self) -> Position:
+        """Return which log it is, the partitions as chosen, and offset and gaps of each."""
+        return self._position(self._name, sorted(self._next))
+
+    def position_of(self, partition: int) -> Position:
+        """Return where one partition continues: the `position` of a source of it alone."""
+        return self._position([partition], [partition])
+
+    def _position(self, name: str | list[int], of: Sequence[int]) -> Position:
+        return {
+            **self._identity._asdict(),
+            "partitions": name,
+            "offsets": {str(each): self._next[each] for each in of},
+            "lost": {str(each): self._lost[each] for each in of if each in self._lost},
+            "gaps": {str(each): self._gaps[each] for each in of if each in self._gaps},
+            **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
+        }
+
+    def passed(self) -> dict[str, int]:
+        """Return the next offset of each partition, by location, without what gaps have skipped."""
+        topic = self.settings.topic
+        return {f"{topic}/{number}": at - self._gaps[number] for number, at in self._next.items()}
 
     def progress(self) -> Progress:
         """Return the sum of all next offsets; a topic has no end."""
         return Progress(sum(self._next.values()), None, "documents")
 
-    def silent(self) -> float | None:
-        """Return the silence as of `TopicReader`, or that of the group if it is longer."""
-        found = super().silent()
-        apart = 0.0 if self._member is None else self._member.silent()
-        return max(found or 0.0, apart) or found
+    def seek(self, position: Position) -> None:
+        """Continue from a position that `position` returned; an error changes nothing."""
+        check_open(self._closed)
+        client = self._client or self._rebuild()
+        to, rounds = read_position(position, self._identity, self._name), None
+        ours = self._ours(client.partitions()) | self._next.keys()
+        if not to.offsets.keys() <= ours or ("rounds" in position) != (self._rounds is not None):
+            raise not_a_position("offsets")
+        if self._rounds is not None:
+            rounds = Rounds.of(position["rounds"], to.offsets)
+        else:
+            to = to._replace(offsets=dict.fromkeys(ours, 0) | to.offsets)
+        self._move(client, to)
+        self._rounds = rounds
+        self._drop_fetched()
+        self._rebuilds = 0
+        self._truncated = False
 
-    def reason(self) -> str:
-        """Return why brokers that are `silent` do not answer, as of `TopicReader`."""
-        apart = self._member is not None and not super().silent() and self._member.silent()
-        return self._member.reason() if apart and self._member else super().reason()
+    def _move(self, client: Client, to: Standing) -> None:
+        before = self._next, self._lost, self._gaps
+        self._next, self._lost, self._gaps = dict(to.offsets), Counter(to.lost), Counter(to.gaps)
+        try:
+            self._go_to(client, to.offsets)
+        except BaseException:
+            self._next, self._lost, self._gaps = before
+            raise
+        self._pending.clear()
+
+    # Partitions of a group.
+
+    def known_partitions(self) -> set[int]:
+        """Return the partitions that are known; none while a client is replaced."""
+        return set() if self._client is None else self._client.partitions()
+
+    def take(self, positions: Mapping[int, Position | None]) -> None:
+        """Read more partitions: each from what `position_of` returned, or its first record on."""
+        check_open(self._closed)
+        client = self._client or self._rebuild()
+        fresh = {number for number, position in positions.items() if position is None}
+        first = {number: bound.first for number, bound in client.bounds(fresh).items()}
+        to = Standing(self._next | first, dict(self._lost), dict(self._gaps))
+        for number, position in positions.items():
+            if position is not None:
+                own = read_position(position, self._identity, [number])
+                for known, more in zip(to, own, strict=True):
+                    known.update(more)
+        self._move(client, to)
+
+    def take_committed(self) -> None:
+        """Read partitions that are new to this member, from the offsets of the group on."""
+        assert self.member is not None
+        new = set(self.member.assigned().partitions - self._next.keys())
+        if not new:
+            return
+        client = self._client or self._rebuild()
+        known = self.member.committed(new)
+        offsets = self._next | known | self._begin(client, new - known.keys())
+        self._move(client, Standing(offsets, dict(self._lost), dict(self._gaps)))
+
+    def give_up(self, partitions: set[int]) -> None:
+        """Read partitions no longer."""
+        for known in (self._next, self._lost, self._gaps, self._answered, self._silent):
+            for number in partitions & known.keys():
+                del known[number]
+        self._pending.clear()
+        if self._client is not None:
+            self._client.assign(self._next)
+
+    # What is shown.
+
+    def lag(self) -> dict[int, int | None]:
+        """Return offsets that each partition is behind its last known end; None if unknown."""
+        unknown: dict[int, int | None] = dict.fromkeys(self._next)
+        if self._client is None:
+            return unknown
+        try:
+            at, ends = self.offsets(), self._client.ends()
+        except Broken:
+            return unknown
+        there = {n for n in at.keys() & ends if not self._is_away(self._silent[n])}
+        return unknown | {n: max(0, ends[n] - at[n]) for n in there}
+
+    def at_end(self) -> bool:
+        """Ask the brokers whether all was returned that can be read now, in the fixed order too."""
+        if self._client is None:
+            return False
+        try:
+            at, bounds = self.offsets(), self._client.bounds(set(self._next))
+        except (Broken, SourceError):
+            return False  # The next poll meets the fault again, and says it.
+        last = bounds if self._rounds is None else {self._rounds.turn}
+        # Before an offset behind its end, a log was cut, which the next poll says.
+        return all(at[number] == bounds[number].end for number in last)
+
+    def offsets(self) -> dict[int, int]:
+        """Return the next offsets, behind marks that no record waits before; or `Broken`."""
+        if self._client is None:
+            return dict(self._next)
+        waiting = self._held | {run.partition for run in self._pending}
+        read = self._client.positions()
+        return {n: at if n in waiting else read[n] for n, at in self._next.items()}
+
+    def lost(self) -> dict[str, int]:
+        """Return how many records are known to be lost, for display."""
+        return {"records": self._lost.total()}
+
+    def logs(self, ahead: int = 0) -> dict[str, Log]:
+        """Return the partitions by location, as logs of unique names, after records `ahead`."""
+        cluster, topic, topic_id = self._identity
+        next_ = {number: at + ahead for number, at in self._next.items()}
+        if self._rounds is not None:
+            next_ = self._rounds.ahead(self._next, ahead)
+        return {
+            f"{topic}/{number}": Log(f"kafka:{cluster}/{topic_id}/{number}", at)
+            for number, at in next_.items()
+        }
+
+    def notes(self) -> list[str]:
+        """Return the notes that `commit` last left under `group`, one a partition."""
+        if self._client_settings.group is None:
+            return []
+        client = self._client or self._rebuild()
+        return client.notes(set(self._next))
 
     def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of a durable `position` under `group`, and a note; none is read back."""
-        check(self._group, "group to show", group=None)
-        shown = self._member or self._client
+        check(self.settings.group, "group to show", group=None)
+        shown = self.member or self._client
         if shown is not None:
-            shown.commit({int(n): at for n, at in position["offsets"].items()}, note)
+            offsets = {int(n): at for n, at in position["offsets"].items()}
+            show_offsets(shown.consumer, self.settings.topic, offsets, note)
 
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""
-        if self._member is not None:
-            self._member.close()
-        super().close()
+        self._closed = True
+        if self.member is not None:
+            self.member.close()
+        if self._client is not None:
+            self._client.close()
+            self._client = None

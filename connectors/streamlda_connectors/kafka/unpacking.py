@@ -16,26 +16,24 @@ class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package ha
     """Takes records of one partition from a fetch, but for transactions that were aborted."""
 
     def _unpack_records(self, part: Any, batches: Any, *deserializers: None) -> Iterator[Record]:
-        topic, partition = part
+        topic, number = part
         while (batch := batches.next_batch()) is not None:
             if not batch.validate_crc():
                 raise CorruptRecordError(f"batch at offset {batch.base_offset}")
             if batch.magic < 2:
-                # Of brokers before 0.11; each record has its sum.
-                for row in batch:
-                    if not row.validate_crc():
-                        raise CorruptRecordError(f"record at offset {row.offset}")
-                    self.next_fetch_offset = row.offset + 1
-                    at = row.offset, row.timestamp
-                    yield Record(topic, partition, *at, row.key, row.value, ())
-                continue
-            self.leader_epoch = batch.leader_epoch
-            if not self._is_hidden(batch):
-                for record in _records(topic, partition, batch):
-                    self.next_fetch_offset = record.offset + 1
-                    yield record
-            # The last records of a batch may have been removed by compaction.
-            self.next_fetch_offset = batch.next_offset
+                # Of brokers before 0.11.
+                found = [
+                    Record(topic, number, r.offset, r.timestamp, r.key, r.value) for r in batch
+                ]
+            else:
+                self.leader_epoch = batch.leader_epoch
+                found = [] if self._is_hidden(batch) else _records(topic, number, batch)
+            for record in found:
+                self.next_fetch_offset = record.offset + 1
+                yield record
+            if batch.magic >= 2:
+                # The last records of a batch may have been removed by compaction.
+                self.next_fetch_offset = batch.next_offset
         self.drain()
 
     def _is_hidden(self, batch: Any) -> bool:
@@ -59,19 +57,21 @@ def _records(topic: str, partition: int, batch: Any) -> list[Record]:
     found = []
     for _ in range(batch.records_count):
         # Length and attributes: the sum of the batch was checked, and its end is.
+        start = at
         while data[at] > 127:
             at += 1
         delta, at = decode_varint(data, at + 2)
         number, at = decode_varint(data, at)
         key, at = _bytes(data, at) if data[at] != 1 else (None, at + 1)
         value, at = _bytes(data, at)
-        headers: Any = ()
         if data[at]:
-            headers, at = _headers(data, at)
+            # Headers are passed over.
+            size, at = decode_varint(data, start)
+            at += size
         else:
             at += 1
         time = earliest + delta if appended is None else appended
-        found.append(_new(Record, (topic, partition, begin + number, time, key, value, headers)))
+        found.append(_new(Record, (topic, partition, begin + number, time, key, value)))
     if at != len(data):
         raise CorruptRecordError(f"batch at offset {begin}")
     return found
@@ -83,13 +83,3 @@ _new: Any = tuple.__new__
 def _bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
     size, at = decode_varint(data, at)
     return (None, at) if size < 0 else (data[at : at + size], at + size)
-
-
-def _headers(data: bytes, at: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, at = decode_varint(data, at)
-    found = []
-    for _ in range(count):
-        name, at = _bytes(data, at)
-        value, at = _bytes(data, at)
-        found.append(((name or b"").decode(), value))
-    return tuple(found), at

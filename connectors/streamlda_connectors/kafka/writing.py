@@ -6,16 +6,14 @@ import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, ClassVar
 
 import orjson
 
-from streamlda.checks import at_least
 from streamlda.errors import StreamLDAError
 from streamlda_connectors.checks import check, check_open, fault, with_reason
-from streamlda_connectors.kafka.client import Bounds, Broken, ClientSettings, OutOfRange, Record
+from streamlda_connectors.kafka.client import Broken, ClientSettings, OutOfRange, Record
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
     NO_ANSWER,
@@ -30,11 +28,9 @@ from streamlda_connectors.kafka.security import Security
 #: Longest time to wait for more messages to send together, in seconds, and their size together.
 LINGER_SECONDS, BATCH_BYTES = 0.02, 2**16
 
-#: Largest request: below the socket.request.max.bytes that brokers have by default.
+#: Largest request: below the socket.request.max.bytes that brokers have by default. What a topic
+#: takes, its brokers say.
 MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
-
-#: Largest message where the brokers do not tell theirs: what they take by default.
-USUAL_BYTES = 1_048_588
 
 #: Without end, as far as the package can count: 24 days of milliseconds.
 ENDLESS_MS = 2**31 - 1
@@ -45,15 +41,11 @@ FIRST_REACH = 16
 #: Longest that one poll of them waits, and the most records it brings.
 POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
+#: Most letters that wait for the brokers; one takes 2 KB, unless the name of its topic is long.
+MOST_PENDING = 4096
 
 #: Arguments of the package for one record: messages of one key go to one partition.
 Message = dict[str, Any]
-
-
-def count_bytes(message: Message) -> int:
-    """Return the size of a message without what the log adds."""
-    headers = sum(len(name) + len(value) for name, value in message["headers"])
-    return len(message["key"]) + len(message["value"]) + headers
 
 
 class TopicWriter:
@@ -72,7 +64,7 @@ class TopicWriter:
         *,
         bootstrap_servers: str,
         security: Security | Mapping[str, Any] | None = None,
-        request_timeout_seconds: float = 30.0,
+        request_timeout_seconds: float = 10.0,
     ) -> None:
         self._settings = ClientSettings(
             bootstrap_servers,
@@ -83,8 +75,6 @@ class TopicWriter:
         self._kafka = load("writing to Kafka")
         self._closed = False
         self._producer: Any = None
-        #: Largest message, if the brokers have told it.
-        self._limit: int | None = None
         self._open_producer()
 
     def close(self) -> None:
@@ -99,19 +89,15 @@ class TopicWriter:
             return self._producer
         kafka, settings = self._kafka, self._settings
         with connecting(kafka, settings) as shared:
-            found = self._describe(shared)
-            self._check_topic(found)
-            told = found.get("max.message.bytes")
-            self._limit = None if told is None else min(int(told), MAX_REQUEST_BYTES)
-            largest = self._limit or USUAL_BYTES
+            self._prepare(shared)
             producer = kafka.KafkaProducer(
                 **shared,
                 acks="all",
                 enable_idempotence=True,
                 delivery_timeout_ms=ENDLESS_MS,
                 linger_ms=milliseconds(LINGER_SECONDS),
-                batch_size=min(BATCH_BYTES, largest),
-                max_request_size=largest,
+                batch_size=BATCH_BYTES,
+                max_request_size=MAX_REQUEST_BYTES,
                 max_block_ms=milliseconds(settings.request_timeout_seconds),
                 metrics_enabled=False,
             )
@@ -124,8 +110,8 @@ class TopicWriter:
         self._producer = producer
         return producer
 
-    def _describe(self, shared: dict[str, Any]) -> dict[str, str]:
-        """Make the topic if it is missing, and return its settings, as far as they are shown."""
+    def _prepare(self, shared: dict[str, Any]) -> None:
+        """Make the topic if it is missing; refuse one that keeps only some of what is written."""
         from kafka.admin import ConfigResource, ConfigResourceType
 
         errors, name = self._kafka.errors, self._settings.topic
@@ -133,22 +119,18 @@ class TopicWriter:
             (topic,) = admin.describe_topics([name])
             if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
                 made = {name: {"num_partitions": 1, "configs": dict(self.made_with)}}
-                try:
-                    admin.create_topics(made, wait_for_metadata=True)
-                except errors.TopicAlreadyExistsError:
-                    # Another process made it since; what it is like is read below.
-                    admin.wait_for_topics([name])
+                # Another process may make it at the same time.
+                with suppress(errors.TopicAlreadyExistsError):
+                    admin.create_topics(made)
+                admin.wait_for_topics([name])
             elif topic["error_code"]:
                 raise errors.for_code(topic["error_code"])
-            wanted = ConfigResource(
-                ConfigResourceType.TOPIC, name, ["cleanup.policy", "max.message.bytes"]
-            )
-            found = admin.describe_configs([wanted], config_filter="all")
-        values = found.get("topic", {}).get(name, {})
-        return {key: entry["value"] for key, entry in values.items()}
-
-    def _check_topic(self, settings: Mapping[str, str]) -> None:
-        """Raise `SourceError` if a topic of such settings will not do."""
+            if (policy := self.made_with.get(POLICY)) is not None:
+                wanted = ConfigResource(ConfigResourceType.TOPIC, name, [POLICY])
+                found = admin.describe_configs([wanted], config_filter="all")
+                known = found.get("topic", {}).get(name, {}).get(POLICY, {"value": "unknown"})
+                about = {"topic": name, POLICY: known["value"]}
+                check(policy in known["value"].split(","), "compacted", **about)
 
     def _send(self, message: Message) -> Any:
         """Send a message, without waiting; return the future of the package."""
@@ -184,6 +166,9 @@ def close_producer(kafka: Any, producer: Any) -> None:
         producer.close(timeout=CLOSE_SECONDS)
 
 
+POLICY = "cleanup.policy"
+
+
 class SnapshotTopic(TopicWriter):
     """Publish values under keys, durable one by one; connected from the beginning.
 
@@ -191,7 +176,7 @@ class SnapshotTopic(TopicWriter):
     are those of `TopicWriter`. Not safe for several threads.
     """
 
-    made_with = {"cleanup.policy": "compact"}  # noqa: RUF012 - the base says ClassVar
+    made_with = {POLICY: "compact"}  # noqa: RUF012 - the base says ClassVar
 
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Write `value` under `key`; on return all in-sync replicas have it.
@@ -200,66 +185,52 @@ class SnapshotTopic(TopicWriter):
         """
         encoded = [(name, text.encode()) for name, text in headers.items()]
         message = {"key": key.encode(), "value": value, "headers": encoded}
-        seconds, n_bytes = self._settings.request_timeout_seconds, count_bytes(message)
-        errors, problem = self._kafka.errors, f"no answer in {seconds:g} s"
+        seconds, errors = self._settings.request_timeout_seconds, self._kafka.errors
+        rule, problem = "snapshot refused", f"no answer in {seconds:g} s"
         self._open_producer()
         try:
             if self._is_written(self._send(message), seconds):
                 return
-        except (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError) as error:
-            self._drop_producer()
-            # The brokers' may be lower by now.
-            known = self._limit is not None and n_bytes > self._limit
-            about = {"topic": self._settings.topic, "bytes": n_bytes}
-            raise fault("snapshot size", **about, limit=self._limit if known else None) from error
         except errors.KafkaError as error:
             problem = type(error).__name__
+            if isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError):
+                rule = "snapshot size"
         # What waits would pile up, value by value, while the brokers are away.
         self._drop_producer()
-        about = {"topic": self._settings.topic, "bytes": n_bytes}
-        raise fault("snapshot refused", **about, problem=problem)
+        raise fault(rule, topic=self._settings.topic, bytes=len(value), problem=problem)
 
     def newest(self, key: str) -> bytes | None:
         """Return the last value of a key, or None if there is none; reads from the end back."""
         wanted, reach = key.encode(), FIRST_REACH
         try:
             with closing(Client(self._settings)) as client:
-                bounds = client.bounds(client.partitions())
+                logs = client.bounds(client.partitions())
                 while True:
-                    reached = {
-                        n: Bounds(max(b.first, b.end - reach), b.end) for n, b in bounds.items()
-                    }
-                    last: Record | None = None
-                    for record in self._read(client, reached):
-                        if record.key != wanted:
-                            continue
-                        # In several partitions times tell which is the last.
-                        if last is None or (
-                            record.offset > last.offset
-                            if record.partition == last.partition
-                            else record.timestamp_ms >= last.timestamp_ms
-                        ):
-                            last = record
-                    if last is not None or reached == bounds:
-                        return None if last is None else last.value
+                    begins = {n: max(log.first, log.end - reach) for n, log in logs.items()}
+                    ends = {n: log.end for n, log in logs.items() if begins[n] < log.end}
+                    rows = (row for row in self._read(client, begins, ends) if row.key == wanted)
+                    # In several partitions times tell which is the last.
+                    last = max(rows, key=lambda row: (row.timestamp_ms, row.offset), default=None)
+                    if last is not None:
+                        return last.value
+                    if all(begins[n] == log.first for n, log in logs.items()):
+                        return None
                     reach *= 8
         except (Broken, OutOfRange) as error:
             problem = type(error).__name__
             raise fault("snapshots", topic=self._settings.topic, problem=problem) from error
 
-    def _read(self, client: Client, bounds: Mapping[int, Bounds]) -> Iterator[Record]:
-        """Yield the records within the bounds, partition by partition in the order of the log."""
-        bounds = {number: bound for number, bound in bounds.items() if bound.first < bound.end}
-        if not bounds:
-            return
-        client.assign({number: bound.first for number, bound in bounds.items()})
+    def _read(
+        self, client: Client, begins: Mapping[int, int], ends: Mapping[int, int]
+    ) -> Iterator[Record]:
+        """Yield the records up to before the ends of partitions."""
+        client.assign({number: begins[number] for number in ends})
         timeout = self._settings.request_timeout_seconds
         at, deadline = client.positions(), monotonic() + timeout
-        while any(at[number] < bound.end for number, bound in bounds.items()):
+        while any(at[number] < end for number, end in ends.items()):
             runs = client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS)
             for run in runs:
-                end = bounds[run.partition].end
-                yield from (record for record in run.records if record.offset < end)
+                yield from (row for row in run.records if row.offset < ends[run.partition])
             # A log may end with marks of transactions, which are no records: offsets tell the end.
             before, at = at, client.positions()
             if runs or at != before:
@@ -267,15 +238,6 @@ class SnapshotTopic(TopicWriter):
             elif monotonic() > deadline:
                 about = {"topic": self._settings.topic, "timeout_seconds": timeout}
                 raise fault("reading", **about, offsets=at)
-
-    def _check_topic(self, settings: Mapping[str, str]) -> None:
-        policy = settings.get("cleanup.policy", "unknown")
-        about = {"topic": self._settings.topic, "cleanup.policy": policy}
-        check("compact" in policy.split(","), "compacted", **about)
-
-
-#: What one waiting letter takes in memory beside its bytes.
-LETTER_BYTES = 1024
 
 
 class DeadLetters(TopicWriter):
@@ -289,8 +251,8 @@ class DeadLetters(TopicWriter):
 
     Letters are durable when `flush` returns. A letter is written once unless the connection has
     to be replaced or the process ends before `flush`: then it may be there twice, with the same
-    key. After an error nothing that was put is lost: the next call tries again. Memory about twice
-    `max_pending_bytes`. Not safe for several threads.
+    key. After an error nothing that was put is lost: the next call tries again. At most 4096
+    letters wait. Not safe for several threads.
 
     The topic is made with ``message.timestamp.type=LogAppendTime`` if it is missing: brokers then
     keep letters about old records as long as others. The options are those of
@@ -299,57 +261,42 @@ class DeadLetters(TopicWriter):
 
     made_with = {"message.timestamp.type": "LogAppendTime"}  # noqa: RUF012 - the base says ClassVar
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        request_timeout_seconds: float = 10.0,
-        max_pending_bytes: int = 8 * 2**20,
-        **options: Any,
-    ) -> None:
-        at_least(1, max_pending_bytes=max_pending_bytes)
-        self._max_pending = max_pending_bytes
-        self._pending: deque[_Letter] = deque()
-        self._pending_bytes = 0
-        super().__init__(topic, request_timeout_seconds=request_timeout_seconds, **options)
+    def __init__(self, topic: str, **options: Any) -> None:
+        #: Messages that wait for the brokers, and the future of the package of each.
+        self._pending: deque[tuple[Message, Any]] = deque()
+        super().__init__(topic, **options)
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
         # Letters about letters would never end.
         own = record.topic != self._settings.topic
         check(own, "letters topic", topic=self._settings.topic)
+        self._settle(MOST_PENDING - 1, self._settings.request_timeout_seconds)
         message = _write_letter(record, reason)
-        n_bytes = count_bytes(message) + LETTER_BYTES
-        room = max(0, self._max_pending - n_bytes)
-        self._settle(room, monotonic() + self._settings.request_timeout_seconds)
         try:
-            delivery = self._send(message)
+            self._pending.append((message, self._send(message)))
         except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
-        self._pending.append(_Letter(message, n_bytes, delivery))
-        self._pending_bytes += n_bytes
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter; call it again after an error."""
-        self._settle(0, monotonic() + timeout_seconds)
+        self._settle(0, timeout_seconds)
 
-    def _settle(self, wanted_bytes: int, deadline: float) -> None:
-        """Forget what the brokers have; wait until at most `wanted_bytes` are pending."""
+    def _settle(self, most: int, seconds: float) -> None:
+        """Forget what the brokers have; wait until at most so many letters are pending."""
         check_open(self._closed)
+        deadline = monotonic() + seconds
         try:
             while self._pending:
                 self._open_producer()
-                letter, enough = self._pending[0], self._pending_bytes <= wanted_bytes
-                seconds = 0.0 if enough else max(0.0, deadline - monotonic())
-                if not self._is_written(letter.delivery, seconds):
+                wait = 0.0 if len(self._pending) <= most else deadline - monotonic()
+                if not self._is_written(self._pending[0][1], wait):
                     break
                 self._pending.popleft()
-                self._pending_bytes -= letter.n_bytes
         except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
-        if self._pending_bytes > wanted_bytes:
-            about = {"topic": self._settings.topic, "pending": len(self._pending)}
-            late = fault("letters late", **about, pending_bytes=self._pending_bytes)
+        if (n_pending := len(self._pending)) > most:
+            late = fault("letters late", topic=self._settings.topic, pending=n_pending)
             raise with_reason(late, NO_ANSWER)
 
     def _open_producer(self) -> Any:
@@ -357,11 +304,11 @@ class DeadLetters(TopicWriter):
         if self._producer is None:
             super()._open_producer()
             try:
-                for letter in self._pending:
-                    letter.delivery = self._send(letter.message)
+                again = [(message, self._send(message)) for message, _ in self._pending]
             except BaseException:
                 self._drop_producer()
                 raise
+            self._pending = deque(again)
         return self._producer
 
     def _give_up(self, error: Exception) -> StreamLDAError:
@@ -372,35 +319,15 @@ class DeadLetters(TopicWriter):
 
 def _write_letter(record: Record, reason: str) -> Message:
     """Return the letter about a record."""
-    value = b"" if record.value is None else record.value
+    value = record.value or b""
     digest = hashlib.sha256(value).hexdigest()
-    reference = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "reason": reason,
-        "bytes": len(value),
-        "sha256": digest,
+    at = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    about = {"reason": reason, "bytes": len(value), "sha256": digest}
+    headers = {f"__connect.errors.{name}": str(part) for name, part in at.items()}
+    headers |= {"__connect.errors.exception.message": reason, "streamlda.sha256": digest}
+    return {
+        "key": f"{record.topic}/{record.partition}/{record.offset}".encode(),
+        "value": orjson.dumps({**at, "timestamp_ms": record.timestamp_ms, **about}),
+        "headers": [(name, text.encode()) for name, text in headers.items()],
+        "timestamp_ms": None if record.timestamp_ms < 0 else record.timestamp_ms,
     }
-    headers = [
-        ("__connect.errors.topic", record.topic.encode()),
-        ("__connect.errors.partition", b"%d" % record.partition),
-        ("__connect.errors.offset", b"%d" % record.offset),
-        ("__connect.errors.exception.message", reason.encode()),
-        ("streamlda.sha256", digest.encode()),
-    ]
-    key = f"{record.topic}/{record.partition}/{record.offset}".encode()
-    time = None if record.timestamp_ms < 0 else record.timestamp_ms
-    value = orjson.dumps(reference)
-    return {"key": key, "value": value, "headers": headers, "timestamp_ms": time}
-
-
-@dataclass(slots=True, eq=False)
-class _Letter:
-    """A message that waits for the brokers."""
-
-    message: Message
-    n_bytes: int
-    #: Future of the package.
-    delivery: Any
