@@ -55,8 +55,8 @@ def bare_loop(bootstrap: str, n_records: int) -> None:
 
 def client_alone(bootstrap: str, n_records: int) -> None:
     """Take the columns of records, as the connector does."""
-    from streamlda_connectors.kafka.client import ClientSettings
     from streamlda_connectors.kafka.consumer import Client
+    from streamlda_connectors.kafka.security import ClientSettings
 
     with closing(Client(ClientSettings(bootstrap, TOPIC))) as reading:
         reading.assign(dict.fromkeys(range(PARTITIONS), 0))

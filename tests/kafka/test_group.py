@@ -10,7 +10,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka import group
-from streamlda_connectors.kafka.client import ClientSettings
+from streamlda_connectors.kafka.security import ClientSettings
 from tests.kafka.topics import wait_until
 
 

@@ -15,8 +15,8 @@ import pytest
 from streamlda.errors import SourceError, SourceRefusedError
 from streamlda_connectors.kafka import consumer, writing
 from streamlda_connectors.kafka import source as kafka_source
-from streamlda_connectors.kafka.client import Truncated
 from streamlda_connectors.kafka.consumer import Client
+from streamlda_connectors.kafka.partitions import Truncated
 from tests.kafka.relay import Relay
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until

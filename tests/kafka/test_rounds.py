@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.kafka import KafkaSource
-from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
-from streamlda_connectors.kafka.partitions import Rounds
+from streamlda_connectors.kafka.partitions import Record, Rounds, Run
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from streamlda_connectors.kafka.client import Record, Run
 from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import REASONS, BatchBuilder
 from tests.service.web import JSON_VALUES

@@ -11,12 +11,11 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
-from streamlda.checks import failure, require
+from streamlda.checks import failure
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -26,16 +25,12 @@ from streamlda.errors import (
     StreamLDAError,
     errno_of,
 )
-from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER, PASSWORD_MECHANISMS
+from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda_connectors.checks import with_reason
-from streamlda_connectors.kafka.client import ClientSettings
-from streamlda_connectors.kafka.security import Security, TokenProvider
+from streamlda_connectors.kafka.security import ClientSettings, Security, TokenProvider
 from streamlda_connectors.kafka.web import trust
 
 logger = logging.getLogger(__name__)
-
-#: What kafka-python needs for some logins, and does not bring.
-PACKAGES = {AWS_MSK_IAM: "botocore", GSSAPI: "gssapi"}
 
 #: Longest time to close a connection, in seconds.
 CLOSE_SECONDS = 2.0
@@ -60,32 +55,30 @@ REMEDIES = {
     "wrong-protocol": "check kafka.protocol; something else than Kafka may listen there, or TLS",
     "closed": "check kafka.protocol: brokers that expect TLS close other connections",
     "tls": "check kafka.protocol: the brokers may not speak TLS at this port",
+    "token": "check kafka.token_endpoint, and the client there",
+    TOPIC_MISSING: "create it, or correct its name",
+}
+CHECK = "check that the brokers run, their address, and the security settings"
+
+#: The same about causes that no waiting ends.
+NO_ACCESS = {
     "untrusted-certificate": "name the authority in kafka.ca_file (that of a token endpoint in "
     "SSL_CERT_FILE), and connect to the name that the certificate has",
     "login-refused": "correct the user, the password or the token",
     "login-wanted": "set kafka.protocol to SASL_SSL or SASL_PLAINTEXT, and a user",
     "login-mechanism": "correct kafka.mechanism, or let the brokers offer it",
     "no-login-wanted": "set kafka.protocol to PLAINTEXT or SSL: there is no login at this port",
-    "login-impossible": "check the files, tickets and credentials of the login",
-    "token": "check kafka.token_endpoint, and the client there",
-    TOPIC_MISSING: "create it, or correct its name",
-}
-CHECK = "check that the brokers run, their address, and the security settings"
-
-#: Causes that no waiting ends.
-NO_ACCESS = {
-    *("untrusted-certificate", "login-refused", "login-wanted", "login-mechanism"),
-    *("no-login-wanted", "login-impossible"),
+    "login-impossible": "check the files, tickets and credentials of the login, and install "
+    "botocore for AWS_MSK_IAM, gssapi for GSSAPI",
 }
 
 
 def load(purpose: str) -> Any:
-    """Return the package with crc32c, without which sums take ten times as long; or raise."""
-    for package, distribution in (("kafka", "kafka-python"), ("crc32c", "crc32c")):
-        if find_spec(package) is None:
-            raise MissingExtraError(distribution, "kafka", purpose)
-    import kafka
-
+    """Return the package, or raise."""
+    try:
+        import kafka
+    except ImportError as error:
+        raise MissingExtraError("kafka-python", "kafka", purpose) from error
     # At DEBUG it logs whole records, which no level of the whole program may bring about.
     own = logging.getLogger(kafka.__name__)
     if own.level == logging.NOTSET:
@@ -121,14 +114,6 @@ def connection(settings: ClientSettings) -> dict[str, Any]:
 
 def login(security: Security) -> dict[str, Any]:
     """Return who logs in."""
-    package = PACKAGES.get(security.mechanism or "")
-    require(
-        package is None or find_spec(package),
-        "the login needs a package that is not installed",
-        mechanism=security.mechanism,
-        package=package,
-        remedy=f"pip install {package}",
-    )
     if security.mechanism == OAUTHBEARER:
         from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -206,7 +191,7 @@ def refused(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.topic,
         reason=reason,
-        remedy=REMEDIES.get(reason.partition(":")[0], CHECK),
+        remedy=(REMEDIES | NO_ACCESS).get(reason.partition(":")[0], CHECK),
         error=kind,
     )
     # The text of an error of the package may quote settings, so only the reason is told.

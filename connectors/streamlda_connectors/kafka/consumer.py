@@ -13,15 +13,6 @@ from typing import Any
 
 from streamlda.errors import MissingExtraError
 from streamlda_connectors.checks import fault, with_reason
-from streamlda_connectors.kafka.client import (
-    Bounds,
-    Broken,
-    ClientSettings,
-    Identity,
-    OutOfRange,
-    Run,
-    Truncated,
-)
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
     TOPIC_MISSING,
@@ -33,6 +24,8 @@ from streamlda_connectors.kafka.connection import (
     milliseconds,
     refused,
 )
+from streamlda_connectors.kafka.partitions import Broken, Identity, Run, Truncated
+from streamlda_connectors.kafka.security import ClientSettings
 
 #: Most that one broker sends at once, and most of one partition in it. Memory is about the number
 #: of brokers times this, and one batch decompressed; a single larger record is still read.
@@ -95,13 +88,13 @@ class Client:
         found = self._manager.cluster.partitions_for_topic(self._settings.topic)
         return set(self._first_partitions if found is None else found)
 
-    def bounds(self, partitions: set[int]) -> dict[int, Bounds]:
-        """Return what the log of each partition holds now."""
+    def bounds(self, partitions: set[int]) -> dict[int, range]:
+        """Return the offsets that the log of each partition holds now, up to the last stable."""
         parts = [self._partition(number) for number in sorted(partitions)]
         with asking(self._settings, "tell the offsets", self._endings):
             first = self.consumer.beginning_offsets(parts, timeout_ms=self._timeout)
             end = self.consumer.end_offsets(parts, timeout_ms=self._timeout)
-        return {part.partition: Bounds(first[part], end[part]) for part in parts}
+        return {part.partition: range(first[part], end[part]) for part in parts}
 
     def _partition(self, number: int) -> Any:
         return self._kafka.TopicPartition(self._settings.topic, number)
@@ -117,15 +110,13 @@ class Client:
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
         """Return up to `max_records` (at least 1) as they come, or nothing in time.
 
-        Raises `OutOfRange`, `Truncated`, or `Broken` if the client is of no use any more.
+        Raises `Truncated`, or `Broken` if the client is of no use any more.
         """
         errors = self._kafka.errors
         try:
             found = self.consumer.poll(milliseconds(timeout_seconds), max_records)
         except errors.LogTruncationError as error:
             raise Truncated from error
-        except errors.OffsetOutOfRangeError as error:
-            raise OutOfRange from error
         except errors.UnsupportedCodecError as error:
             raise MissingExtraError(
                 "lz4, python-snappy or zstandard", "kafka", "reading compressed records"

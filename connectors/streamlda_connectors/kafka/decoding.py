@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from streamlda.errors import StreamLDAError
 from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda_connectors.checks import check
 from streamlda_connectors.encodings import recoded
-from streamlda_connectors.kafka.client import Record, Run
+from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
 from streamlda_connectors.lines import json_parser, parse_value
 from streamlda_connectors.options import ReadOptions
@@ -79,10 +80,14 @@ class Decoding:
                 batch.keys += [None] * hole
                 next_[number] = at + hole
                 continue
-            wanted = _consecutive(run, min(batch.room, len(rows) - run.taken))
-            n_read = self._read(location, rows[run.taken : run.taken + wanted], batch)
+            # Up to the next hole.
+            rows = rows[run.taken : run.taken + batch.room]
+            wanted = len(rows)
+            if rows[-1].offset >= at + wanted:
+                wanted = bisect_right([row.offset - i for i, row in enumerate(rows)], at)
+            n_read = self._read(location, rows[:wanted], batch)
             next_[number] = at + n_read
-            if n_read and (newest := rows[run.taken + n_read - 1].timestamp_ms) >= 0:
+            if n_read and (newest := rows[n_read - 1].timestamp_ms) >= 0:
                 batch.newest[number] = newest / 1000
             run.taken += n_read
             if n_read < wanted and not batch.full:
@@ -140,15 +145,6 @@ class Decoding:
         add_found()
         batch.keys += [row.key for row in rows[:n_read]]
         return n_read
-
-
-def _consecutive(run: Run, n_records: int) -> int:
-    """Return how many of the next `n_records` follow each other without a hole."""
-    rows, first = run.records, run.taken
-    start = rows[first].offset
-    if rows[first + n_records - 1].offset == start + n_records - 1:
-        return n_records
-    return next(i for i in range(n_records) if rows[first + i].offset != start + i)
 
 
 def _seconds(milliseconds: int) -> float | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from streamlda.stream.sink import Answer, Received
 from streamlda_connectors.checks import check, check_open, fault, with_reason
-from streamlda_connectors.kafka.client import Broken
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
     connecting,
@@ -19,6 +18,7 @@ from streamlda_connectors.kafka.connection import (
 )
 from streamlda_connectors.kafka.consumer import described
 from streamlda_connectors.kafka.group import GroupMember
+from streamlda_connectors.kafka.partitions import Broken
 from streamlda_connectors.kafka.source import GROUP, KafkaSource
 from streamlda_connectors.kafka.writing import BATCH_BYTES, LINGER_SECONDS, close_producer
 

@@ -13,7 +13,6 @@ from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from streamlda_connectors.kafka.client import ClientSettings
 from streamlda_connectors.kafka.connection import (
     Endings,
     asking,
@@ -23,6 +22,7 @@ from streamlda_connectors.kafka.connection import (
     milliseconds,
     refused,
 )
+from streamlda_connectors.kafka.security import ClientSettings
 
 logger = logging.getLogger(__name__)
 

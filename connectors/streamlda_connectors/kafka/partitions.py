@@ -1,16 +1,57 @@
-"""Positions of the partitions of a topic, and one order of their records."""
+"""Records of the partitions of a topic, positions there, and one order of the records."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
 from streamlda_connectors.checks import check_same, not_a_position
-from streamlda_connectors.kafka.client import Identity, Record, Run
+
+
+class Record(NamedTuple):
+    """One record as the broker keeps it: bytes, never decoded by the client.
+
+    `timestamp_ms` counts from the epoch, set by the producer or the broker; -1 if unknown. A record
+    without a value is a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Run:
+    """Fetched records of one partition in the order of the log: offsets rise, not always by one."""
+
+    partition: int
+    records: Sequence[Record]
+    #: How many of them were handed out.
+    taken: int = 0
+
+
+class Identity(NamedTuple):
+    """Identity of a topic, even if another one had the same name before it."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+
+
+class Broken(Exception):
+    """The client cannot continue and has to be replaced by another at the same offsets."""
+
+
+class Truncated(Broken):
+    """The log was cut before the next offset, and may hold other records there by now."""
 
 
 class Standing(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -33,14 +33,14 @@ from streamlda_connectors.records import Document, Rejected
 #: Schemas that are kept ready, those used last.
 MOST_SCHEMAS = 64
 
+#: How long to wait for an answer.
+ANSWER_SECONDS = 10.0
+
 #: How long an id that the registry does not know is not asked for again, and most of them.
 UNKNOWN_SECONDS, MOST_UNKNOWN = 60.0, 1024
 
 #: Answers of a registry that does not know a schema (its own codes).
 _UNKNOWN = re.compile(rb'"error_code":\s*4040[123]\b')
-
-#: Longest schema, in characters.
-MOST_CHARACTERS = 2**20
 
 #: Turns a record without its frame into a document; raises `Rejected`.
 Reader = Callable[[bytes], Document | None]
@@ -60,8 +60,6 @@ class Registry:
         Where the password is: one of them for a user. It is read for each schema that is fetched.
     ca_file : str, optional
         Certificates to trust, PEM; by default ``SSL_CERT_FILE``, or those of the system.
-    timeout_seconds : float, default 10
-        How long to wait for an answer.
     """
 
     url: str
@@ -69,7 +67,6 @@ class Registry:
     password_file: str | None = None
     password_env: str | None = None
     ca_file: str | None = None
-    timeout_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         parts = [urlsplit(url.strip()) for url in self.url.split(",")]
@@ -135,7 +132,7 @@ class RegistryDecoder:
         for url in registry.url.split(","):
             try:
                 there = url.strip().rstrip("/") + path
-                return ask(there, login, context, registry.timeout_seconds)
+                return ask(there, login, context, ANSWER_SECONDS)
             except NoAnswer as answer:
                 found = self._refuse(answer)
             if not isinstance(found, SourceAwayError):
@@ -177,14 +174,14 @@ def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
     # What a record in JSON says counts, not whether it keeps to its schema.
     if kind == "JSON":
         return json_parser(options)
-    if kind != "AVRO" or len(schema) > MOST_CHARACTERS:
+    if kind != "AVRO":
         return _refuse
     from fastavro import parse_schema, schemaless_reader
 
     try:
         # One that refers to others of the registry is not parsed.
         parsed: Any = parse_schema(orjson.loads(schema))
-        _may_be_empty(parsed, {}, ())
+        _may_be_empty(parsed)
     except Exception:
         # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
         return _refuse
@@ -206,7 +203,7 @@ def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
     return read
 
 
-def _may_be_empty(schema: Any, named: dict[str, bool], around: Collection[str]) -> bool:
+def _may_be_empty(schema: Any, around: tuple[str, ...] = ()) -> bool:
     """Return whether a value may need no bytes; reject a schema of lists of such values.
 
     One within itself is rejected too: fastavro reads it by recursion, which ends the process.
@@ -214,25 +211,15 @@ def _may_be_empty(schema: Any, named: dict[str, bool], around: Collection[str]) 
     if isinstance(schema, str):
         if schema in around:
             raise Rejected("bad-schema")
-        return named.get(schema, schema == "null")
+        return schema == "null"
     if isinstance(schema, list):
-        for each in schema:
-            _may_be_empty(each, named, around)
-        return False
-    kind, name = schema["type"], schema.get("name", "")
-    if kind in ("array", "map"):
-        empty = _may_be_empty(schema["items" if kind == "array" else "values"], named, around)
-        if empty and kind == "array":
-            raise Rejected("bad-schema")
-        return False
-    if kind in ("record", "error"):
-        fields = [_may_be_empty(each["type"], named, (*around, name)) for each in schema["fields"]]
-        named[name] = all(fields)
-    elif kind in ("fixed", "enum"):
-        named[name] = schema.get("size") == 0
-    else:
-        return _may_be_empty(kind, named, around)
-    return named[name]
+        return not [_may_be_empty(each, around) for each in schema]
+    inner = [field["type"] for field in schema.get("fields", ())]
+    inner += [schema[key] for key in ("items", "values") if key in schema]
+    empty = all([_may_be_empty(each, (*around, schema.get("name", ""))) for each in inner])
+    if empty and "items" in schema:
+        raise Rejected("bad-schema")
+    return (empty and "fields" in schema) or schema.get("size") == 0
 
 
 def _avro_value(record: Any, field: Field) -> Any:

@@ -5,17 +5,16 @@ No error holds a secret, a token or a text of the token endpoint.
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Self
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from streamlda.checks import failure, one_of, require
-from streamlda.errors import SourceAccessError, SourceAwayError, StreamLDAError
+from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda.stream.credentials import (
     MECHANISMS,
     OAUTHBEARER,
@@ -140,6 +139,28 @@ def _is_safe(address: str) -> bool:
     return bool(by_tls or here) and "@" not in parts.netloc
 
 
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Settings for reaching the brokers."""
+
+    #: ``host:port``, several with commas.
+    bootstrap_servers: str
+    #: The one topic to read or to write.
+    topic: str
+    #: Consumer group under which offsets are shown; none is ever read from it.
+    group: str | None = None
+    #: How often to look for new partitions.
+    refresh_seconds: float = 60.0
+    #: How long to wait for an answer when connecting and when asking for offsets.
+    request_timeout_seconds: float = 10.0
+    #: TLS and SASL.
+    security: Security = field(default_factory=Security)
+
+    def __post_init__(self) -> None:
+        named = self.bootstrap_servers and self.topic
+        require(named, "brokers and a topic must be named", topic=self.topic, remedy="name both")
+
+
 #: Longest wait for a token, in seconds; shorter than a connection may take to be made.
 TOKEN_SECONDS = 4.0
 #: Part of its life after which a token is renewed, as Kafka's own clients do.
@@ -159,7 +180,7 @@ class TokenProvider:
     def token(self) -> str:
         """Return a token that is valid now."""
         if self._security.token_endpoint is None:
-            return _checked(self._security, self._security.read("token"))
+            return self._security.read("token")
         now = self._clock()
         if not self._token or now >= self._renew_at:
             try:
@@ -195,23 +216,13 @@ def fetch_token(security: Security) -> tuple[str, float]:
             seconds = found.get("expires_in")
             # Without an end it is asked for at each login.
             life = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
-            return _checked(security, token), life
+            return token, life
         problem = "token:missing"
-    raise _failed(security, "give a token", problem)
-
-
-def _checked(security: Security, token: str) -> str:
-    if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise _failed(security, "be printable, and without blanks", "token:malformed")
-    return token
-
-
-def _failed(security: Security, rule: str, reason: str) -> StreamLDAError:
+    error = SourceAwayError if problem.startswith("token:") else SourceAccessError
     found = failure(
-        f"the {'token endpoint' if security.token_endpoint else 'token'} must {rule}",
+        "the endpoint must give a token",
         token_endpoint=security.token_endpoint,
-        token_file=security.token_file,
-        reason=reason,
-        error=SourceAwayError if reason.startswith("token:") else SourceAccessError,
+        reason=problem,
+        error=error,
     )
-    return with_reason(found, reason)
+    raise with_reason(found, problem)

@@ -13,21 +13,20 @@ from streamlda.checks import failure, one_of
 from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, fault, not_a_position
-from streamlda_connectors.kafka.client import (
-    Bounds,
-    Broken,
-    ClientSettings,
-    OutOfRange,
-    Run,
-    Truncated,
-)
 from streamlda_connectors.kafka.connection import NO_ANSWER, show_offsets
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.decoding import Decoding, OnReject
 from streamlda_connectors.kafka.group import GroupMember
-from streamlda_connectors.kafka.partitions import Rounds, Standing, read_position
+from streamlda_connectors.kafka.partitions import (
+    Broken,
+    Rounds,
+    Run,
+    Standing,
+    Truncated,
+    read_position,
+)
 from streamlda_connectors.kafka.registry import Registry
-from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.security import ClientSettings, Security
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
 
@@ -185,14 +184,14 @@ class KafkaSource:
     def _begin(self, client: Client, partitions: set[int]) -> dict[int, int]:
         """Return where partitions begin that have no position."""
         bounds, first = client.bounds(partitions), self._start == "earliest"
-        return {n: bounds[n].first if first else bounds[n].end for n in sorted(partitions)}
+        return {n: bounds[n].start if first else bounds[n].stop for n in sorted(partitions)}
 
     # Polling.
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
-        With `max_records` of 0 it brings nothing, and looks after the connection.
+        With `max_records` of 0 it brings nothing. A thread looks after the connection.
         """
         batch = self.gather(max_records, timeout_seconds)
         batch.notes += self._options.read_time.take_notes()
@@ -203,10 +202,7 @@ class KafkaSource:
         check_open(self._closed)
         # The checks of a batch; only its number of records may be 0.
         batch = BatchBuilder(max_records or 1, timeout_seconds)
-        if max_records == 0:
-            self._fetch(timeout_seconds, 0, recover=True)
-            return batch
-        while True:
+        while max_records:
             pending, next_ = self._pending, self._next
             if not self._paused and not self._decoding.take(batch, pending, next_):
                 break
@@ -231,17 +227,13 @@ class KafkaSource:
             client = self._client or self._rebuild()
             self._pick_up_partitions(client)
             begun = monotonic()
-            if room < 1:
-                client.pause(True)
-            elif self._rounds is not None:
+            if self._rounds is not None:
                 client.pause(self._paused, self._held)
-            fetched = client.poll(wait, max(room, 1))
-            if room < 1:
-                client.pause(self._paused)
-            elif not self._paused:
+            fetched = client.poll(wait, room)
+            if not self._paused:
                 self._listen(client, monotonic() - begun)
             self._take(client, fetched)
-        except (OutOfRange, Broken) as error:
+        except Broken as error:
             self._drop_client()
             if recover:
                 self._recover(error)
@@ -286,20 +278,16 @@ class KafkaSource:
 
     # Faults: the client is replaced at our own offsets.
 
-    def _recover(self, error: OutOfRange | Broken) -> None:
+    def _recover(self, error: Broken) -> None:
         self._rebuilds += 1
         if isinstance(error, Truncated):
             self._note_truncation()
-        if isinstance(error, OutOfRange) or self._rebuilds <= MAX_REBUILDS:
-            why = f"{type(error).__name__} {error}"
-            logger.warning("the client of topic %s is replaced (%s)", self.settings.topic, why)
-            self._rebuild()
-            if self._rebuilds <= MAX_REBUILDS:
-                return
-        problem, about = type(error).__name__, {"rebuilds": MAX_REBUILDS, "offsets": self._next}
-        raise fault(
-            "records", topic=self.settings.topic, **about, problem=f"{problem} {error}"
-        ) from error
+        topic, problem = self.settings.topic, f"{type(error).__name__} {error}"
+        if self._rebuilds > MAX_REBUILDS:
+            about = {"offsets": self._next, "rebuilds": MAX_REBUILDS, "problem": problem}
+            raise fault("records", topic=topic, **about) from error
+        logger.warning("the client of topic %s is replaced (%s)", topic, problem)
+        self._rebuild()
 
     def _note_truncation(self) -> None:
         # The log may have grown beyond our offset again: its bounds would not tell.
@@ -338,13 +326,13 @@ class KafkaSource:
     def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
         """Continue at offsets, or behind what the log does not hold of them; or raise."""
         bounds, moved = client.bounds(set(offsets)), dict(offsets)
-        gaps = [n for n, at in offsets.items() if not bounds[n].first <= at <= bounds[n].end]
+        gaps = [n for n, at in offsets.items() if not bounds[n].start <= at <= bounds[n].stop]
         for number in gaps:
             moved[number] = self._pass_gap(number, offsets[number], bounds[number])
         self._next.update(moved)
         client.assign(moved)
 
-    def _pass_gap(self, number: int, at: int, log: Bounds) -> int:
+    def _pass_gap(self, number: int, at: int, log: range) -> int:
         """Return where to continue if a log does not hold an offset, and count what is lost."""
         if not self._allow_gaps:
             raise failure(
@@ -352,13 +340,13 @@ class KafkaSource:
                 topic=self.settings.topic,
                 partition=number,
                 offset=at,
-                log=f"{log.first}..{log.end}",
+                log=f"{log.start}..{log.stop}",
                 remedy="records were removed before they were read: start with allow_gaps to "
                 "continue without them",
                 # The end may move on, as after an election of a leader; the first record does not.
-                error=SourceError if at > log.end else SourceRefusedError,
+                error=SourceError if at > log.stop else SourceRefusedError,
             )
-        moved = min(max(at, log.first), log.end)
+        moved = min(max(at, log.start), log.stop)
         lost = max(0, moved - at)
         why = "gap: topic %s partition %d continues at offset %d, %d records lost"
         logger.warning(why, self.settings.topic, number, moved, lost)
@@ -499,7 +487,7 @@ class KafkaSource:
         check_open(self._closed)
         client = self._client or self._rebuild()
         fresh = {number for number, position in positions.items() if position is None}
-        first = {number: bound.first for number, bound in client.bounds(fresh).items()}
+        first = {number: log.start for number, log in client.bounds(fresh).items()}
         to = Standing(self._next | first, dict(self._lost), dict(self._gaps))
         for number, position in positions.items():
             if position is not None:
@@ -552,7 +540,7 @@ class KafkaSource:
             return False  # The next poll meets the fault again, and says it.
         last = bounds if self._rounds is None else {self._rounds.turn}
         # Before an offset behind its end, a log was cut, which the next poll says.
-        return all(at[number] == bounds[number].end for number in last)
+        return all(at[number] == bounds[number].stop for number in last)
 
     def offsets(self) -> dict[int, int]:
         """Return the next offsets, behind marks that no record waits before; or `Broken`."""

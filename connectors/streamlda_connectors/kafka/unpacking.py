@@ -9,7 +9,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record.util import decode_varint
 
-from streamlda_connectors.kafka.client import Record
+from streamlda_connectors.kafka.partitions import Record
 
 
 class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package has no types

@@ -13,7 +13,6 @@ import orjson
 
 from streamlda.errors import StreamLDAError
 from streamlda_connectors.checks import check, check_open, fault, with_reason
-from streamlda_connectors.kafka.client import Broken, ClientSettings, OutOfRange, Record
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
     NO_ANSWER,
@@ -23,7 +22,8 @@ from streamlda_connectors.kafka.connection import (
     refused,
 )
 from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.security import Security
+from streamlda_connectors.kafka.partitions import Broken, Record
+from streamlda_connectors.kafka.security import ClientSettings, Security
 
 #: Longest time to wait for more messages to send together, in seconds, and their size together.
 LINGER_SECONDS, BATCH_BYTES = 0.02, 2**16
@@ -206,17 +206,17 @@ class SnapshotTopic(TopicWriter):
             with closing(Client(self._settings)) as client:
                 logs = client.bounds(client.partitions())
                 while True:
-                    begins = {n: max(log.first, log.end - reach) for n, log in logs.items()}
-                    ends = {n: log.end for n, log in logs.items() if begins[n] < log.end}
+                    begins = {n: max(log.start, log.stop - reach) for n, log in logs.items()}
+                    ends = {n: log.stop for n, log in logs.items() if begins[n] < log.stop}
                     rows = (row for row in self._read(client, begins, ends) if row.key == wanted)
                     # In several partitions times tell which is the last.
                     last = max(rows, key=lambda row: (row.timestamp_ms, row.offset), default=None)
                     if last is not None:
                         return last.value
-                    if all(begins[n] == log.first for n, log in logs.items()):
+                    if all(begins[n] == log.start for n, log in logs.items()):
                         return None
                     reach *= 8
-        except (Broken, OutOfRange) as error:
+        except Broken as error:
             problem = type(error).__name__
             raise fault("snapshots", topic=self._settings.topic, problem=problem) from error
 
