@@ -237,7 +237,7 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
 )
 def test_settings_that_are_wrong(settings, rule):
     with pytest.raises(InvalidSettingError, match=rule) as caught:
-        Registry.of(settings)
+        Registry(**settings)
     assert "hidden" not in str(caught.value)
 
 

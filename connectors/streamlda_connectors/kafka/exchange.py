@@ -65,6 +65,7 @@ class KafkaExchange:
         self._kafka = load("writing to Kafka")
         self._in_transaction = self._closed = False
         self._producer: Any = None
+        self._start = options.get("start", "earliest")
         self._source = KafkaSource(topic, partitions=GROUP, group=group, **options)
         self._settings = self._source.settings
         try:
@@ -101,7 +102,11 @@ class KafkaExchange:
         for numbers, done in self._member.handovers():  # 1
             self._source.give_up(numbers)
             done.set()
-        self._source.take_committed()  # 2
+        read = {int(number) for number in self._source.position()["offsets"]}
+        new = set(self._member.assigned().partitions - read)
+        if new:
+            begins = dict.fromkeys(new) | self._member.committed(new)
+            self._source.take(begins, self._start)  # 2
         batch = self._source.gather(max_records, timeout_seconds)
         return Received(batch.build(exhausted=False), batch.keys)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from time import monotonic
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -78,11 +78,6 @@ class Registry:
         sources = (self.password_file, self.password_env)
         one = sources.count(None) == (1 if self.username else 2)
         check(one, "registry login", username=self.username)
-
-    @classmethod
-    def of(cls, registry: Self | Mapping[str, Any]) -> Self:
-        """Return settings from a mapping of the attributes."""
-        return cls(**registry) if isinstance(registry, Mapping) else registry
 
 
 class RegistryDecoder:
@@ -216,7 +211,8 @@ def _may_be_empty(schema: Any, around: tuple[str, ...] = ()) -> bool:
         return not [_may_be_empty(each, around) for each in schema]
     inner = [field["type"] for field in schema.get("fields", ())]
     inner += [schema[key] for key in ("items", "values") if key in schema]
-    empty = all([_may_be_empty(each, (*around, schema.get("name", ""))) for each in inner])
+    found = [_may_be_empty(each, (*around, schema.get("name", ""))) for each in inner]
+    empty = all(found)
     if empty and "items" in schema:
         raise Rejected("bad-schema")
     return (empty and "fields" in schema) or schema.get("size") == 0

@@ -6,11 +6,10 @@ No error holds a secret, a token or a text of the token endpoint.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, Self
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from streamlda.checks import failure, one_of, require
@@ -110,11 +109,6 @@ class Security:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         for rule, holds in rules.items():
             require(holds, "settings of a connection must fit together", **given, remedy=rule)
-
-    @classmethod
-    def of(cls, security: Self | Mapping[str, Any] | None) -> Self:
-        """Return settings from a mapping of the attributes; None is a plain connection."""
-        return cls(**security) if isinstance(security, Mapping) else security or cls()
 
     @property
     def sasl(self) -> bool:

@@ -118,12 +118,12 @@ class KafkaSource:
         partitions: str | Sequence[int] = "all",
         start: str = "earliest",
         format: str = "jsonl",
-        registry: Registry | Mapping[str, Any] | None = None,
+        registry: Mapping[str, Any] | None = None,
         allow_gaps: bool = False,
         fixed_order: bool = False,
         on_reject: OnReject | None = None,
         group: str | None = None,
-        security: Security | Mapping[str, Any] | None = None,
+        security: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
@@ -132,16 +132,16 @@ class KafkaSource:
         given = {name: options.pop(name) for name in READING & options.keys()}
         self._options = ReadOptions.of(**given)
         self.settings = settings = ClientSettings(
-            bootstrap_servers, topic, group, security=Security.of(security), **options
+            bootstrap_servers, topic, group, security=Security(**(security or {})), **options
         )
-        schemas = None if registry is None else Registry.of(registry)
+        schemas = None if registry is None else Registry(**registry)
         self._decoding = Decoding(topic, format, self._options, on_reject, schemas)
         #: Whether members of the group share the partitions.
         self._joins = joins = partitions == GROUP
         self._listed = None if isinstance(partitions, str) else set(partitions)
         valid = partitions in ("all", GROUP) if self._listed is None else self._listed
         check(valid and (group or not joins), "partitions", partitions=partitions, group=group)
-        self._start, self._allow_gaps = start, allow_gaps
+        self._allow_gaps = allow_gaps
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self._pending: deque[Run] = deque()
         #: Records known to be lost, by partition, and how far its offset moved without records.
@@ -163,7 +163,7 @@ class KafkaSource:
             there = {"topic": topic, "n_partitions": len(known), "partitions": self._name}
             check(joins or (ours and ours >= (self._listed or ours)), "chosen partitions", **there)
             #: The next offset of each partition; moved by what takes from `_pending`.
-            self._next = self._begin(client, ours)
+            self._next = self._begin(client, ours, start)
             client.assign(self._next)
             if joins:
                 self.member = GroupMember(settings)
@@ -181,10 +181,10 @@ class KafkaSource:
     def _ours(self, known: set[int]) -> set[int]:
         return known if self._listed is None else self._listed & known
 
-    def _begin(self, client: Client, partitions: set[int]) -> dict[int, int]:
+    def _begin(self, client: Client, partitions: set[int], start: str) -> dict[int, int]:
         """Return where partitions begin that have no position."""
-        bounds, first = client.bounds(partitions), self._start == "earliest"
-        return {n: bounds[n].start if first else bounds[n].stop for n in sorted(partitions)}
+        logs, first = client.bounds(partitions), start == "earliest"
+        return {n: logs[n].start if first else logs[n].stop for n in sorted(partitions)}
 
     # Polling.
 
@@ -482,30 +482,21 @@ class KafkaSource:
         """Return the partitions that are known; none while a client is replaced."""
         return set() if self._client is None else self._client.partitions()
 
-    def take(self, positions: Mapping[int, Position | None]) -> None:
-        """Read more partitions: each from what `position_of` returned, or its first record on."""
+    def take(self, begins: Mapping[int, Position | int | None], start: str = "earliest") -> None:
+        """Read more partitions: from a `position_of`, an offset, or their `start`."""
         check_open(self._closed)
         client = self._client or self._rebuild()
-        fresh = {number for number, position in positions.items() if position is None}
-        first = {number: log.start for number, log in client.bounds(fresh).items()}
-        to = Standing(self._next | first, dict(self._lost), dict(self._gaps))
-        for number, position in positions.items():
-            if position is not None:
-                own = read_position(position, self._identity, [number])
+        fresh = {number for number, at in begins.items() if at is None}
+        offsets = self._next | self._begin(client, fresh, start)
+        to = Standing(offsets, dict(self._lost), dict(self._gaps))
+        for number, at in begins.items():
+            if isinstance(at, int):
+                to.offsets[number] = at
+            elif at is not None:
+                own = read_position(at, self._identity, [number])
                 for known, more in zip(to, own, strict=True):
                     known.update(more)
         self._move(client, to)
-
-    def take_committed(self) -> None:
-        """Read partitions that are new to this member, from the offsets of the group on."""
-        assert self.member is not None
-        new = set(self.member.assigned().partitions - self._next.keys())
-        if not new:
-            return
-        client = self._client or self._rebuild()
-        known = self.member.committed(new)
-        offsets = self._next | known | self._begin(client, new - known.keys())
-        self._move(client, Standing(offsets, dict(self._lost), dict(self._gaps)))
 
     def give_up(self, partitions: set[int]) -> None:
         """Read partitions no longer."""

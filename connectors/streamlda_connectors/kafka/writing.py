@@ -19,7 +19,6 @@ from streamlda_connectors.kafka.connection import (
     connecting,
     load,
     milliseconds,
-    refused,
 )
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import Broken, Record
@@ -63,14 +62,14 @@ class TopicWriter:
         topic: str,
         *,
         bootstrap_servers: str,
-        security: Security | Mapping[str, Any] | None = None,
+        security: Mapping[str, Any] | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
         self._settings = ClientSettings(
             bootstrap_servers,
             topic,
             request_timeout_seconds=request_timeout_seconds,
-            security=Security.of(security),
+            security=Security(**(security or {})),
         )
         self._kafka = load("writing to Kafka")
         self._closed = False
@@ -90,7 +89,7 @@ class TopicWriter:
         kafka, settings = self._kafka, self._settings
         with connecting(kafka, settings) as shared:
             self._prepare(shared)
-            producer = kafka.KafkaProducer(
+            self._producer = kafka.KafkaProducer(
                 **shared,
                 acks="all",
                 enable_idempotence=True,
@@ -101,14 +100,7 @@ class TopicWriter:
                 max_block_ms=milliseconds(settings.request_timeout_seconds),
                 metrics_enabled=False,
             )
-        try:
-            # Else the first message would wait for this.
-            producer.partitions_for(settings.topic)
-        except kafka.errors.KafkaError as error:
-            close_producer(kafka, producer)
-            raise refused(settings, "name the partitions of the topic", error) from error
-        self._producer = producer
-        return producer
+        return self._producer
 
     def _prepare(self, shared: dict[str, Any]) -> None:
         """Make the topic if it is missing; refuse one that keeps only some of what is written."""
