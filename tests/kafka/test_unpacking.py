@@ -21,14 +21,14 @@ ROWS = [
 CONTROL, APPENDED = 0x20, 0x08
 
 
-def batch(offset, rows=ROWS, magic=2, attributes=0, compression=0, producer=-1):
+def batch(offset, rows=ROWS, attributes=0, compression=0, producer=-1):
     """Return the bytes of a batch; `attributes` are set besides."""
     more = {
         "producer_id": producer,
         "producer_epoch": min(producer, 0),
         "base_sequence": min(producer, 0),
     }
-    builder = MemoryRecordsBuilder(magic, compression, 2**20, offset, producer >= 0, **more)
+    builder = MemoryRecordsBuilder(2, compression, 2**20, offset, producer >= 0, **more)
     for time, key, value, headers in rows:
         builder.append(timestamp=time, key=key, value=value, headers=headers)
     builder.close()
@@ -76,7 +76,6 @@ TRANSACTIONS = [
         ([batch(10), batch(300)], {"at": 57}),
         ([batch(10, attributes=APPENDED)], {}),
         ([batch(10, compression=1)], {}),
-        ([batch(0, [(*row[:3], []) for row in ROWS], magic=1)], {}),
         (TRANSACTIONS, {"aborted": [Aborted]}),
         (TRANSACTIONS, {"aborted": [Aborted], "committed": False}),
         ([batch(10), batch(300)[:-1]], {}),

@@ -16,24 +16,16 @@ class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package ha
     """Takes records of one partition from a fetch, but for transactions that were aborted."""
 
     def _unpack_records(self, part: Any, batches: Any, *deserializers: None) -> Iterator[Record]:
-        topic, number = part
         while (batch := batches.next_batch()) is not None:
-            if not batch.validate_crc():
+            if batch.magic < 2 or not batch.validate_crc():
                 raise CorruptRecordError(f"batch at offset {batch.base_offset}")
-            if batch.magic < 2:
-                # Of brokers before 0.11.
-                found = [
-                    Record(topic, number, r.offset, r.timestamp, r.key, r.value) for r in batch
-                ]
-            else:
-                self.leader_epoch = batch.leader_epoch
-                found = [] if self._is_hidden(batch) else _records(topic, number, batch)
-            for record in found:
-                self.next_fetch_offset = record.offset + 1
-                yield record
-            if batch.magic >= 2:
-                # The last records of a batch may have been removed by compaction.
-                self.next_fetch_offset = batch.next_offset
+            self.leader_epoch = batch.leader_epoch
+            if not self._is_hidden(batch):
+                for record in _records(part.topic, part.partition, batch):
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
+            # The last records of a batch may have been removed by compaction.
+            self.next_fetch_offset = batch.next_offset
         self.drain()
 
     def _is_hidden(self, batch: Any) -> bool:
