@@ -19,6 +19,7 @@ from streamlda_connectors.kafka.connection import (
     connecting,
     load,
     milliseconds,
+    refused,
 )
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import Broken, Record
@@ -89,7 +90,7 @@ class TopicWriter:
         kafka, settings = self._kafka, self._settings
         with connecting(kafka, settings) as shared:
             self._prepare(shared)
-            self._producer = kafka.KafkaProducer(
+            producer = kafka.KafkaProducer(
                 **shared,
                 acks="all",
                 enable_idempotence=True,
@@ -100,7 +101,14 @@ class TopicWriter:
                 max_block_ms=milliseconds(settings.request_timeout_seconds),
                 metrics_enabled=False,
             )
-        return self._producer
+        try:
+            # Else the first message would wait for this.
+            producer.partitions_for(settings.topic)
+        except kafka.errors.KafkaError as error:
+            close_producer(kafka, producer)
+            raise refused(settings, "name the partitions of the topic", error) from error
+        self._producer = producer
+        return producer
 
     def _prepare(self, shared: dict[str, Any]) -> None:
         """Make the topic if it is missing; refuse one that keeps only some of what is written."""
