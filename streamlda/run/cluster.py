@@ -129,7 +129,8 @@ def _fit(
         should_stop=should_stop,
     )
     assert found.vocabulary is not None
-    pipeline.adopt(found.vocabulary, found.engine, found.counts, found.vocabulary_documents)
+    pipeline.counts, pipeline.vocabulary_documents = found.counts, found.vocabulary_documents
+    pipeline.take(found.vocabulary, found.engine)
     return found
 
 

@@ -23,8 +23,7 @@ from streamlda.run.parts import RejectsFile, name_published_stream
 from streamlda.settings.build import word_documents
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released, SnapshotClock
+from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Reject, Source, poll
 from streamlda.text.vocabulary import Vocabulary
 
@@ -150,8 +149,7 @@ class FitLoop:
             self._slots = run.census.slots
         elif settings.private:
             warn(UNCOUNTED)
-        self._clock = SnapshotClock(settings.snapshots.seconds)
-        self._clock.restart(self._start)
+        self._released_at = self._start
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source(settings)
@@ -173,10 +171,7 @@ class FitLoop:
         """Read to the end, and return what came of it."""
         pipeline = self._pipeline
         while not (self._ended or self._failure or self._should_stop()):
-            if pipeline.due == 0 or (
-                pipeline.learner is not None
-                and self._clock.is_over(time.monotonic(), pipeline.since_release)
-            ):
+            if pipeline.due == 0 or self._clock_ends_window():
                 self._release()
                 self._save()
             if pipeline.due is None:
@@ -214,6 +209,12 @@ class FitLoop:
             stored_bytes=progress.total if progress.unit == "B" else None,
         )
 
+    def _clock_ends_window(self) -> bool:
+        seconds, pipeline = self._settings.snapshots.seconds, self._pipeline
+        if seconds is None or not (pipeline.has_words and pipeline.since_release):
+            return False
+        return time.monotonic() - self._released_at >= seconds
+
     def _too_few_are_left(self) -> bool:
         """Return whether the rest of the source cannot give a snapshot: it is not paid for."""
         learner = self._pipeline.learner
@@ -245,7 +246,7 @@ class FitLoop:
     def _release(self, *, last: bool = False) -> None:
         chosen = self._pipeline.learner is not None
         self._publish(self._pipeline.release(last=last))
-        self._clock.restart(time.monotonic())
+        self._released_at = time.monotonic()
         words = self._pipeline.vocabulary
         if not chosen and words is not None and words.kind == "selected":
             warn_of_few_words(words, self._settings, self._warn)

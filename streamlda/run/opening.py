@@ -53,8 +53,7 @@ from streamlda.settings.seeds import read_seeds, seed_by_words
 from streamlda.storage.checkpoint import Checkpoint, PendingCheckpoint
 from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released, Schedule
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
 from streamlda.text.vocabulary import Vocabulary
 

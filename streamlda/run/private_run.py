@@ -50,8 +50,7 @@ from streamlda.settings.seeds import SeedWords, read_seeds, seed_by_words
 from streamlda.settings.setting import FIT
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released, Schedule
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
 
@@ -353,7 +352,7 @@ def make_private_pipeline(
 
 def restore_private(pipeline: Pipeline[PrivateLearner], saved: Checkpoint) -> None:
     """Restore a pipeline from a checkpoint of its run."""
-    learner = pipeline.begin(saved.vocabulary, int(saved.about["first_place"]))
+    learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
     saved.restore(learner)
     learner.resume(int(saved.about["stages"]))
     stage, slots = learner.engine.stage, learner.engine.slots

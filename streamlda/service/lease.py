@@ -41,8 +41,7 @@ from streamlda.storage.merge import (
 from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Schedule
+from streamlda.stream.pipeline import Pipeline, Schedule
 from streamlda.utils.lock import FileLock
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.

@@ -19,7 +19,6 @@ from enum import Enum
 
 from streamlda.service import messages as m
 from streamlda.service.rules import Breaker, Retry, Rules, SourceRetry
-from streamlda.stream.schedule import SnapshotClock
 from streamlda.utils import exit_codes
 
 #: Batches that are learned from at a time, at most: after a signal these are waited for.
@@ -72,7 +71,7 @@ class Machine:
         self._since_release = 0
         # A last release would give better topics than the one before did.
         self._unfinished = False
-        self._clock = SnapshotClock(rules.snapshot_seconds)
+        self._released_at = 0.0
         # A clock ends no window before the words are known.
         self._has_words = False
         self._saved_at = 0.0
@@ -134,7 +133,7 @@ class Machine:
         self._unstored = event.unsaved
         self._since_release, self._has_words = event.since_release, event.has_words
         self._unfinished = event.unfinished
-        self._clock.restart(event.time)
+        self._released_at = event.time
         self.phase = Phase.LEARNING
         if event.unsaved:
             return  # What is left, its `ReleaseDone` will say.
@@ -189,7 +188,7 @@ class Machine:
         self._dirty = self._owed = True
         self._since_release = 0
         self._unfinished = event.unfinished
-        self._clock.restart(event.time)
+        self._released_at = event.time
         out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.slots_left is None:
             self._no_release_left(event.time, out)
@@ -334,7 +333,8 @@ class Machine:
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._dirty else None
         reading = self.phase is Phase.LEARNING
-        by_clock = self._has_words and self._clock.is_over(time, self._since_release)
+        window = self._has_words and self._since_release and self.rules.snapshot_seconds
+        by_clock = window and time - self._released_at >= window
         if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds

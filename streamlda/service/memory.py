@@ -26,9 +26,12 @@ from streamlda.settings.table import MIB
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
 from streamlda.storage.snapshots import CACHED_MODELS
 from streamlda.stream.blocks import ENCODED_CHARACTERS
-from streamlda.stream.growing_words import MOST_CHARACTERS, most_counted
-from streamlda.stream.growing_words import WORD_BYTES as GROWING_BYTES
-from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
+from streamlda.stream.vocabulary_choice import (
+    MOST_CHARACTERS,
+    VOCABULARY_CHARACTERS,
+    most_counted,
+)
+from streamlda.stream.vocabulary_choice import WORD_BYTES as GROWING_BYTES
 from streamlda.utils.process import allowed_bytes
 
 Plan = list[tuple[str, int]]

@@ -30,8 +30,7 @@ from streamlda.storage.merge import LatestStart
 from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Schedule
+from streamlda.stream.pipeline import Pipeline, Schedule
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary

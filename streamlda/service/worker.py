@@ -21,8 +21,7 @@ from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released
+from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Position, RecordBatch
 from streamlda.utils.exit_codes import exit_code
 

@@ -7,9 +7,8 @@ over the same stream then have the same sums to the last bit, however often they
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -68,14 +67,11 @@ class Blocks:
         return block
 
 
-def find_cuts(texts: Sequence[str], borders: Iterable[int] = ()) -> Iterator[int]:
-    """Yield where to cut texts: at rising borders, and into parts of about `ENCODED_CHARACTERS`."""
-    ends, rest = [*accumulate(map(len, texts))], iter(borders)
-    border, at, characters = next(rest, None), 0, 0
-    while at < len(texts):
-        stop = min(bisect_left(ends, characters + ENCODED_CHARACTERS, at) + 1, len(texts))
-        at = min(stop, border) if border and at < border else stop
-        characters = ends[at - 1]
-        yield at
-        if at == border:
-            border = next(rest, None)
+def find_cut(documents: Sequence[tuple[str, Any, Any]], start: int, stop: int) -> int:
+    """Return where to cut documents into a part of about `ENCODED_CHARACTERS`, `stop` at most."""
+    characters = 0
+    for at in range(start, min(stop, len(documents))):
+        characters += len(documents[at][0])
+        if characters >= ENCODED_CHARACTERS:
+            return at + 1
+    return min(stop, len(documents))

@@ -26,20 +26,12 @@ def read_secret(file: str | None, variable: str | None) -> str:
         else:
             found = Path(file).read_text("utf-8").split("\n", 1)[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
-        problem = type(error).__name__
+        found, problem = "", type(error).__name__
     # Raised here and not above: the context of an error would hold bytes that are not UTF-8.
     require(
-        not problem,
-        "the file of a secret must be readable",
-        file=file,
-        problem=problem,
-        remedy="correct the name or the permissions",
-    )
-    require(
         found,
-        "a secret must not be empty",
-        file=file,
-        variable=variable,
+        "a secret must be readable and not empty",
+        **{"variable": variable} if file is None else {"file": file, "problem": problem},
         remedy="write it into the first line of the file, or set the variable",
     )
     return found

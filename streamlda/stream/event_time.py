@@ -26,11 +26,13 @@ _EXCEL_BEGAN = datetime(1899, 12, 30, tzinfo=UTC)
 #: they are no times nearer to 1970: years and months, days of Excel and ids are numbers too.
 _SECONDS_BELOW, _SECONDS_FROM = 1e11, 1e8
 
-#: Years of whole numbers such as 202501 and 20250106.
+#: Forms of whole numbers by their digits, and years of those of more than four.
+_WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d"}
 _YEARS = range(1800, 2201)
 
 _FIRST, _LAST = -62_135_596_800, 253_402_300_800  # the years 1 to 9999
 _DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_ISO_DAY = re.compile(r"[0-9]{8}")
 _MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _DAY_AND_MONTH = re.compile(r"(?<!\d)(\d{1,2})([-/. ])(\d{1,2})\2\d{4}(?!\d)", re.ASCII)
 _YEAR = re.compile(r"(?<!\d)\d{4}(?!\d)", re.ASCII)
@@ -52,18 +54,18 @@ def parse_event_time(value: object, day_first: bool | None = None) -> float | No
     10^11 in size, in milliseconds below 10^14, then in micro- and nanoseconds, and are none below
     10^8. A date or datetime is what it is, without a zone in UTC.
     """
-    if type(value) is bytes:
-        value = value.decode(errors="replace")
+    value = _decode(value)
+    if isinstance(value, date):
+        return _parse_text(value.isoformat(), None)
     if type(value) is str:
         text = value.strip()
-        return _parse_number(text) if _DIGITS.fullmatch(text) else _parse_text(text, day_first)
-    if type(value) is int or type(value) is float:
-        return _parse_number(value)
-    return _to_seconds(_datetime_of(value)) if isinstance(value, date) else None
+        is_number = _DIGITS.fullmatch(text) and not _ISO_DAY.fullmatch(text)
+        return _parse_number(float(text)) if is_number else _parse_text(text, day_first)
+    return _parse_number(value) if type(value) is int or type(value) is float else None
 
 
-def _datetime_of(value: date) -> datetime:
-    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+def _decode(value: object) -> object:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _to_seconds(found: datetime) -> float | None:
@@ -106,31 +108,19 @@ def _find_zone(name: str | None, offset: int | None) -> int | None:
     return _ZONES[name] * 3600
 
 
-def _parse_number(value: str | float) -> float | None:
-    if type(value) is str and len(value) == 8 and value.isdecimal():
-        return _parse_text(value, None)
-    number = float(value) if isinstance(value, str) else value
+def _parse_number(number: float) -> float | None:
     if not abs(number) < 1e21:
         # NaN, and integers that no float holds.
         return None
     if abs(number) >= _SECONDS_FROM:
         return _count_from_1970(number)
-    whole = int(number)
-    if whole != number or whole < 0:
-        return None
-    if 1000 <= whole <= 9999:
-        return datetime(whole, 1, 1, tzinfo=UTC).timestamp()
-    year, month, day = (
-        (whole // 100, whole % 100, 1)
-        if whole < 1_000_000
-        else (whole // 10_000, whole // 100 % 100, whole % 100)
-    )
-    if year not in _YEARS:
-        return None
+    digits = str(int(number))
     try:
-        return datetime(year, month, day, tzinfo=UTC).timestamp()
+        found = datetime.strptime(digits, _WHOLE.get(len(digits), ""))
     except ValueError:
         return None
+    is_date = number == int(number) and (len(digits) == 4 or found.year in _YEARS)
+    return _to_seconds(found) if is_date else None
 
 
 def _count_from_1970(number: float) -> float | None:
@@ -179,52 +169,28 @@ class TimeReader:
         """Return an event time in seconds since 1970 UTC; None for a value that is none."""
         if value is None or value == "":
             return None
-        found = self._read(value)
+        value = _decode(value)
+        if self._form is not None and not isinstance(value, date):
+            found = _parse_formatted(value, self._form)
+        else:
+            if self._read_ahead is not None and _find_day_and_month(value):
+                orders = (_tell_day_first(each) for each in self._read_ahead())
+                self._day_first = next((order for order in orders if order is not None), None)
+                self._read_ahead = None
+            found = parse_event_time(value, self._day_first)
         if found is None:
             self._note(value)
         return found
-
-    def _read(self, value: object) -> float | None:
-        if isinstance(value, date):
-            return parse_event_time(value)
-        text = value.decode(errors="replace") if isinstance(value, bytes) else value
-        if self._form is not None:
-            return _parse_formatted(str(_shorten(text)).strip(), self._form)
-        if isinstance(text, str) and self._day_first is None and _DAY_AND_MONTH.search(text):
-            self._decide_order()
-        return parse_event_time(text, self._day_first)
-
-    def _decide_order(self) -> None:
-        if self._read_ahead is None:
-            return
-        for value in self._read_ahead():
-            text = value.decode(errors="replace") if isinstance(value, bytes) else value
-            found = _DAY_AND_MONTH.search(text) if isinstance(text, str) else None
-            if found is not None and (int(found[1]) > 12) != (int(found[3]) > 12):
-                self._day_first = int(found[1]) > 12
-                return
-        # No value tells.
-        self._read_ahead = None
 
     def _note(self, value: object) -> None:
         pattern = describe(value)
         if not pattern or pattern in self._patterns or len(self._patterns) == MOST_PATTERNS:
             return
         self._patterns.add(pattern)
-        said = f"event times of the form {pattern} are not read"
-        how = "give it in terms of strptime (--time-format)"
+        how = f"give it: --time-format %d/%m/%Y or %m/%d/%Y (as of strptime), {EXCEL} or {UNIX}"
         if self._form is not None:
             how = f"they are not of the form {self._form}"
-        elif _DIGITS.fullmatch(str(value)):
-            how = f"--time-format {EXCEL} reads days of Excel, {UNIX} seconds since 1970"
-        elif re.match(r"d{1,2}([-/. ])d{1,2}\1d{4}", pattern):
-            order: dict[bool | None, str] = {
-                True: "in others the day is first",
-                False: "in others the month is first",
-            }
-            said += f" ({order.get(self._day_first, 'no record tells day from month')})"
-            how = "give it (--time-format %d/%m/%Y, or %m/%d/%Y)"
-        self._notes.append(f"{said}: {how}")
+        self._notes.append(f"event times of the form {pattern} are not read: {how}")
 
     def take_notes(self) -> list[str]:
         """Return sentences about values that were not read since the last call."""
@@ -232,10 +198,21 @@ class TimeReader:
         return notes
 
 
+def _find_day_and_month(value: object) -> re.Match[str] | None:
+    value = _decode(value)
+    return _DAY_AND_MONTH.search(value) if isinstance(value, str) else None
+
+
+def _tell_day_first(value: object) -> bool | None:
+    """Return whether the day comes first in a date; None where it does not tell."""
+    found = _find_day_and_month(value)
+    first, second = (int(found[1]) > 12, int(found[3]) > 12) if found else (False, False)
+    return None if first == second else first
+
+
 def describe(value: object) -> str:
     """Return the pattern of a value, which shows none of its digits and letters."""
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    text = " ".join(text.split())
+    text = " ".join(str(_decode(value)).split())
     if len(text) > MOST_OF_PATTERN:
         return f"<{len(text)} characters>"
     return "".join("d" if sign.isdigit() else sign if sign in " /.-:,+" else "a" for sign in text)
@@ -248,12 +225,10 @@ def _is_format(form: str) -> bool:
         return False
 
 
-def _shorten(value: object) -> object:
-    """Return a whole float as an integer, as a column with missing values has them."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _parse_formatted(text: str, form: str) -> float | None:
+def _parse_formatted(value: object, form: str) -> float | None:
+    # A column with missing values has whole numbers as floats.
+    is_whole = isinstance(value, float) and value.is_integer()
+    text = f"{value:.0f}" if is_whole else str(value).strip()
     try:
         if form == EXCEL:
             return _to_seconds(_EXCEL_BEGAN + timedelta(days=float(text)))

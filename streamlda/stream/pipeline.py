@@ -4,10 +4,9 @@
 
     records -> words, once they are known -> counts -> blocks -> learner -> release
 
-A pure state machine: it reads no source and no file. ``fit`` polls a source that ends, ``run``
-works in a daemon with checkpoints, a Dask worker reads a shard, a site answers a round; all give it
-`RecordBatch` after `RecordBatch` and make the releases that are due. Equal streams give equal
-topics, to the last bit, however polls were cut and however often the run was resumed.
+A pure state machine: it reads no source and no file. Every run gives it `RecordBatch` after
+`RecordBatch` and makes the releases that are due. Equal streams give equal topics, to the last bit,
+however polls were cut and however often the run was resumed.
 
 An `Engine` gets documents. A private learner counts *record slots*: it gets a row for every record,
 a blank one where there is no document, so that the slot of a document depends only on how many
@@ -19,7 +18,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,27 +27,22 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import AHEAD, CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
-from streamlda.learner import Learner
+from streamlda.learner import NEVER_BY_ITSELF, Learner
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
 from streamlda.stream.account import Account
-from streamlda.stream.blocks import Blocks, find_cuts
+from streamlda.stream.blocks import Blocks, find_cut
 from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
-from streamlda.stream.growing_words import GrowingWords
-from streamlda.stream.schedule import Released, Schedule
-from streamlda.stream.source import (
-    Behind,
-    LocatedTexts,
-    Position,
-    RecordBatch,
-    RecordLocation,
-    Reject,
+from streamlda.stream.source import Behind, LocatedText, Position, RecordBatch, Reject
+from streamlda.stream.time_bins import InNoBin, find_bins
+from streamlda.stream.vocabulary_choice import (
+    GrowingWords,
+    PrivateVocabularySelection,
+    VocabularyLearner,
 )
-from streamlda.stream.time_bins import InNoBin, TimeSpan, find_bins
-from streamlda.stream.vocabulary_choice import PrivateVocabularySelection, VocabularyLearner
-from streamlda.text.encoding import UNREADABLE, EncodedTexts
+from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
@@ -57,8 +52,26 @@ SHORT = "short"
 #: Begin the names of arrays beside a learner: counts of words that enter, and documents to show.
 GROWING, CANDIDATES = "growing.", "candidates."
 
+#: Attributes of a pipeline that a checkpoint keeps.
+KEPT = ("first_slot", "snapshots", "released_at", "vocabulary_documents", "span")
+
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
+
+
+class Released(NamedTuple):
+    """A model, or the reason that there is none, and True if no document is to be seen."""
+
+    model: TopicModel | None
+    missed: str = ""
+    shows_nothing: bool = False
+
+
+class Schedule(NamedTuple):
+    """Snapshots of an engine after every `every` records, `most` times at most."""
+
+    every: int | None = None
+    most: int | None = None
 
 
 class Pipeline(Generic[LearnerT]):
@@ -92,28 +105,22 @@ class Pipeline(Generic[LearnerT]):
         #: Position of the source behind the last record taken; None before it is open.
         self.behind: Behind | None = None
         self.vocabulary: Vocabulary | None = None
-        self.vocabulary_documents = 0
-        self.first_slot = 0
-        self.snapshots = 0
+        self.vocabulary_documents = self.first_slot = self.snapshots = self.released_at = 0
+        #: Earliest and latest event time since the last release, if there is one.
+        self.span: list[float] = []
         self._make_learner = make_learner
         #: None until the words are known.
         self.learner: LearnerT | None = None
         self._schedule = schedule or Schedule()
-        self._about = dict(about or {})
-        self.reading = dict(reading or {})
-        self._on_reject = on_reject
-        self._time_bins = time_bins
-        self._most_ahead = most_ahead_seconds
-        self._span = TimeSpan()
-        self.provenance = provenance
-        self._waiting = LocatedTexts()
-        self._voted = 0
-        self._released_at = 0
-        self._blocks = Blocks()
-        self._candidates = candidates
+        self._about, self.reading = dict(about or {}), dict(reading or {})
+        self._on_reject, self.provenance = on_reject, provenance
+        self._time_bins, self._most_ahead = time_bins, most_ahead_seconds
+        self._waiting: list[LocatedText] = []
+        self._characters = 0
+        self._blocks, self._candidates = Blocks(), candidates
         self._growing: GrowingWords | None = None
-        if isinstance(words, VocabularyLearner):
-            self._growing = words.make_growing_words()
+        if isinstance(words, VocabularyLearner) and words.grow_every is not None:
+            self._growing = GrowingWords(words)
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -121,20 +128,14 @@ class Pipeline(Generic[LearnerT]):
         """Begin with these words, and make the learner whose first row has this record slot."""
         self.first_slot = first_slot
         learner = self._make_learner(vocabulary, first_slot)
-        self._take(vocabulary, learner, {})
+        self.take(vocabulary, learner)
         return learner
 
-    def _take(
-        self, vocabulary: Vocabulary, learner: LearnerT, saved: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Take a learner, and what is shown beside its topics, as `beside` saved it."""
+    def take(self, vocabulary: Vocabulary, learner: LearnerT) -> None:
+        """Take a learner, which may have been fed elsewhere; private ones show no documents."""
         self.vocabulary, self.learner = vocabulary, learner
         if learner.counts_slots:
             self._candidates = None
-            return
-        documents = named(saved, CANDIDATES)
-        if self._candidates is not None and documents:
-            self._candidates.restore(documents, vocabulary.n_features)
 
     @property
     def counts_slots(self) -> bool:
@@ -154,8 +155,13 @@ class Pipeline(Generic[LearnerT]):
         if self.learner is not None and self.learner.counts_slots:
             return self.learner.due
         if isinstance(self.words, PrivateVocabularySelection):
-            return self.words.slots - self._voted
-        return self._schedule.due(self.records, self._released_at, self.snapshots)
+            return self.words.slots - self.records + self.words.first_slot
+        every, most = self._schedule
+        if most is not None and self.snapshots >= most:
+            return None
+        if every is None:
+            return NEVER_BY_ITSELF
+        return max(0, every * (self.released_at // every + 1) - self.records)
 
     @property
     def warmup(self) -> tuple[int, int] | None:
@@ -163,7 +169,7 @@ class Pipeline(Generic[LearnerT]):
         if self.learner is not None:
             return self.learner.progress.warmup
         if isinstance(self.words, VocabularyLearner):
-            return len(self._waiting.texts), self.words.documents
+            return len(self._waiting), self.words.documents
         return None
 
     @property
@@ -177,12 +183,12 @@ class Pipeline(Generic[LearnerT]):
     @property
     def outcomes(self) -> dict[str, int]:
         """Records by outcome; documents that wait for the words are not among them."""
-        return self.counts.outcomes(len(self._waiting.texts))
+        return self.counts.outcomes(len(self._waiting))
 
     @property
     def since_release(self) -> int:
         """Records taken since the last release."""
-        return self.records - self._released_at
+        return self.records - self.released_at
 
     @property
     def has_words(self) -> bool:
@@ -247,94 +253,86 @@ class Pipeline(Generic[LearnerT]):
 
     def _add_slots(self, batch: RecordBatch) -> None:
         """Give every record its slot: a row, or a vote for words."""
+        texts = [text or "" for text in batch.texts]
         if self.learner is None:
             assert isinstance(self.words, PrivateVocabularySelection)
-            for text in batch.texts:
-                self.words.vote(text or "")
-            self._voted += batch.n_records
+            for text in texts:
+                self.words.vote(text)
             return
         assert self.vocabulary is not None
-        encoded = self.vocabulary.encode([text or "" for text in batch.texts])
+        encoded = self.vocabulary.encode(texts)
         taken = self.learner.add(encoded.batch, batch.users or None)
         assert taken == batch.n_records, "polls end where stages do"
         self.counts.add_encoded(encoded, batch.n_documents)
 
-    def _wait(self, found: LocatedTexts) -> None:
+    def _wait(self, documents: list[LocatedText]) -> None:
         """Keep documents until there are enough to learn the words from."""
         assert isinstance(self.words, VocabularyLearner)
-        waiting = self._waiting
-        waiting.add(found)
-        if self.words.is_enough(len(waiting.texts), waiting.characters):
+        self._waiting += documents
+        self._characters += sum(len(text) for text, *_ in documents)
+        if self.words.is_enough(len(self._waiting), self._characters):
             self._learn_words()
 
     def _learn_words(self) -> None:
         """Learn the words from the first documents, and then topics from all that wait."""
         assert isinstance(self.words, VocabularyLearner)
-        waiting = self._waiting
-        first = self.words.beginning(waiting.texts)
+        first = self.words.beginning([text for text, *_ in self._waiting])
         self.begin(self.words.learn(first))
-        self._waiting, self.vocabulary_documents = LocatedTexts(), len(first)
+        waiting, self._waiting, self.vocabulary_documents = self._waiting, [], len(first)
         self._learn(waiting)
 
-    def _learn(self, found: LocatedTexts) -> None:
-        times = np.array(found.times, dtype=np.float64)
-        borders = () if self._growing is None else self._growing.borders()
+    def _learn(self, documents: list[LocatedText]) -> None:
+        """Learn from documents in parts, none of which is on both sides of a border of words."""
         start = 0
-        for stop in find_cuts(found.texts, borders):
-            part, start = slice(start, stop), stop
-            self._learn_part(found.texts[part], found.locations[part], times[part])
-            if self._growing is not None:
-                self._grow(self._growing, found.texts[part])
+        while start < len(documents):
+            most = len(documents) if self._growing is None else self._growing.missing
+            stop = find_cut(documents, start, start + most)
+            self._learn_part(*map(list, zip(*documents[start:stop], strict=True)))
+            start = stop
 
-    def _learn_part(
-        self, texts: list[str], locations: list[RecordLocation], times: NDArray[np.float64]
-    ) -> None:
-        """Learn from documents between two borders of the vocabulary."""
+    def _learn_part(self, texts: list[Any], locations: list[Any], times: list[Any]) -> None:
         assert self.vocabulary is not None
         assert self.learner is not None
         encoded = self.vocabulary.encode(texts)
+        batch, short = encoded.batch, self.learner.learns_short
+        is_learned = batch.known if short else batch.usable
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
-            self._candidates.add(encoded.batch, ids, texts)
-        short = self.learner.learns_short
+            self._candidates.add(batch, ids, texts)
         self.counts.add_encoded(encoded, len(texts), learns_short=short)
         if self._on_reject is not None:
-            for i in np.flatnonzero(~self._find_learned(encoded.batch)).tolist():
+            for i in np.flatnonzero(~is_learned).tolist():
                 reason = UNREADABLE if i in encoded.unreadable else SHORT
-                self._on_reject(Reject(*locations[i][:2], reason))
-        for block in self._blocks.add(self._date(encoded, times)):
+                self._on_reject(Reject(locations[i].location, locations[i].record, reason))
+        if self._time_bins is not None:
+            batch = batch.dated(self._find_bins(np.array(times, dtype=np.float64), is_learned))
+        for block in self._blocks.add(batch):
             self.learner.add(block)
+        if self._growing is not None:
+            self._growing.add(texts)
+            if not self._growing.missing:
+                self._grow(self._growing)
 
-    def _find_learned(self, batch: DocumentBatch) -> NDArray[np.bool_]:
-        """Return which documents of a batch are long enough to be learned."""
-        short = self.learner is not None and self.learner.learns_short
-        return batch.known if short else batch.usable
-
-    def _grow(self, growing: GrowingWords, texts: list[str]) -> None:
-        """Count the words of texts, and let words enter and leave at a border."""
+    def _grow(self, growing: GrowingWords) -> None:
+        """Let words enter and leave at a border."""
         assert self.vocabulary is not None
         assert self.learner is not None
-        growing.add(texts)
-        if growing.missing:
-            return
         self.flush()
         if found := growing.grow(self.vocabulary, self.learner):
             self.vocabulary, change = found
             if self._candidates is not None:
                 self._candidates.change_words(change)
 
-    def _date(self, encoded: EncodedTexts, times: NDArray[np.float64]) -> DocumentBatch:
-        """Return documents with their bins of event time, and count those in no bin."""
-        batch = encoded.batch
-        if self._time_bins is None:
-            return batch
+    def _find_bins(self, times: NDArray[Any], is_learned: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the bins of event time, and count the learned documents in no bin."""
+        assert self._time_bins is not None
         bins = find_bins(times, self._time_bins, time.time() + self._most_ahead)
-        is_learned = self._find_learned(batch)
-        learned = bins[is_learned]
-        self._span.add(times[is_learned][learned != AHEAD])
+        times, learned = times[is_learned], bins[is_learned]
+        known = [*self.span, *times[np.isfinite(times) & (learned != AHEAD)].tolist()]
+        self.span = [min(known), max(known)] if known else []
         self.counts.undated += int(np.count_nonzero(learned == UNDATED))
         self.counts.ahead += int(np.count_nonzero(learned == AHEAD))
-        return batch.dated(bins)
+        return bins
 
     # Releases.
 
@@ -361,13 +359,13 @@ class Pipeline(Generic[LearnerT]):
         choice = words if isinstance(words, PrivateVocabularySelection) else None
         if self.provenance is not None and self.provenance.by_slots:
             check_has_document((choice or self.counts).has_document, self.records)
-        self._released_at = self.records
+        self.released_at = self.records
         if choice is not None:
             self.begin(choice.choose(), choice.first_slot + choice.slots)
             return Released(None)
         try:
             if self.learner is None:
-                if not self._waiting.texts:
+                if not self._waiting:
                     return Released(None, "no document came")
                 self._learn_words()
             assert self.learner is not None
@@ -390,22 +388,19 @@ class Pipeline(Generic[LearnerT]):
         self.snapshots += 1
         if not self.counts_slots and (found := self.get_account()):
             model = replace(model, diagnostics={**model.diagnostics, "account": found})
-        span, self._span = self._span, TimeSpan()
-        if self._time_bins is None:
-            return Released(model)
-        interval, timeline = model.interval, model.timeline
-        if interval is not None:
-            start, end = span.to_text()
-            interval = replace(interval, start=start, end=end)
-        if timeline is not None:
-            timeline = replace(timeline, unit=self._time_bins)
-        return Released(replace(model, interval=interval, timeline=timeline))
+        ends = [datetime.fromtimestamp(time, UTC).isoformat() for time in self.span]
+        self.span = []
+        if ends and model.interval is not None:
+            model = replace(model, interval=replace(model.interval, start=ends[0], end=ends[1]))
+        if self._time_bins is not None and model.timeline is not None:
+            model = replace(model, timeline=replace(model.timeline, unit=self._time_bins))
+        return Released(model)
 
     def skip(self, records: int) -> None:
         """Count records of an earlier release, which are skipped unread."""
         self.counts.records += records
         self.counts.skipped += records
-        self._released_at = self.records
+        self.released_at = self.records
         if self.provenance is not None:
             self.provenance.clear()
 
@@ -438,15 +433,15 @@ class Pipeline(Generic[LearnerT]):
 
     def make_shortage_error(self, reason: str = "") -> InsufficientDataError:
         """Return the error of a run that ends without topics; a private one names slots alone."""
-        counts = self.counts
+        counts, words = self.counts, self.words
         if self.counts_slots:
-            of = f"documents_per_snapshot={self._schedule.every}"
-            if self.learner is None and isinstance(self.words, PrivateVocabularySelection):
-                of = f"vocabulary_documents={self.words.slots}"
+            window = self._schedule.every
+            if self.learner is None and isinstance(words, PrivateVocabularySelection):
+                window = words.slots
             return InsufficientDataError(
                 reason
                 or "a private snapshot needs a whole window of record slots, got "
-                f"slots={counts.records} {of}; take smaller windows, or read more"
+                f"slots={counts.records} window={window}; take smaller windows, or read more"
             )
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(
@@ -473,29 +468,14 @@ class Pipeline(Generic[LearnerT]):
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
         return {
+            **{name: getattr(self, name) for name in KEPT},
             "reading": self.reading,
             "places": self.records,
-            "first_place": self.first_slot,
             "stages": self.rounds,
-            "snapshots": self.snapshots,
-            "released_at": self._released_at,
-            "vocabulary_documents": self.vocabulary_documents,
-            "span": self._span.to_json(),
             "counts": self.counts.to_json(),
             "account": self.account.to_json(),
             "provenance": None if self.provenance is None else self.provenance.to_json(),
         }
-
-    def adopt(
-        self,
-        vocabulary: Vocabulary,
-        learner: LearnerT,
-        counts: RecordCounts,
-        vocabulary_documents: int,
-    ) -> None:
-        """Take over a learner that was fed elsewhere, and the counts of its records."""
-        self.counts, self.vocabulary_documents = counts, vocabulary_documents
-        self._take(vocabulary, learner, {})
 
     def restore(
         self,
@@ -506,16 +486,15 @@ class Pipeline(Generic[LearnerT]):
         beside: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Resume from the state of a learner, `values`, documents that waited, and `beside`."""
-        self._take(vocabulary, learner, beside or {})
-        # A run may let words grow from a restart on.
+        self.take(vocabulary, learner)
+        # A run may let words grow, or show documents, from a restart on.
+        if self._candidates is not None and (shown := named(beside or {}, CANDIDATES)):
+            self._candidates.restore(shown, vocabulary.n_features)
         if self._growing is not None and (grown := named(beside or {}, GROWING)):
             self._growing.restore(grown)
-        self._blocks, self._waiting = Blocks(waiting), LocatedTexts()
+        self._blocks, self._waiting = Blocks(waiting), []
         self.counts = RecordCounts.from_json(values["counts"], int(values["places"]))
         self.account = Account(values["account"])
-        self.first_slot, self.snapshots = int(values["first_place"]), int(values["snapshots"])
-        self._span = TimeSpan(*values["span"])
-        self._released_at = int(values["released_at"])
-        self.vocabulary_documents = int(values["vocabulary_documents"])
+        vars(self).update((name, values[name]) for name in KEPT)
         if self.provenance is not None and values["provenance"] is not None:
             self.provenance.restore(values["provenance"])

@@ -62,21 +62,8 @@ class Damage(NamedTuple):
     lost_bytes: int | None
 
 
-@dataclass(slots=True)
-class LocatedTexts:
-    """Documents with their locations and event times, in stream order: aligned lists."""
-
-    texts: list[str] = field(default_factory=list)
-    locations: list[RecordLocation] = field(default_factory=list)
-    times: list[float | None] = field(default_factory=list)
-    characters: int = 0
-
-    def add(self, other: LocatedTexts) -> None:
-        """Take more documents after these."""
-        self.texts += other.texts
-        self.locations += other.locations
-        self.times += other.times
-        self.characters += other.characters
+#: A document with its location and event time.
+LocatedText = tuple[str, RecordLocation, float | None]
 
 
 class Behind(NamedTuple):
@@ -151,12 +138,11 @@ class RecordBatch:
         left = {at[:2] for at in columns["locations"]}
         return replace(self, **columns, rejects=[r for r in self.rejects if r[:2] in left])
 
-    def get_documents(self, first: int) -> LocatedTexts:
+    def get_documents(self, first: int) -> list[LocatedText]:
         """Return the documents; locations as of `get_locations`."""
-        kept, texts = [text is not None for text in self.texts], self.documents
-        locations = list(compress(self.get_locations(first), kept))
-        times = list(compress(self.times or [None] * self.n_records, kept))
-        return LocatedTexts(texts, locations, times, sum(map(len, texts)))
+        times = self.times or [None] * self.n_records
+        rows = zip(self.texts, self.get_locations(first), times, strict=True)
+        return [(text, at, time) for text, at, time in rows if text is not None]
 
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""

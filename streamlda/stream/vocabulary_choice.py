@@ -1,30 +1,37 @@
-"""Choice of the words of a stream from its beginning.
+"""Choice of the words of a stream: learned from its beginning, growing, or chosen privately.
 
-`VocabularyLearner` takes the most frequent words of the first documents, which is not private.
-`PrivateVocabularySelection` lets the first slots vote and publishes the words that enough of them
-use, by a release of its own (`streamlda.guarantee.selection`).
+`GrowingWords` has a border after every N documents. There the most frequent words outside the
+vocabulary take the columns of its rarest ones, and then all counts are halved, so that old
+documents are forgotten. A word enters where there is room, or in place of one that is at most half
+as frequent, so that chance moves none. Where many words enter, the latest texts tell their topics
+(`streamlda.engine.entering`).
 """
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamlda.checks import at_least, failure, require
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
-from streamlda.privacy.events import Event, event_of_selection
-from streamlda.stream.growing_words import GrowingWords
+from streamlda.learner import Learner
+from streamlda.privacy.events import event_of_selection
 from streamlda.text.analysis import TextAnalyzer, learn_phrases
+from streamlda.text.columns import ColumnChange
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import check_texts
+from streamlda.utils.arrays import Arrays
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
 VOCABULARY_CHARACTERS = 2**26
@@ -32,13 +39,26 @@ VOCABULARY_CHARACTERS = 2**26
 #: First texts that are looked through for what is no word.
 RUNS_TEXTS = 500
 
+#: Words that are counted for each word of a vocabulary that grows, at least, and bytes of one.
+WORDS_FOR_ONE, LEAST_WORDS, WORD_BYTES = 4, 2**14, 400
+
+#: Documents that are counted between two borders, evenly spread: counting an abstract takes longer
+#: than learning from it.
+COUNTED = 5000
+
+#: Share of all tokens from which words that enter are divided among topics by texts, and limits of
+#: the latest counted texts that are kept for it.
+MANY_TOKENS = 0.05
+FEWEST_TEXTS, MOST_TEXTS, MOST_CHARACTERS = 500, 5000, 2**23
+
+#: A word takes the column of one that occurred at most 1/RATIO times as often.
+RATIO = 2
+
 #: Name of the release of chosen words.
 WORDS = "words"
 
-#: `ReleaseManager.release` of `streamlda.private`: returns the drawn arrays, from name, first slot,
-#: slot after the last, price, draw and facts to store.
-Draw = Callable[[Noise], dict[str, Any]]
-PaidRelease = Callable[[str, int, int, Event, Draw, Mapping[str, Any]], dict[str, Any]]
+#: `ReleaseManager.release` of `streamlda.private`: returns the drawn arrays.
+PaidRelease = Callable[..., dict[str, Any]]
 
 
 def describe_selection(selection: WordSelection) -> dict[str, Any]:
@@ -124,24 +144,98 @@ class VocabularyLearner:
             least = min(5, max(1, documents // 200))
         return FrequencyLimits(self.size, least, self.max_document_frequency, self.few_documents)
 
-    def make_growing_words(self) -> GrowingWords | None:
-        """Return a new `GrowingWords`; None unless the words grow."""
-        if self.grow_every is None:
+
+class GrowingWords:
+    """Counts of the words of a stream, from which words enter its vocabulary at borders."""
+
+    def __init__(self, learner: VocabularyLearner) -> None:
+        every = learner.grow_every or 0
+        at_least(1, vocabulary_grow_every=every)
+        self._every, self._learner = every, learner
+        self._found = WordFrequencies(learner.analyzer.build_analyzer(), most_counted(learner.size))
+        self._texts: deque[str] = deque(maxlen=min(max(every, FEWEST_TEXTS), MOST_TEXTS))
+        #: Documents until the next border.
+        self.missing = every
+        #: Words that have entered, and left.
+        self.entered = self.left = 0
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Count the words of documents, none of which is after the border."""
+        stride = max(1, self._every // COUNTED)
+        counted = texts[(self.missing - self._every) % stride :: stride]
+        self._found.update(counted)
+        self._texts += (text[: MOST_CHARACTERS // MOST_TEXTS] for text in counted)
+        self.missing -= len(texts)
+
+    def grow(
+        self, vocabulary: Vocabulary, learner: Learner
+    ) -> tuple[Vocabulary, ColumnChange] | None:
+        """Let words enter and leave at a border, if the learner can; None if nothing changed."""
+        found = self.change(vocabulary)
+        if found is None:
             return None
-        return GrowingWords(self.grow_every, self.size, self.analyzer, self.limits)
+        grown, change = found
+        many = change.shares.sum() >= MANY_TOKENS
+        documents = grown.encode([*self._texts]).batch if many else None
+        if not learner.change_words(change, documents):
+            return None
+        self.entered += len(change.entered)
+        self.left += len(change.replaced)
+        return found
+
+    def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
+        """Return the vocabulary after a border and its changes; None if there are none."""
+        found, words = self._found, list(vocabulary.words or ())
+        counts, limits = found.words, self._learner.limits(found.n_documents)
+        # A count given for more documents than these leaves no room: then all words stay.
+        known, wanted = set(words), set(limits.choose(found) if limits.leave_room(found) else words)
+        entering = sorted(wanted - known, key=lambda word: (-counts[word], word))
+        leaving = sorted(known - wanted, key=lambda word: (counts[word], word))
+        room = max(0, self._learner.size - len(words))
+        added, entering = entering[:room], entering[room:]
+        columns = {word: column for column, word in enumerate(words)}
+        taken = {
+            columns[old]: new
+            for new, old in zip(entering, leaving, strict=False)
+            if counts[new] >= RATIO * max(1, counts[old])
+        }
+        replaced, before = sorted(taken), len(words)
+        entered, tokens = [*(taken[column] for column in replaced), *added], counts.total()
+        shares = np.array([counts[word] / tokens for word in entered])
+        found.halve()
+        self.missing = self._every
+        if not entered:
+            return None
+        for column, word in taken.items():
+            words[column] = word
+        columns_now = np.array(replaced, dtype=np.int64), before, before + len(added), shares
+        return replace(vocabulary, words=(*words, *added)), ColumnChange(*columns_now)
+
+    def state(self) -> Arrays:
+        """Return the state as named arrays."""
+        tally = np.array([self.missing, self.entered, self.left], dtype=np.int64)
+        texts = np.frombuffer(json.dumps([*self._texts]).encode("ascii"), dtype=np.uint8)
+        return {"border": tally, "texts": texts, **self._found.state()}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Resume from a `state`."""
+        self.missing, self.entered, self.left = arrays["border"].tolist()
+        self._found.restore(arrays)
+        self._texts += json.loads(arrays["texts"].tobytes())
+
+
+def most_counted(size: int) -> int:
+    """Return how many words are counted for a vocabulary of this size, at most."""
+    return max(WORDS_FOR_ONE * size, LEAST_WORDS)
 
 
 class PrivateVocabularySelection:
-    """Words that are chosen privately from the first slots of a stream.
-
-    Every record takes a slot, and these documents are used for nothing else. The words are one
-    release, of the arrays ``words`` (UTF-8 text, largest noisy weight first, joined by line feeds)
-    and ``weights``.
+    """Words that are chosen privately from the first slots of a stream, by a release of their own.
 
     Privacy: unit, relation, sensitivity and its derivation are those of
-    `streamlda.guarantee.selection`. The tokens of a document are a function of that document alone;
-    tokens that are not printable text are discarded. All arguments are public. The cut to `size`
-    words reads the release only. `public` words have no votes: they come first, whatever is chosen.
+    `streamlda.guarantee.selection`. Every record takes a slot, and its document is used for nothing
+    else. The tokens of a document are a function of that document alone. All arguments are public.
+    The cut to `size` words reads the release only. `public` words have no votes: they come first.
     """
 
     def __init__(
@@ -184,15 +278,9 @@ class PrivateVocabularySelection:
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote."""
         facts = {**describe_selection(self._selection), "public_words": len(self._public)}
-        first, last = self.first_slot, self.first_slot + self.slots
-        released = self._release(
-            WORDS,
-            first,
-            last,
-            event_of_selection(self._selection),
-            self._draw,
-            {"selection": facts},
-        )
+        slots = self.first_slot, self.first_slot + self.slots
+        event, about = event_of_selection(self._selection), {"selection": facts}
+        released = self._release(WORDS, *slots, event, self._draw, about)
         return self.read_words(released, facts)
 
     def read_words(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:

@@ -216,7 +216,7 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
     (value,) = schemas.avro(registry, {"text": "a"})
     registry.login = "ann:next-one"
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "")
-    with pytest.raises(InvalidSettingError, match="a secret must not be empty"):
+    with pytest.raises(InvalidSettingError, match="a secret must be readable and not empty"):
         decode(value)
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "next-one")
     assert decode(value)[0] == "a"

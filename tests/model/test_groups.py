@@ -85,7 +85,7 @@ def test_columns_that_do_not_fit_and_times_that_are_not_read_are_said(lda):
         lda.topics_over_time(TEXTS, ["2017", "2018"])
     with pytest.raises(InvalidSettingError, match="unit='fortnight'"):
         lda.topics_over_time(TEXTS, TIMES, unit="fortnight")
-    with pytest.warns(UserWarning, match=r"of the form dd/dd/dddd are not read .*time_format = %d"):
+    with pytest.warns(UserWarning, match=r"of the form dd/dd/dddd are not read.*time_format = %d"):
         table = lda.topics_over_time(TEXTS, ["01/02/2017"] * 8)
     assert table.time.isna().all()
     read = lda.topics_over_time(TEXTS, ["01/02/2017"] * 8, time_format="%d/%m/%Y")

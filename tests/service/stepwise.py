@@ -14,8 +14,7 @@ from streamlda.service.daemon import Daemon, PollEndedError, Run
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.worker import Threads, Worker
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Schedule
+from streamlda.stream.pipeline import Pipeline, Schedule
 from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import OK, UNFINISHED

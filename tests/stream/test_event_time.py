@@ -100,7 +100,7 @@ def test_a_row_of_the_other_order_is_not_read():
     read = TimeReader(None, lambda: ["13/06/2025"])
     assert read("06/13/2025") is None
     (note,) = read.take_notes()
-    assert "dd/dd/dddd are not read (in others the day is first)" in note
+    assert "dd/dd/dddd are not read: give it: --time-format %d/%m/%Y or %m" in note
 
 
 @pytest.mark.parametrize(

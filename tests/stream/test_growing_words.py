@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,13 +14,16 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.simulate import PlantedLDA
-from streamlda.stream import growing_words
-from streamlda.stream.growing_words import RATIO, GrowingWords, most_counted
+from streamlda.stream import vocabulary_choice
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
-from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.stream.vocabulary_choice import (
+    RATIO,
+    GrowingWords,
+    VocabularyLearner,
+    most_counted,
+)
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import endless
 
@@ -175,7 +179,6 @@ def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
 
 # Words.
 
-LIMITS = FrequencyLimits(6, 2, 1.0)
 LETTERS = TextAnalyzer(token_pattern=r"[a-z]", clean=())
 
 
@@ -207,11 +210,13 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
     vocabulary = Vocabulary.given(words, LETTERS)
     asked, counted = [], [0]
 
-    def limits(documents):
-        asked.append(documents)
-        return LIMITS
+    class Asked(VocabularyLearner):
+        def limits(self, documents):
+            asked.append(documents)
+            return VocabularyLearner.limits(self, documents)
 
-    growing = GrowingWords(10, 6, LETTERS, limits)
+    learner = learner_of(10, 6, min_document_frequency=2, analyzer=LETTERS)
+    growing = GrowingWords(Asked(**{f.name: getattr(learner, f.name) for f in fields(learner)}))
     for start in range(0, len(texts) - 9, 10):
         growing.add(texts[start : start + 10])
         assert growing.missing == 0
@@ -236,9 +241,9 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
 
 
 def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypatch):
-    monkeypatch.setattr(growing_words, "LEAST_WORDS", 64)
-    limits = FrequencyLimits(16, 1, 1.0)
-    growing = GrowingWords(100, 16, TextAnalyzer(), lambda documents: limits)
+    monkeypatch.setattr(vocabulary_choice, "LEAST_WORDS", 64)
+    learner = learner_of(100, 16, min_document_frequency=1, analyzer=TextAnalyzer())
+    growing = GrowingWords(learner)
     vocabulary, sizes = Vocabulary.given(["apple"]), []
     texts = list(endless(1200, seed=2))
     for start in range(0, 1200, 100):
@@ -250,6 +255,3 @@ def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypat
     assert "zebra" in vocabulary.words
     assert sum(word.startswith("often") for word in vocabulary.words) >= 8
     assert vocabulary.n_features <= 16
-
-
-# Whose the words are that enter.

@@ -17,8 +17,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.stream import blocks, vocabulary_choice
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.event_time import parse_event_time
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.schedule import Released, Schedule
+from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary

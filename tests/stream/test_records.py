@@ -53,9 +53,9 @@ def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path
     assert read_secret(None, "TEST_SECRET") == "other"
     # No error holds any of a secret.
     for data, message in (
-        (b"secret\xff", "must be readable, got file=.*UnicodeDecodeError"),
-        (b"\nsecret", "must not be empty"),
-        (None, "must be readable, got file=.*FileNotFoundError"),
+        (b"secret\xff", "must be readable and not empty, got file=.*UnicodeDecodeError"),
+        (b"\nsecret", "not empty, got file="),
+        (None, "must be readable and not empty, got file=.*FileNotFoundError"),
     ):
         (tmp_path / "file").unlink()
         if data is not None:
@@ -65,5 +65,5 @@ def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path
         assert "secret" not in str(caught.value).replace("a secret", "")
         assert caught.value.__cause__ is caught.value.__context__ is None
     monkeypatch.setenv("TEST_SECRET", "")
-    with pytest.raises(InvalidSettingError, match="got file=None variable='TEST_SECRET'"):
+    with pytest.raises(InvalidSettingError, match="got variable='TEST_SECRET'"):
         read_secret(None, "TEST_SECRET")
