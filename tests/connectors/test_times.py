@@ -72,7 +72,7 @@ def test_a_column_that_does_not_tell_day_from_month_is_said(kind, tmp_path):
     write(tmp_path / f"a.{kind}", kind, ["01/06/2025", "02/06/2025"])
     times, (note,) = read_times(tmp_path / f"a.{kind}")
     assert times == [None, None]
-    assert "no record tells day from month" in note
+    assert "give it: --time-format %d/%m/%Y or %m/%d/%Y" in note
     # A later file of the same source may tell.
     write(tmp_path / f"b.{kind}", kind, ["14/06/2025"])
     assert None not in read_times(tmp_path)[0]
