@@ -42,7 +42,7 @@ from streamlda.settings.build import choose_passes, engine_settings, fit_setting
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.seeds import names_of_columns, seed_by_columns
-from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
 from streamlda.utils.progress import shown
@@ -558,7 +558,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         parameters = self.get_params(deep=False)
         new = type(self)(**parameters)
         texts = read_texts(X) if parameters["epsilon"] is None else None
-        check_texts_given(analyzer, texts is not None, X)
         if texts is not None:
             _check(texts, "no texts", documents=0)
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from streamlda.checks import failure
 from streamlda.errors import SourceError
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
-from streamlda.stream.source import EMPTY, WHOLE, Damage, Position, Progress, RecordBatch
+from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check,
     check_open,
@@ -172,7 +172,8 @@ class FileSource:
         except BaseException:
             self._leave_file(before["file"], before["record"], before["offset"])
             raise
-        batch.notes, self._notes = self._notes + self._options.read_time.take_notes(), []
+        batch.notes += self._notes + self._options.read_time.take_notes()
+        self._notes = []
         ended = self._index == len(self._files)
         self._records += len(batch.texts)
         return batch.build(exhausted=ended, **self._options.known)
@@ -188,7 +189,7 @@ class FileSource:
             ended = self._reader.take(batch)
         except Rejected as rejected:
             batch.reject(file.name, self._record + 1, rejected.reason)
-            batch.damage.append(Damage(file.name, rejected.reason, file.size))
+            _note_break(batch, file.name, rejected.reason, file.size)
             return True
         except OSError as error:
             at = self.position()
@@ -226,9 +227,9 @@ class FileSource:
             size = file.size if file.part is None else file.part[1] - file.part[0]
             read = reader.stored_bytes()
             behind = None if size is None else size - read + ceil(read * reader.unread)
-            batch.damage.append(Damage(file.name, reader.fault, behind or size))
+            _note_break(batch, file.name, reader.fault, behind or size)
         elif not reader.records.record and file.part is None:
-            batch.damage.append(Damage(file.name, EMPTY, 0))
+            batch.notes.append(f"{file.name} has no record")
 
     def _leave_file(self, index: int, record: int = 0, offset: int = 0) -> None:
         reader, self._reader = self._reader, None
@@ -285,6 +286,12 @@ class FileSource:
         at = self.position()
         self._leave_file(self._index, at["record"], at["offset"])
         self._closed = True
+
+
+def _note_break(batch: BatchBuilder, name: str, reason: str, lost_bytes: int | None) -> None:
+    batch.lost_bytes += lost_bytes or 0
+    lost = "" if lost_bytes is None else f", with at most {lost_bytes:,} stored bytes"
+    batch.notes.append(f"{name} broke off ({reason}){lost}")
 
 
 def _is_text(file: StoredFile) -> bool:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from streamlda.checks import at_least
-from streamlda.stream.source import Damage, RecordBatch, RecordLocation, Reject
+from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 
 #: Reasons of a `Reject` from the connectors of this package, and their meanings.
@@ -141,7 +141,8 @@ class BatchBuilder:
         self.rejects: list[Reject] = []
         #: Fields of the first record without the field of the text.
         self.fields: tuple[str, ...] = ()
-        self.damage: list[Damage] = []
+        #: Stored bytes behind the places where files broke off.
+        self.lost_bytes = 0
         #: Sentences about how the source was read.
         self.notes: list[str] = []
         #: When the last record of each partition was made, in seconds since 1970.
@@ -202,9 +203,8 @@ class BatchBuilder:
     def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
         """Return the batch, with `users` and `times` if the source knows about them."""
         named, dated = self.users if users else [], self.times if times else []
-        damage = tuple(self.damage)
         notes = tuple(self.notes)
-        columns = (self.locations, named, dated, self.fields, damage, self.newest, notes)
+        columns = (self.locations, named, dated, self.fields, self.lost_bytes, self.newest, notes)
         return RecordBatch(self.texts, self.rejects, exhausted, *columns)
 
 

@@ -17,7 +17,6 @@ from streamlda.cli.shared import (
     say,
     show_warnings,
     warn,
-    warn_about_damage,
     warn_about_reading,
     warn_about_rejects,
 )
@@ -87,7 +86,6 @@ def fit(context: click.Context, quiet: bool, given: Given) -> None:
     if not settings.private:
         warn_about_reading(counts)
         warn_about_rejects(counts.rejects, counts.fields)
-        warn_about_damage(counts)
     show_warnings(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.

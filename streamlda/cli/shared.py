@@ -163,24 +163,6 @@ def warn_about_reading(counts: RecordCounts) -> None:
         warn(note)
 
 
-def warn_about_damage(counts: RecordCounts) -> None:
-    """Print which files broke off or hold no record."""
-    if not counts.damaged:
-        return
-    from streamlda.model.table import plural
-    from streamlda.stream.source import EMPTY
-
-    empty = counts.damaged[EMPTY]
-    broken = counts.damaged.total() - empty
-    found = [f"{plural(broken, 'file')} broke off"] if broken else []
-    found += [f"{plural(empty, 'file')} without a record"] if empty else []
-    names = [f"{name} ({reason})" for name, reason in counts.named.items()]
-    more = counts.damaged.total() - len(names)
-    names += [f"{more:,} more"] if more else []
-    lost = f", with at most {counts.lost_bytes:,} stored bytes" if broken else ""
-    warn(f"{' and '.join(found)}{lost}: {', '.join(names)}")
-
-
 class Documents(NamedTuple):
     """The documents of a poll, with their locations and event times (None: unknown).
 
@@ -252,7 +234,6 @@ def read_documents(
             n_records += batch.n_records
             ended = batch.exhausted
     warn_about_reading(counts)
-    warn_about_damage(counts)
     # Without the reasons that no record had.
     rejects = +counts.rejects
     require(

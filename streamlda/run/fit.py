@@ -190,7 +190,7 @@ class FitLoop:
             self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
         may_end = self._ended or not pipeline.counts_slots
-        due = self._ended and (pipeline.due == 0 or pipeline.is_unfinished)
+        due = self._ended and (pipeline.due == 0 or pipeline.progress.unfinished)
         if due or (may_end and pipeline.ends_well):
             self._release(last=True)
         if not cut_short:

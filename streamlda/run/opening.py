@@ -331,6 +331,6 @@ def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
         pipeline.position,
         pipeline.vocabulary,
         pipeline.values(),
-        pipeline.waiting,
+        pipeline.blocks.waiting,
         pipeline.beside(),
     )

@@ -23,7 +23,7 @@ from streamlda.settings.table import (
 )
 from streamlda.stream.listing import split_patterns
 from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import DeadLetterSink, Exchange, SnapshotSink, open_sink
+from streamlda.stream.sink import open_sink
 from streamlda.stream.source import Reject, Source, open_source, poll
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
@@ -172,29 +172,26 @@ def _place(name: str, secret: Secret) -> dict[str, str]:
     return {f"{name}_file": secret.file}
 
 
-def dead_letter_sink(letters: DeadLetterSettings, kafka: KafkaSettings) -> DeadLetterSink | None:
+def dead_letter_sink(letters: DeadLetterSettings, kafka: KafkaSettings) -> Any:
     """Open the topic for rejected records, if there is one."""
-    sink: DeadLetterSink | None = _sink("kafka-dead-letters", letters.topic, kafka)
-    return sink
+    return _sink("kafka-dead-letters", letters.topic, kafka)
 
 
-def snapshot_sink(topic: str | None, kafka: KafkaSettings) -> SnapshotSink | None:
+def snapshot_sink(topic: str | None, kafka: KafkaSettings) -> Any:
     """Open the topic for snapshots, if there is one."""
-    sink: SnapshotSink | None = _sink("kafka-snapshots", topic, kafka)
-    return sink
+    return _sink("kafka-snapshots", topic, kafka)
 
 
-def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Exchange:
+def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Any:
     """Open the topic to infer and the one for results, as a member of their group."""
     infer = settings.infer
-    exchange: Exchange = open_sink(
+    return open_sink(
         "kafka-exchange",
         settings.kafka.topic,
         infer.topic,
         group=infer.group or f"streamlda-infer-{infer.topic}",
         **_topic_options(settings, on_rejected),
     )
-    return exchange
 
 
 def _sink(name: str, topic: str | None, kafka: KafkaSettings) -> Any:

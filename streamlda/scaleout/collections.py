@@ -37,7 +37,7 @@ from streamlda.scaleout.sums import Stage, Sums, merge
 from streamlda.scaleout.words import first_columns
 from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.run_settings import RunSettings
-from streamlda.stream.vocabulary_choice import VocabularyLearner, check_texts_given
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -120,7 +120,6 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     words = None
     if n_features is None:
         words = VocabularyLearner.by(analyzer, estimator.n_components)
-    check_texts_given(analyzer, words is not None, X)
     asked = fit_settings(settings, n_features or settings.vocabulary.size)
     found = learn_once(client, corpus, asked, words, refinement_passes=passes)
     _set(estimator, found.model(), found.engine)

@@ -244,16 +244,15 @@ def rows_of(
         else:
             # Polls of files end at both ends, so that rejects need no cut.
             locations = block.locations[low:high]
-            fields, damage = block.fields, block.damage
             block = RecordBatch(
                 block.texts[low:high],
                 block.rejects,
                 locations=locations,
-                fields=fields,
-                damage=damage,
+                fields=block.fields,
+                lost_bytes=block.lost_bytes,
                 notes=block.notes,
             )
-            if damage and low == high and before >= first:
+            if block.notes and low == high and before >= first:
                 yield block
         if low < high:
             yield block

@@ -32,7 +32,7 @@ from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.snapshots import NamedModel, NewestModel, Snapshots, is_private
-from streamlda.stream.sink import Answer, DeadLetterSink, Exchange, Received
+from streamlda.stream.sink import Answer, Received
 from streamlda.utils import exit_codes
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class Inference:
         self._settings, self._newest, self._status = settings, newest, status
         self._with_letters, self._strict = with_letters, strict
         self._retry = Retry("infer")
-        self._exchange: Exchange | None = None
-        self._letters: DeadLetterSink | None = None
+        self._exchange: Any = None
+        self._letters: Any = None
         self._opened = False
         self._ended = Event()
         self._logged_at = time.monotonic()
@@ -150,7 +150,7 @@ class Inference:
         self._letters.put(record, reason)
         self._status.count("dead_letters", reason)
 
-    def _answer(self, exchange: Exchange, received: Received) -> None:
+    def _answer(self, exchange: Any, received: Received) -> None:
         newest = self._newest.find()
         assert newest is not None
         self._check_private(newest)

@@ -313,7 +313,7 @@ def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
             ended_at = time.monotonic()
             documents = engine.documents_seen if engine else 0
         if engine is None or engine.warmup is not None:
-            status.note(warmup=pipeline.warmup)
+            status.note(warmup=pipeline.progress.warmup)
             continue
         most = SETTLING_WARMUPS * engine.settings.warmup_documents
         seconds = 0.0 if ended_at is None else time.monotonic() - ended_at

@@ -17,7 +17,6 @@ from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.partitions import LOG
 from streamlda.storage.store import Store
-from streamlda.stream.sink import DeadLetterSink
 from streamlda.stream.source import Position, Source
 
 _T = TypeVar("_T")
@@ -53,7 +52,7 @@ class Letters:
     notes in its stores up to where letters were written, for runs of the same settings.
     """
 
-    def __init__(self, sink: DeadLetterSink | None, status: Status, settings: RunSettings) -> None:
+    def __init__(self, sink: Any, status: Status, settings: RunSettings) -> None:
         self._sink, self._status = sink, status
         # Everything that says which records are rejected, and where letters go.
         decisive = repr((settings.source, settings.dead_letters, settings.registry))

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from streamlda.errors import AccountError, FencedError, StreamLDAError
-from streamlda.learner import NEVER_BY_ITSELF
+from streamlda.learner import NEVER_BY_ITSELF, LearnerProgress
 from streamlda.run.opening import OnReject, capture, open_pipeline
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
@@ -32,7 +32,6 @@ from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline, Schedule
 from streamlda.stream.source import Behind, RecordBatch
-from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 
 _T = TypeVar("_T")
@@ -103,8 +102,7 @@ class Partitions:
     #: As of a pipeline that releases nothing by itself, and whose topics were given.
     due: ClassVar[int] = NEVER_BY_ITSELF
     has_words: ClassVar[bool] = True
-    rounds: ClassVar[int] = 1
-    warmup: ClassVar[None] = None
+    progress: ClassVar[LearnerProgress] = LearnerProgress(rounds=1)
 
     def __post_init__(self) -> None:
         self._start = LatestStart(self.folder)
@@ -204,10 +202,10 @@ class Partitions:
         return sum(part.pipeline.records for part in self._parts())
 
     @property
-    def in_no_bin(self) -> InNoBin | None:
+    def in_no_bin(self) -> tuple[int, ...] | None:
         """As of a pipeline, of the states held now."""
         found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
-        return InNoBin(*map(sum, zip(*found, strict=True))) if found else None
+        return tuple(map(sum, zip(*found, strict=True))) if found else None
 
     def get_account(self) -> dict[str, int] | None:
         """As of a pipeline, of the states held now."""

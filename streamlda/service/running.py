@@ -245,7 +245,7 @@ def _started(found: OpenedRun) -> Started:
         pipeline.due,
         unsaved=found.released is not None,
         since_release=pipeline.since_release,
-        unfinished=pipeline.is_unfinished,
+        unfinished=pipeline.progress.unfinished,
         has_words=pipeline.has_words,
     )
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from streamlda.service import messages as m
 from streamlda.service.logs import log
 from streamlda.service.signals import notify
-from streamlda.stream.time_bins import InNoBin
 
 if TYPE_CHECKING:
     from streamlda.storage.snapshots import Summary
@@ -70,7 +69,7 @@ class Figures(TypedDict, total=False):
     #: As of `Pipeline`.
     account: Mapping[str, int] | None
     warmup: tuple[int, int] | None
-    in_no_bin: InNoBin | None
+    in_no_bin: tuple[int, ...] | None
     #: What waits in each partition, in `lag_unit`; the partition for which those of others wait.
     lag: Mapping[int, int | None]
     lag_unit: str
@@ -262,7 +261,7 @@ class Status:
                 **{name: dict(counts[name]) for name in COUNTED},
                 "bytes": counts["bytes"][""],
                 "lag": self._lag(),
-                **dict(zip(InNoBin._fields, bins or (None,) * 3, strict=True)),
+                **dict(zip(("undated", "ahead", "late"), bins or (None,) * 3, strict=True)),
                 "warmup": warmup and dict(zip(("documents", "of"), warmup, strict=True)),
                 "memory": {
                     "resident_bytes": known["resident_bytes"],

@@ -150,10 +150,10 @@ class Worker:
             documents=pipeline.outcomes,
             rejects=pipeline.counts.rejects,
             releases=pipeline.snapshots,
-            rounds=pipeline.rounds,
+            rounds=pipeline.progress.rounds,
             places=pipeline.records,
             places_left=_until_topics(pipeline),
-            warmup=pipeline.warmup,
+            warmup=pipeline.progress.warmup,
             in_no_bin=pipeline.in_no_bin,
             account=pipeline.get_account(),
             newest=dict(self._newest),
@@ -192,7 +192,7 @@ class Worker:
         self._show()
         self._show_budget()
         pipeline = self._pipeline
-        left = pipeline.due, pipeline.is_unfinished
+        left = pipeline.due, pipeline.progress.unfinished
         self._tell(m.ReleaseDone(self._threads.now(), released.model is not None, *left))
 
     def _take(self) -> None:

@@ -48,7 +48,6 @@ from streamlda.storage.checkpoint import (
 )
 from streamlda.storage.partitions import find_partitions, name_partition
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
-from streamlda.stream.sink import SnapshotSink
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.lock import FileLock, LockedError
@@ -78,7 +77,7 @@ class Store:
         self.folder: Path | None = None
         self.snapshots: Snapshots | None = None
         #: Topic that snapshots are sent to.
-        self.sink: SnapshotSink | None = None
+        self.sink: Any = None
         self._file, self._keep = file, keep
         self._step: OnStep = on_step or (lambda name: None)
         self._locks: list[FileLock] = []

@@ -1,8 +1,7 @@
 """Blocks of documents that depend on the documents alone, however polls were cut.
 
 Floating-point sums depend on the grouping of documents. So an engine is given blocks that end at a
-number of rows or of counts, and the rest waits; a checkpoint keeps it beside the state. Two runs
-over the same stream then have the same sums to the last bit, however often they died.
+number of rows or of counts; a checkpoint keeps the rest, which waits, beside the state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts of the records of a run, by outcome."""
+"""Counts of the records of a run: by outcome, and against those that its source has passed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import require
+from streamlda.checks import failure, require
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
-from streamlda.errors import InsufficientDataError
-from streamlda.stream.source import EMPTY, RecordBatch
+from streamlda.errors import AccountError, InsufficientDataError
+from streamlda.stream.source import WHOLE, RecordBatch
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 
-#: Most damaged or empty files that are named.
-MOST_NAMED = 20
+#: Most sentences about a source, and parts of a wrong account, that are kept.
+MOST_NOTES, MOST_PARTS = 20, 3
 
 
 @dataclass(slots=True)
@@ -41,9 +41,7 @@ class RecordCounts:
     removed: Counter[str] = field(default_factory=Counter)
     #: Fields of a record that lacks that of the text.
     fields: tuple[str, ...] = field(default=(), compare=False)
-    #: Files that broke off or hold no record, by reason; the first by name; bytes after the breaks.
-    damaged: Counter[str] = field(default_factory=Counter)
-    named: dict[str, str] = field(default_factory=dict)
+    #: Stored bytes behind the places where files broke off.
     lost_bytes: int = 0
     #: Short documents that have tokens, and are refined with.
     few_words: int = 0
@@ -57,10 +55,7 @@ class RecordCounts:
         self.rejects.update(reject.reason for reject in batch.rejects)
         self.fields = self.fields or batch.fields
         self._add_notes(batch.notes)
-        for file in batch.damage:
-            self.damaged[file.reason] += 1
-            self.lost_bytes += file.lost_bytes or 0
-            self._name(file.name, file.reason)
+        self.lost_bytes += batch.lost_bytes
 
     def add_encoded(
         self, encoded: EncodedTexts, documents: int, *, learns_short: bool = False
@@ -78,14 +73,7 @@ class RecordCounts:
         self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
 
     def _add_notes(self, notes: Iterable[str]) -> None:
-        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))[:MOST_NAMED]
-
-    def _name(self, name: str, reason: str) -> None:
-        # Files that broke off are named before empty ones.
-        if len(self.named) >= MOST_NAMED and reason != EMPTY and EMPTY in self.named.values():
-            self.named.pop(next(n for n, why in self.named.items() if why == EMPTY))
-        if len(self.named) < MOST_NAMED:
-            self.named[name] = reason
+        self.notes = tuple(dict.fromkeys((*self.notes, *notes)))[:MOST_NOTES]
 
     @property
     def has_document(self) -> bool:
@@ -118,22 +106,81 @@ class RecordCounts:
                 setattr(self, each.name, mine + more)
         self.fields = self.fields or other.fields
         self._add_notes(other.notes)
-        for name, reason in other.named.items():
-            self._name(name, reason)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without `records`."""
         # `asdict` would make pairs of the entries of a Counter.
-        found = {each.name: copy(getattr(self, each.name)) for each in fields(self)}
-        del found["records"]
-        return found
+        return {each.name: copy(getattr(self, each.name)) for each in fields(self)[1:]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], records: int) -> Self:
         """Return the counts of `to_json`."""
-        counters = {name: Counter(values[name]) for name in ("rejects", "removed", "damaged")}
-        lists = {name: tuple(values.get(name, ())) for name in ("fields", "notes")}
+        counters = {name: Counter(values[name]) for name in ("rejects", "removed")}
+        lists = {name: tuple(values[name]) for name in ("fields", "notes")}
         return cls(records, **{**values, **counters, **lists})
+
+
+class Account:
+    """Records taken of each part of a stream, against the records passed (`Behind.passed`)."""
+
+    def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
+        stored = stored or {"begins": {}, "taken": {}, "known": True}
+        self._begins: dict[str, int] = {**stored["begins"]}
+        self._taken = Counter[str](stored["taken"])
+        # False after records of a source that counts none: no account is held of them.
+        self._known = bool(stored["known"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the account as plain JSON values."""
+        return {"begins": self._begins, "taken": dict(self._taken), "known": self._known}
+
+    def begin(self, passed: Mapping[str, int]) -> None:
+        """Begin parts that are new, at the position of the source."""
+        self._begins = {**passed, **self._begins}
+
+    def add(self, batch: RecordBatch) -> None:
+        """Take the records of a batch."""
+        passed = None if batch.behind is None else batch.behind.passed
+        if not passed:
+            self._known = self._known and not batch.n_records
+            return
+        if WHOLE in passed:
+            # The records of one part have many locations, such as files.
+            counts = {WHOLE: batch.n_records}
+        else:
+            counts = Counter(at.location for at in batch.locations)
+        for part in passed.keys() - self._begins.keys():
+            self._begins[part] = passed[part] - counts.get(part, 0)
+        self._taken.update(counts)
+
+    def count_records(self, passed: Mapping[str, int]) -> dict[str, int] | None:
+        """Return records in the state, and records passed; None where the source counts none."""
+        if not (self._known and self._begins and passed):
+            return None
+        # A part that the source has no more is where it was left.
+        behind = sum(passed.get(part, n + self._taken[part]) for part, n in self._begins.items())
+        return {"records": self._taken.total(), "passed": behind - sum(self._begins.values())}
+
+    def check(self, passed: Mapping[str, int], records: int) -> None:
+        """Raise `AccountError` unless a state of so many records has each passed record once."""
+        if (shown := self.count_records(passed)) is None:
+            return
+        differing = {
+            part: found
+            for part, begin in self._begins.items()
+            if part in passed and (found := begin + self._taken[part] - passed[part])
+        }
+        if not differing and shown["records"] == records:
+            return
+        raise failure(
+            "each record that the source passed must be in the state once",
+            **shown,
+            in_state=records,
+            too_many=dict([*differing.items()][:MOST_PARTS]),
+            remedy="this is a fault of the program: report it with the lines of the log before it; "
+            "a daemon resumes from its last checkpoint by itself",
+            error=AccountError,
+        )
 
 
 def fields_found(fields: Sequence[str]) -> str:

@@ -92,7 +92,7 @@ def _parse_common(text: str, day_first: bool | None) -> float | None:
             parse(text, default=default, dayfirst=bool(numbers and day_first), tzinfos=_find_zone)
             for default in (datetime(1, 1, 1), datetime(2, 2, 1))
         )
-    except (ValueError, OverflowError):
+    except (KeyError, ValueError, OverflowError):
         return None
     # Where the first number is no month, the parser takes the second one.
     swapped = numbers and int(numbers[1]) != (found.day if day_first else found.month)
@@ -101,11 +101,7 @@ def _parse_common(text: str, day_first: bool | None) -> float | None:
 
 
 def _find_zone(name: str | None, offset: int | None) -> int | None:
-    if name is None or offset is not None:
-        return offset
-    if name not in _ZONES:
-        raise ValueError
-    return _ZONES[name] * 3600
+    return offset if name is None or offset is not None else _ZONES[name] * 3600
 
 
 def _parse_number(number: float) -> float | None:
@@ -139,16 +135,9 @@ def in_range(seconds: float) -> float | None:
 class TimeReader:
     """Reader of the event times of one source, by a form or by those of `parse_event_time`.
 
-    Whether the day or the month comes first in ``01/06/2025`` is decided once, for all records, by
-    the first value that tells; `read_ahead` returns all values of the source. Without it, or if no
-    value tells, such times are not read. `take_notes` says so, and which other forms were not read.
-
-    Parameters
-    ----------
-    form : str, optional
-        A format of strptime; ``"unix"``: numbers since 1970, however near; ``"excel"``: days.
-    read_ahead : callable, optional
-        It returns the values of the time field from the first record on.
+    A form is a format of strptime, ``"unix"`` (numbers since 1970, however near) or ``"excel"``
+    (days). Whether the day or the month comes first in ``01/06/2025`` is decided once, by the first
+    of all values that tells; `read_ahead` returns them. If none tells, such times are not read.
     """
 
     def __init__(

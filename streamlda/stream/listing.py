@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from streamlda.checks import Faults, one_of
 from streamlda.errors import InvalidSettingError, SourceError, StreamLDAError
@@ -20,12 +20,9 @@ from streamlda.errors import InvalidSettingError, SourceError, StreamLDAError
 #: File name endings and the compressions they stand for.
 COMPRESSION_SUFFIXES = {
     ".gz": "gzip",
-    ".gzip": "gzip",
     ".bz2": "bz2",
     ".xz": "xz",
-    ".lzma": "xz",
     ".zst": "zstd",
-    ".zstd": "zstd",
     ".xlsx": "workbook",
     ".xlsm": "workbook",
 }
@@ -47,22 +44,12 @@ FORMAT_SUFFIXES = {
 }
 
 #: Endings of mail, HTML and XML, which are refused where the format goes by names.
-UNREAD_SUFFIXES = {
-    ".mbox": "mail",
-    ".eml": "mail",
-    ".html": "HTML",
-    ".htm": "HTML",
-    ".xhtml": "HTML",
-    ".xml": "XML",
-}
+UNREAD_SUFFIXES = frozenset({".mbox", ".eml", ".html", ".htm", ".xhtml", ".xml"})
 
 #: The page that shows how to extract their text.
 HOW_TO_EXTRACT = "streamlda/docs/howto/mail-and-html.md"
 
 FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
-
-#: Errors of a link that leads nowhere, or to itself.
-DANGLING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 _FAULTS = Faults(
     {
@@ -81,7 +68,6 @@ _FAULTS = Faults(
             "what it needs",
         },
         InvalidSettingError: {
-            "compressed": "a Parquet file must not be compressed as a whole; decompress it first",
             "mail": "mail, HTML and XML are not read; extract their text first "
             f"({HOW_TO_EXTRACT}), or leave these files out (--include)",
         },
@@ -102,21 +88,19 @@ class FilePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file to read, by its `path` in a `file_system` of fsspec.
-
-    `name` is the path of a local file, the URL of any other; `size` are stored bytes, None if
-    unknown; `delimiter` is that of CSV, a tab in .tsv files. A `part` has the lines between the
-    first line ends after two bytes, or the row groups from one to another.
-    """
+    """One file to read, or a part of it."""
 
     file_system: Any
     path: str
+    #: The path of a local file, the URL of any other.
     name: str
+    #: Stored bytes, None if unknown.
     size: int | None
     format: str
     compression: str | None
     delimiter: str
     local: bool
+    #: Lines between the first line ends after two bytes, or groups of rows.
     part: tuple[int, int] | None = None
     #: Whether a folder or a glob brought it, and not its name.
     listed: bool = False
@@ -134,10 +118,6 @@ class StoredFile:
 
     def read_head(self) -> bytes:
         """Return the first stored bytes; some file systems cannot open what they list."""
-        # fsspec takes several times as long, which counts where files are small.
-        if self.local:
-            with Path(self.path).open("rb", buffering=0) as raw:
-                return raw.read(HEAD_BYTES)
         # Some file systems close by `close` alone.
         with _name_faults(self.name), closing(self.open()) as stored:
             return stored.read(HEAD_BYTES)
@@ -165,9 +145,8 @@ def find_files(
 ) -> list[StoredFile]:
     """Return the files that `paths` stand for, in the order of `paths` and of sorted names.
 
-    In a directory or a glob, hidden files, dangling links, pipes and sockets are skipped; named
-    themselves they are errors. With patterns to `include`, files that match none are skipped too.
-    A name that exists is no glob, whatever characters it has.
+    In a directory or a glob, hidden files, dangling links, pipes and sockets are skipped, as are
+    files that match no pattern to `include`. A name that exists is no glob.
     """
     by_name = "leave it out to go by the file names"
     convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
@@ -175,14 +154,15 @@ def find_files(
     one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
-        for file in _expand(given, format, compression, include):
-            _check(file.name not in files, "twice", name=file.name)
-            files[file.name] = file
+        with _name_faults(given):
+            for file in _expand(given, format, compression, include):
+                _check(file.name not in files, "twice", name=file.name)
+                files[file.name] = file
     return list(files.values())
 
 
 def named_paths(paths: Paths) -> list[str]:
-    """Return the paths as text, or raise `SourceError` if there is none."""
+    """Return the paths as text."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     _check(listed, "none", paths=[])
     return [os.fspath(path) for path in listed]
@@ -201,34 +181,25 @@ def not_a_file(path: str) -> StreamLDAError:
 def _expand(
     given: str, format: str, compression: str | None, include: Collection[str]
 ) -> list[StoredFile]:
-    with _name_faults(given):
-        file_system, path = fsspec.core.url_to_fs(given)
-        found = _list_files(file_system, path, given)
-        # In a folder each file is a document, elsewhere each line.
-        plain = "file" if format == "auto" and file_system.isdir(path) else "text"
-        listed = [info["name"] for info in found] != [path]
-        if listed and include:
-            found = [info for info in found if _matches(info["name"], include)]
-            _check(found, "none included", path=given, include=list(include))
-        return [_describe(file_system, info, format, compression, plain, listed) for info in found]
-
-
-def _matches(name: str, patterns: Collection[str]) -> bool:
-    return any(PurePosixPath(name).match(pattern) for pattern in patterns)
-
-
-def _list_files(file_system: Any, path: str, given: str) -> list[dict[str, Any]]:
+    file_system, path = fsspec.core.url_to_fs(given)
     try:
         found = _list(file_system, path)
     except FileNotFoundError as error:
         raise _fault("gone", path=given) from error
-    except SourceError:
-        raise
     except OSError as error:
+        if isinstance(error, SourceError):
+            raise
         path = error.filename or given
         raise _fault("unread", path=path, reason=error.strerror or str(error)) from error
     _check(found, "empty", path=given)
-    return found
+    # In a folder each file is a document, elsewhere each line.
+    plain = "file" if format == "auto" and file_system.isdir(path) else "text"
+    listed = [info["name"] for info in found] != [path]
+    if listed and include:
+        names = {info["name"]: PurePosixPath(info["name"]) for info in found}
+        found = [info for info in found if any(map(names[info["name"]].match, include))]
+        _check(found, "none included", path=given, include=list(include))
+    return [_describe(file_system, info, format, compression, plain, listed) for info in found]
 
 
 def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
@@ -244,7 +215,7 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
         if info["type"] != "directory":
             raise not_a_file(path)
         root = path
-        if _is_local(file_system):
+        if isinstance(file_system, LocalFileSystem):
             # A listing by fsspec skips folders that it may not read.
             entries = _walk(file_system, path)
         else:
@@ -266,22 +237,10 @@ def _walk(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:
             yield from _walk(file_system, info["name"])
 
 
-def _follow_link(file_system: Any, info: dict[str, Any]) -> dict[str, Any]:
+def _follow_link(file_system: Any, info: dict[str, Any]) -> Any:
     """Return the entry that a link leads to, or itself if it is none or leads nowhere."""
-    if not info.get("islink"):
-        return info
-    try:
-        entry: dict[str, Any] = file_system.info(info["name"])
-    except OSError as error:
-        if error.errno not in DANGLING:
-            raise
-        return info
-    return entry
-
-
-def _is_local(file_system: Any) -> bool:
-    protocol = file_system.protocol
-    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+    leads = info.get("islink") and Path(info["name"]).exists()
+    return file_system.info(info["name"]) if leads else info
 
 
 def _describe(
@@ -293,7 +252,7 @@ def _describe(
     listed: bool,
 ) -> StoredFile:
     path = str(info["name"])
-    local = _is_local(file_system)
+    local = isinstance(file_system, LocalFileSystem)
     name = path if local else str(file_system.unstrip_protocol(path))
     stem, suffix = posixpath.splitext(path.lower())
     by_name = COMPRESSION_SUFFIXES.get(suffix)
@@ -303,17 +262,12 @@ def _describe(
         _check(suffix not in UNREAD_SUFFIXES, "mail", name=name)
     found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
     found_compression = by_name if compression == "infer" else compression
-    if found_compression == "workbook":
-        found_format = "csv"
-    whole = found_format != "parquet" or found_compression is None
-    _check(whole, "compressed", name=name, compression=found_compression)
-    size = info.get("size")
     return StoredFile(
         file_system=file_system,
         path=path,
         name=name,
-        size=None if size is None else int(size),
-        format=found_format,
+        size=info.get("size"),
+        format="csv" if found_compression == "workbook" else found_format,
         compression=found_compression,
         delimiter="\t" if suffix == ".tsv" else ",",
         local=local,

@@ -4,9 +4,8 @@
 
     records -> words, once they are known -> counts -> blocks -> learner -> release
 
-A pure state machine: it reads no source and no file. Every run gives it `RecordBatch` after
-`RecordBatch` and makes the releases that are due. Equal streams give equal topics, to the last bit,
-however polls were cut and however often the run was resumed.
+A pure state machine: it reads no source and no file. Equal streams give equal topics, to the last
+bit, however polls were cut and however often the run was resumed.
 
 An `Engine` gets documents. A private learner counts *record slots*: it gets a row for every record,
 a blank one where there is no document, so that the slot of a document depends only on how many
@@ -27,16 +26,15 @@ from numpy.typing import NDArray
 from streamlda.checks import require
 from streamlda.documents import AHEAD, CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
 from streamlda.errors import InsufficientDataError, VocabularyError
-from streamlda.learner import NEVER_BY_ITSELF, Learner
+from streamlda.learner import NEVER_BY_ITSELF, Learner, LearnerProgress
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
-from streamlda.stream.account import Account
 from streamlda.stream.blocks import Blocks, find_cut
-from streamlda.stream.counts import RecordCounts, check_has_document, fields_found
+from streamlda.stream.counts import Account, RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 from streamlda.stream.source import Behind, LocatedText, Position, RecordBatch, Reject
-from streamlda.stream.time_bins import InNoBin, find_bins
+from streamlda.stream.time_bins import find_bins
 from streamlda.stream.vocabulary_choice import (
     GrowingWords,
     PrivateVocabularySelection,
@@ -77,12 +75,7 @@ class Schedule(NamedTuple):
 class Pipeline(Generic[LearnerT]):
     """A learner that is fed from record batches. Not safe for several threads.
 
-    Memory: the learner, one block of documents and, while words are learned, their documents.
-    `make_learner` is called once the words are known, with the record slot of the first row.
-    `schedule` is for a learner that counts no slots. Models record `about`, and checkpoints
-    `reading`, settings of text and words, both as plain JSON values. `on_reject` gets every
-    rejected record and, with the reason ``"short"``, every document too short to learn. A time
-    later than `most_ahead_seconds` from now is in none of the `time_bins`.
+    Models record `about`, checkpoints `reading`, the settings of text: both are JSON values.
     """
 
     def __init__(
@@ -117,7 +110,7 @@ class Pipeline(Generic[LearnerT]):
         self._time_bins, self._most_ahead = time_bins, most_ahead_seconds
         self._waiting: list[LocatedText] = []
         self._characters = 0
-        self._blocks, self._candidates = Blocks(), candidates
+        self.blocks, self._candidates = Blocks(), candidates
         self._growing: GrowingWords | None = None
         if isinstance(words, VocabularyLearner) and words.grow_every is not None:
             self._growing = GrowingWords(words)
@@ -164,21 +157,19 @@ class Pipeline(Generic[LearnerT]):
         return max(0, every * (self.released_at // every + 1) - self.records)
 
     @property
-    def warmup(self) -> tuple[int, int] | None:
-        """Documents of the warm-up, in which words are learned first, and at most how many."""
+    def progress(self) -> LearnerProgress:
+        """Progress of the learner; before the words are known, of the documents they wait for."""
         if self.learner is not None:
-            return self.learner.progress.warmup
-        if isinstance(self.words, VocabularyLearner):
-            return len(self._waiting), self.words.documents
-        return None
+            return self.learner.progress
+        if not isinstance(self.words, VocabularyLearner):
+            return LearnerProgress()
+        return LearnerProgress(warmup=(len(self._waiting), self.words.documents))
 
     @property
-    def in_no_bin(self) -> InNoBin | None:
-        """Documents in no bin by reason; None if there are no bins."""
-        if self._time_bins is None:
-            return None
-        late = 0 if self.learner is None else self.learner.progress.late
-        return InNoBin(self.counts.undated, self.counts.ahead, late)
+    def in_no_bin(self) -> tuple[int, ...] | None:
+        """Documents in no bin: undated, ahead of the clock, evicted; None if there are no bins."""
+        found = self.counts.undated, self.counts.ahead, self.progress.late
+        return None if self._time_bins is None else found
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -194,11 +185,6 @@ class Pipeline(Generic[LearnerT]):
     def has_words(self) -> bool:
         """True once the words are known; before, no clock ends a window."""
         return self.learner is not None
-
-    @property
-    def rounds(self) -> int:
-        """Finished rounds, or stages; the start of a refinement is one more."""
-        return 0 if self.learner is None else self.learner.progress.rounds
 
     # Records.
 
@@ -228,14 +214,9 @@ class Pipeline(Generic[LearnerT]):
 
     def add(self, batch: RecordBatch) -> None:
         """Take records, at most those until a release is `due`. Time O(characters + learning)."""
-        due = self.due
-        require(
-            due is not None and batch.n_records <= due,
-            "records must not come after a release is due",
-            records=batch.n_records,
-            due=due,
-            remedy="call release first",
-        )
+        rule, n, due = "records must not come after a release is due", batch.n_records, self.due
+        fits = due is not None and n <= due
+        require(fits, rule, records=n, due=due, remedy="call release first")
         first = self.counts.records + 1
         self._move(batch)
         if self.provenance is not None:
@@ -306,22 +287,15 @@ class Pipeline(Generic[LearnerT]):
                 self._on_reject(Reject(locations[i].location, locations[i].record, reason))
         if self._time_bins is not None:
             batch = batch.dated(self._find_bins(np.array(times, dtype=np.float64), is_learned))
-        for block in self._blocks.add(batch):
+        for block in self.blocks.add(batch):
             self.learner.add(block)
         if self._growing is not None:
             self._growing.add(texts)
             if not self._growing.missing:
-                self._grow(self._growing)
-
-    def _grow(self, growing: GrowingWords) -> None:
-        """Let words enter and leave at a border."""
-        assert self.vocabulary is not None
-        assert self.learner is not None
-        self.flush()
-        if found := growing.grow(self.vocabulary, self.learner):
-            self.vocabulary, change = found
-            if self._candidates is not None:
-                self._candidates.change_words(change)
+                self.flush()
+                self.vocabulary, change = self._growing.grow(self.vocabulary, self.learner)
+                if change is not None and self._candidates is not None:
+                    self._candidates.change_words(change)
 
     def _find_bins(self, times: NDArray[Any], is_learned: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the bins of event time, and count the learned documents in no bin."""
@@ -344,16 +318,8 @@ class Pipeline(Generic[LearnerT]):
             return self.learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
-    @property
-    def is_unfinished(self) -> bool:
-        """True if a `last` release gives better topics than the one before did."""
-        return self.learner is not None and self.learner.progress.unfinished
-
     def release(self, *, last: bool = False) -> Released:
-        """Publish the due snapshot, or close the current window early: a model, or why none.
-
-        The `last` one, where the source ends, may be a fit of all documents that were kept.
-        """
+        """Publish the due snapshot, or close the current window early: a model, or why none."""
         self.check_account()
         words = self.words if self.learner is None else None
         choice = words if isinstance(words, PrivateVocabularySelection) else None
@@ -428,21 +394,17 @@ class Pipeline(Generic[LearnerT]):
 
     def flush(self) -> None:
         """Give the learner the documents that wait for a full block."""
-        if self.learner is not None and self._blocks.waiting is not None:
-            self.learner.add(self._blocks.flush())
+        if self.learner is not None and self.blocks.waiting is not None:
+            self.learner.add(self.blocks.flush())
 
     def make_shortage_error(self, reason: str = "") -> InsufficientDataError:
         """Return the error of a run that ends without topics; a private one names slots alone."""
-        counts, words = self.counts, self.words
+        counts = self.counts
         if self.counts_slots:
-            window = self._schedule.every
-            if self.learner is None and isinstance(words, PrivateVocabularySelection):
-                window = words.slots
-            return InsufficientDataError(
-                reason
-                or "a private snapshot needs a whole window of record slots, got "
-                f"slots={counts.records} window={window}; take smaller windows, or read more"
-            )
+            rule = "a private snapshot needs a whole window of record slots"
+            remedy = "take smaller windows, or read more"
+            got = f"slots={counts.records} window={self._schedule.every}"
+            return InsufficientDataError(reason or f"{rule}, got {got}; {remedy}")
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(
             f"{TOPICS_NEED}, got documents={counts.documents} short={counts.short} "
@@ -451,11 +413,6 @@ class Pipeline(Generic[LearnerT]):
         )
 
     # State.
-
-    @property
-    def waiting(self) -> DocumentBatch | None:
-        """Documents that wait for a full block."""
-        return self._blocks.waiting
 
     def beside(self) -> Arrays:
         """Return the state of what is shown beside topics, and of growing words."""
@@ -471,7 +428,7 @@ class Pipeline(Generic[LearnerT]):
             **{name: getattr(self, name) for name in KEPT},
             "reading": self.reading,
             "places": self.records,
-            "stages": self.rounds,
+            "stages": self.progress.rounds,
             "counts": self.counts.to_json(),
             "account": self.account.to_json(),
             "provenance": None if self.provenance is None else self.provenance.to_json(),
@@ -492,7 +449,7 @@ class Pipeline(Generic[LearnerT]):
             self._candidates.restore(shown, vocabulary.n_features)
         if self._growing is not None and (grown := named(beside or {}, GROWING)):
             self._growing.restore(grown)
-        self._blocks, self._waiting = Blocks(waiting), []
+        self.blocks, self._waiting = Blocks(waiting), []
         self.counts = RecordCounts.from_json(values["counts"], int(values["places"]))
         self.account = Account(values["account"])
         vars(self).update((name, values[name]) for name in KEPT)

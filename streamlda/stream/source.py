@@ -50,18 +50,6 @@ class Reject(NamedTuple):
     reason: str
 
 
-#: Reason of a file that holds no record.
-EMPTY = "empty"
-
-
-class Damage(NamedTuple):
-    """A file that broke off, or holds no record (``empty``); None where lost bytes are unknown."""
-
-    name: str
-    reason: str
-    lost_bytes: int | None
-
-
 #: A document with its location and event time.
 LocatedText = tuple[str, RecordLocation, float | None]
 
@@ -90,8 +78,8 @@ class RecordBatch:
     times: list[float | None] = field(default_factory=list)
     #: Names of the fields of the first reject that lacks that of the text, to be shown.
     fields: tuple[str, ...] = ()
-    #: Files that broke off in this poll, or ended without a record.
-    damage: tuple[Damage, ...] = ()
+    #: At most how many stored bytes lie behind the place where files broke off.
+    lost_bytes: int = 0
     #: Time of the last record of each partition, in seconds since 1970 (Kafka); for display.
     newest: dict[int, float] = field(default_factory=dict)
     #: Sentences about how the source was read: guesses, and what was skipped.
@@ -113,11 +101,6 @@ class RecordBatch:
     def n_documents(self) -> int:
         """Records with a document."""
         return self.n_records - self.texts.count(None)
-
-    @property
-    def n_blanks(self) -> int:
-        """Records that are neither document nor reject: blank lines, tombstones, gaps in a log."""
-        return self.texts.count(None) - len(self.rejects)
 
     @property
     def size_bytes(self) -> int:
@@ -146,15 +129,13 @@ class RecordBatch:
 
     def check(self, max_records: int) -> None:
         """Raise `SourceError` if the rules above are broken; the message names no user."""
-        columns = ("texts", "locations", "users", "times")
-        sizes = {name: len(getattr(self, name)) for name in columns}
-        aligned = {*sizes.values()} <= {0, self.n_records}
+        sizes = [len(column) for column in (self.texts, self.locations, self.users, self.times)]
+        aligned = {*sizes} <= {0, self.n_records} and len(self.rejects) <= self.texts.count(None)
         require(
-            aligned and self.n_blanks >= 0 and self.n_records <= max_records,
+            aligned and self.n_records <= max_records,
             "a batch must hold one text or None, location, user and time for each of its records, "
             "and no more of them than its poll allows",
-            **sizes,
-            documents=self.n_documents,
+            sizes=sizes,
             rejects=len(self.rejects),
             max_records=max_records,
             remedy="correct the connector",

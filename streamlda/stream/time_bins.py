@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +24,3 @@ def find_bins(times: NDArray[np.float64], unit: str, latest: float = math.inf) -
     starts[dated] = (bins.astype("datetime64[s]") - shift).astype(np.int64)
     starts[times > latest] = AHEAD
     return starts
-
-
-class InNoBin(NamedTuple):
-    """Documents in no bin: without a time, from the future, evicted."""
-
-    undated: int
-    ahead: int
-    late: int

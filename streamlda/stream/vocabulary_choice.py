@@ -1,10 +1,9 @@
 """Choice of the words of a stream: learned from its beginning, growing, or chosen privately.
 
-`GrowingWords` has a border after every N documents. There the most frequent words outside the
+Words that grow have a border after every N documents. There the most frequent words outside the
 vocabulary take the columns of its rarest ones, and then all counts are halved, so that old
 documents are forgotten. A word enters where there is room, or in place of one that is at most half
-as frequent, so that chance moves none. Where many words enter, the latest texts tell their topics
-(`streamlda.engine.entering`).
+as frequent, so that chance moves none. Where many words enter, the latest texts tell their topics.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.checks import failure, require
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
@@ -69,32 +68,20 @@ def describe_selection(selection: WordSelection) -> dict[str, Any]:
     return {"mechanism": mechanism, **facts, "stddevs": list(selection.stddevs)}
 
 
-def check_texts_given(analyzer: object, texts: bool, X: object) -> None:
-    """Raise `InvalidSettingError` if an analyzer is given without texts."""
-    rule = "an analyzer must come with texts, and without epsilon"
-    remedy = "give fit a list of texts, or leave the analyzer out"
-    require(texts or analyzer is None, rule, type=type(X).__name__, remedy=remedy)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocabularyLearner:
-    """The most frequent words of the first documents of a stream. Not private.
-
-    A `min_document_frequency` of None is a two-hundredth of the documents, from 1 to 5. `phrases`
-    is the most phrases to learn first, from the same texts.
-    """
+    """The most frequent words of the first documents of a stream. Not private."""
 
     size: int = 8000
+    #: None is a two-hundredth of the documents, from 1 to 5.
     min_document_frequency: float | None = None
     max_document_frequency: float
     few_documents: int = 0
     documents: int = 20_000
     analyzer: TextAnalyzer = field(default_factory=lambda: TextAnalyzer(stop_words="english"))
+    #: Most phrases to learn first, from the same texts.
     phrases: int = 0
     grow_every: int | None = None
-
-    def __post_init__(self) -> None:
-        at_least(1, vocabulary_documents=self.documents)
 
     @classmethod
     def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
@@ -149,8 +136,8 @@ class GrowingWords:
     """Counts of the words of a stream, from which words enter its vocabulary at borders."""
 
     def __init__(self, learner: VocabularyLearner) -> None:
-        every = learner.grow_every or 0
-        at_least(1, vocabulary_grow_every=every)
+        assert learner.grow_every is not None
+        every = learner.grow_every
         self._every, self._learner = every, learner
         self._found = WordFrequencies(learner.analyzer.build_analyzer(), most_counted(learner.size))
         self._texts: deque[str] = deque(maxlen=min(max(every, FEWEST_TEXTS), MOST_TEXTS))
@@ -169,21 +156,20 @@ class GrowingWords:
 
     def grow(
         self, vocabulary: Vocabulary, learner: Learner
-    ) -> tuple[Vocabulary, ColumnChange] | None:
+    ) -> tuple[Vocabulary, ColumnChange | None]:
         """Let words enter and leave at a border, if the learner can; None if nothing changed."""
-        found = self.change(vocabulary)
-        if found is None:
-            return None
-        grown, change = found
+        grown, change = self.change(vocabulary)
+        if change is None:
+            return vocabulary, None
         many = change.shares.sum() >= MANY_TOKENS
         documents = grown.encode([*self._texts]).batch if many else None
         if not learner.change_words(change, documents):
-            return None
+            return vocabulary, None
         self.entered += len(change.entered)
         self.left += len(change.replaced)
-        return found
+        return grown, change
 
-    def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange] | None:
+    def change(self, vocabulary: Vocabulary) -> tuple[Vocabulary, ColumnChange | None]:
         """Return the vocabulary after a border and its changes; None if there are none."""
         found, words = self._found, list(vocabulary.words or ())
         counts, limits = found.words, self._learner.limits(found.n_documents)
@@ -205,7 +191,7 @@ class GrowingWords:
         found.halve()
         self.missing = self._every
         if not entered:
-            return None
+            return vocabulary, None
         for column, word in taken.items():
             words[column] = word
         columns_now = np.array(replaced, dtype=np.int64), before, before + len(added), shares
@@ -248,14 +234,9 @@ class PrivateVocabularySelection:
         release: PaidRelease,
         public: Sequence[str] = (),
     ) -> None:
-        at_least(1, vocabulary_documents=slots, private_vocabulary=size)
-        require(
-            len(public) < size,
-            "a private vocabulary must have room for words besides the public ones",
-            public_words=len(public),
-            private_vocabulary=size,
-            remedy="raise vocabulary.size, or take these words alone",
-        )
+        rule = "a private vocabulary must have room for words besides the public ones"
+        remedy = "raise vocabulary.size, or take these words alone"
+        require(len(public) < size, rule, public_words=len(public), size=size, remedy=remedy)
         self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
@@ -288,14 +269,10 @@ class PrivateVocabularySelection:
         found = released["words"].tobytes().decode("utf-8")
         words = [*self._public, *(found.split("\n") if found else ())]
         if not words:
-            raise failure(
-                "a private choice must find a word that enough documents use",
-                words=0,
-                slots=self.slots,
-                threshold=f"{facts['threshold']:.4g}",
-                remedy="choose from more slots, or bring a public word list",
-                error=InsufficientDataError,
-            )
+            got = {"words": 0, "slots": self.slots, "threshold": f"{facts['threshold']:.4g}"}
+            rule = "a private choice must find a word that enough documents use"
+            remedy = "choose from more slots, or bring a public word list"
+            raise failure(rule, **got, remedy=remedy, error=InsufficientDataError)
         return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
 
     def _draw(self, noise: Noise) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def check_every_record_has_an_entry(case):
         texts = [text for batch in batches for text in batch.texts]
         if case.ends:
             assert texts.count(None) == len(case.rejects) + case.blank_lines
-            assert sum(batch.n_blanks for batch in batches) == case.blank_lines
+            assert sum(len(batch.rejects) for batch in batches) == len(case.rejects)
         streams.append(texts if case.ends else texts[: len(case.texts)])
     assert all(stream == streams[0] for stream in streams)
 

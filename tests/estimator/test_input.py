@@ -297,7 +297,6 @@ def test_texts_are_learned_from_by_an_analyzer(made, tmp_path):
     [
         (SEA, "no.such:function", "must be importable"),
         (SEA, str.upper, "must return a list of words"),
-        (np.eye(30), by_hyphens, "must come with texts"),
         (["1 2 3"] * 9, None, "at least one word"),
     ],
 )

@@ -41,7 +41,7 @@ def answers_of(received):
 
 def n_used(batch):
     """Return how many records are in a batch, but for marks of transactions and tombstones."""
-    return batch.n_records - batch.n_blanks
+    return batch.n_documents + len(batch.rejects)
 
 
 def poll(exchange, n_records):

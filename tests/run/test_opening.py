@@ -91,15 +91,15 @@ def test_any_batches_and_restarts_give_the_same_snapshots(
 def test_rounds_documents_and_snapshots_are_counted(tmp_path):
     pipeline = new_pipeline("hashed", tmp_path, {"snapshots.most": 1})
     pipeline.add(RecordBatch(ROWS[:90]))
-    assert pipeline.rounds == 0
+    assert pipeline.progress.rounds == 0
     pipeline.add(RecordBatch(ROWS[90:200]))
     assert pipeline.due == 0
     assert pipeline.release().model is not None
     # The warm-up is over, and the last snapshot leaves none to come.
-    assert (pipeline.rounds, pipeline.due) == (1, None)
+    assert (pipeline.progress.rounds, pipeline.due) == (1, None)
     # An engine with a projection from elsewhere has no warm-up.
-    assert new_pipeline("projected", tmp_path).rounds == 1
-    assert new_pipeline("started", tmp_path).rounds == 1
+    assert new_pipeline("projected", tmp_path).progress.rounds == 1
+    assert new_pipeline("started", tmp_path).progress.rounds == 1
     # Too few documents give a reason and no model.
     pipeline = new_pipeline("hashed", tmp_path)
     pipeline.add(RecordBatch([None] * 200))

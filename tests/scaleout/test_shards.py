@@ -114,7 +114,7 @@ def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     (shard,) = of_files(path, shards=3).shards
     (rows,) = rows_of(shard, None)
-    assert [(d.reason, d.name) for d in rows.damage] == [("broken-parquet", str(path))]
+    assert f"{path} broke off (broken-parquet)" in rows.notes[0]
 
 
 @pytest.mark.parametrize("shards", [2, 20])
@@ -136,8 +136,8 @@ def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_
     assert len({shard.name for shard in mixed.shards}) == len(mixed.shards)
     assert mixed.stored_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
     # The empty file is met once.
-    damage = [d for s in mixed.shards for rows in rows_of(s, None) for d in rows.damage]
-    assert [(d.name, d.reason) for d in damage] == [(str(tmp_path / "13.jsonl"), "empty")]
+    notes = [note for s in mixed.shards for rows in rows_of(s, None) for note in rows.notes]
+    assert notes == [f"{tmp_path / '13.jsonl'} has no record"]
 
 
 def test_reading_options_reach_the_connector(tmp_path):

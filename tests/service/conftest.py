@@ -17,7 +17,6 @@ from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots, Summary, Topic
-from streamlda.stream.time_bins import InNoBin
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
 from tests.service.planted import budget, model, over_time, shifted, topics
@@ -36,7 +35,7 @@ def status():
         lag={0: 3, 1: None},
         newest={0: 1.8e9, 1: 1.8e9},
         lost={"records": 2},
-        in_no_bin=InNoBin(4, 0, 1),
+        in_no_bin=(4, 0, 1),
         inference_by=1,
         inference_lag={0: 2, 1: None},
         warmup=(1, 2),

@@ -9,7 +9,6 @@ from streamlda.service import messages as m
 from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.time_bins import InNoBin
 from streamlda.text.vocabulary import Vocabulary
 from tests.browser import HOSTILE
 from tests.service.planted import budget, model, outcomes, private, topics, words
@@ -144,7 +143,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
     status.note(lost={"records": 25})
     status.note(lag={0: 2048}, lag_unit="bytes")
-    status.note(in_no_bin=InNoBin(0, 0, 12))
+    status.note(in_no_bin=(0, 0, 12))
     seen.page.reload()
     notes = ["too short 40, not json 2, too long 1", "used, but far from the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))

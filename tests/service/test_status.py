@@ -15,7 +15,6 @@ from streamlda.service.metrics import Metrics
 from streamlda.service.rules import Rules
 from streamlda.service.status import FAILURES, MOST_REASONS, STALLABLE, Status
 from streamlda.storage.snapshots import Summary, Topic
-from streamlda.stream.time_bins import InNoBin
 from tests.service.planted import budget, outcomes
 
 CREATED = "2026-11-22T12:00:00+00:00"
@@ -147,7 +146,7 @@ def test_the_page_and_prometheus_are_told_the_same(status, clock):
         "queue_bytes": 4096,
         "budget": budget(0.5, 1.25, 2.0, 1e-9),
     }
-    more = {"lag": {2: None, 0: 7, 1: 5}, "in_no_bin": InNoBin(17, 5, 3), "resident_bytes": 2**28}
+    more = {"lag": {2: None, 0: 7, 1: 5}, "in_no_bin": (17, 5, 3), "resident_bytes": 2**28}
     status.note(not_ready="", warmup=(9_000, 20_000), last_answer=time.time(), **figures, **more)
     status.count("dead_letters", "not JSON")
     status.count_failure("checkpoint", "ENOSPC")

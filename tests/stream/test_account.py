@@ -8,7 +8,7 @@ import pytest
 from streamlda.errors import AccountError
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.storage.store import Store
-from streamlda.stream.account import Account
+from streamlda.stream.counts import Account
 from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation
 from tests.run.opened import TEXTS, run_settings
 

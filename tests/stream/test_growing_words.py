@@ -108,14 +108,15 @@ def restored(before, words):
     after = made_with(words)
     values = json.loads(json.dumps(before.values()))
     learner = Engine.from_state(*before.learner.state())
-    after.restore(before.vocabulary, learner, values, before.waiting, before.beside())
+    after.restore(before.vocabulary, learner, values, before.blocks.waiting, before.beside())
     return after
 
 
 def kept(made):
     """Return all that continues: of the learner, and beside it."""
     arrays, values = made.learner.state()
-    every = arrays | made.beside() | ({} if made.waiting is None else made.waiting.arrays)
+    waiting = made.blocks.waiting
+    every = arrays | made.beside() | ({} if waiting is None else waiting.arrays)
     return {name: array.tobytes() for name, array in every.items()}, values, made.vocabulary
 
 
@@ -221,9 +222,8 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
         growing.add(texts[start : start + 10])
         assert growing.missing == 0
         before = vocabulary
-        found = growing.change(vocabulary)
-        if found is not None:
-            vocabulary, change = found
+        vocabulary, change = growing.change(vocabulary)
+        if change is not None:
             kept = np.ones(before.n_features, dtype=bool)
             kept[change.replaced] = False
             assert np.array(before.words)[kept].tolist() == [
@@ -249,8 +249,7 @@ def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypat
     for start in range(0, 1200, 100):
         growing.add([text + " zebra zebra" * (start > 600) for text in texts[start : start + 100]])
         sizes.append(len(growing.state()["counts"]))
-        found = growing.change(vocabulary)
-        vocabulary = vocabulary if found is None else found[0]
+        vocabulary, _ = growing.change(vocabulary)
     assert max(sizes) <= most_counted(16) == 64
     assert "zebra" in vocabulary.words
     assert sum(word.startswith("often") for word in vocabulary.words) >= 8

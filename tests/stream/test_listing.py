@@ -178,7 +178,7 @@ def test_a_folder_or_link_that_may_not_be_read_is_named_wherever_it_is():
         top, deep = Path(name), Path(name, "a", "b")
         deep.mkdir(parents=True)
         (top / "c").write_text("one")
-        for wrong in (("xml", "infer"), ("auto", "rar"), ("parquet", "gzip")):
+        for wrong in (("xml", "infer"), ("auto", "rar")):
             with pytest.raises(InvalidSettingError, match=r"format|compressi"):
                 find_files(top / "c", *wrong)
         top.chmod(0o755)

@@ -111,4 +111,4 @@ def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):
     shown = run("compare", tmp_path / "m", tmp_path / "m", "--words", 20).stdout
     assert ' "salt lake"' in shown
     said = refused(*given, "vocabulary.phrases=2", "vocabulary.hash_bits=9")
-    assert "vocabulary.phrases must be a file of phrases for words that are not learned" in said
+    assert "vocabulary.phrases must be a file of phrases where words grow, or are not" in said
