@@ -100,9 +100,7 @@ class RecordCounts:
         """Add the counts of another part of the stream."""
         for each in fields(self):
             mine, more = getattr(self, each.name), getattr(other, each.name)
-            if isinstance(mine, Counter):
-                mine.update(more)
-            elif isinstance(mine, int):
+            if isinstance(mine, int | Counter):
                 setattr(self, each.name, mine + more)
         self.fields = self.fields or other.fields
         self._add_notes(other.notes)

@@ -33,7 +33,6 @@ _YEARS = range(1800, 2201)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_800  # the years 1 to 9999
 _DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _ISO_DAY = re.compile(r"[0-9]{8}")
-_MONTH = re.compile(r"[0-9]{4}-[0-9]{2}")
 _DAY_AND_MONTH = re.compile(r"(?<!\d)(\d{1,2})([-/. ])(\d{1,2})\2\d{4}(?!\d)", re.ASCII)
 _YEAR = re.compile(r"(?<!\d)\d{4}(?!\d)", re.ASCII)
 
@@ -74,7 +73,7 @@ def _to_seconds(found: datetime) -> float | None:
 
 def _parse_text(text: str, day_first: bool | None) -> float | None:
     try:
-        return _to_seconds(datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text))
+        return _to_seconds(datetime.fromisoformat(text))
     except ValueError:
         return _parse_common(text, day_first)
 

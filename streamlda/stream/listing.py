@@ -54,11 +54,9 @@ FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
 _FAULTS = Faults(
     {
         SourceError: {
-            "empty": "a directory or glob must contain files; check the spelling; hidden files do "
-            "not count",
+            "empty": "a directory or glob must contain files, and some that patterns to include "
+            "match; check both; hidden files do not count",
             "gone": "a path must exist; check the spelling, or use the full path",
-            "none included": "a directory or glob must contain files that match a pattern to "
-            "include; correct the pattern",
             "none": "a file source must be given at least 1 path; name a file or directory",
             "special": "a path must be a regular file or a directory; read a pipe with the "
             "connector stdin",
@@ -180,7 +178,7 @@ def not_a_file(path: str) -> StreamLDAError:
 
 def _expand(
     given: str, format: str, compression: str | None, include: Collection[str]
-) -> list[StoredFile]:
+) -> Iterator[StoredFile]:
     file_system, path = fsspec.core.url_to_fs(given)
     try:
         found = _list(file_system, path)
@@ -191,15 +189,35 @@ def _expand(
             raise
         path = error.filename or given
         raise _fault("unread", path=path, reason=error.strerror or str(error)) from error
-    _check(found, "empty", path=given)
     # In a folder each file is a document, elsewhere each line.
     plain = "file" if format == "auto" and file_system.isdir(path) else "text"
-    listed = [info["name"] for info in found] != [path]
+    local, listed = isinstance(file_system, LocalFileSystem), [*map(_get_name, found)] != [path]
     if listed and include:
-        names = {info["name"]: PurePosixPath(info["name"]) for info in found}
-        found = [info for info in found if any(map(names[info["name"]].match, include))]
-        _check(found, "none included", path=given, include=list(include))
-    return [_describe(file_system, info, format, compression, plain, listed) for info in found]
+        found = [info for info in found if any(map(PurePosixPath(_get_name(info)).match, include))]
+    _check(found, "empty", path=given, include=[*include])
+    for info in found:
+        stem, suffix = posixpath.splitext(_get_name(info).lower())
+        by_name = COMPRESSION_SUFFIXES.get(suffix)
+        suffix = suffix if by_name is None else posixpath.splitext(stem)[1]
+        name = _get_name(info) if local else str(file_system.unstrip_protocol(_get_name(info)))
+        _check(format != "auto" or suffix not in UNREAD_SUFFIXES, "mail", name=name)
+        found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
+        found_compression = by_name if compression == "infer" else compression
+        yield StoredFile(
+            file_system=file_system,
+            path=_get_name(info),
+            name=name,
+            size=info.get("size"),
+            format="csv" if found_compression == "workbook" else found_format,
+            compression=found_compression,
+            delimiter="\t" if suffix == ".tsv" else ",",
+            local=local,
+            listed=listed,
+        )
+
+
+def _get_name(info: dict[str, Any]) -> str:
+    return str(info["name"])
 
 
 def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
@@ -225,7 +243,7 @@ def _list(file_system: Any, path: str) -> list[dict[str, Any]]:
         for info in entries
         if "/." not in info["name"].removeprefix(root.rstrip("/"))
     )
-    return sorted((i for i in files if i["type"] == "file"), key=lambda info: info["name"])
+    return sorted((i for i in files if i["type"] == "file"), key=_get_name)
 
 
 def _walk(file_system: Any, folder: str) -> Iterator[dict[str, Any]]:
@@ -241,35 +259,3 @@ def _follow_link(file_system: Any, info: dict[str, Any]) -> Any:
     """Return the entry that a link leads to, or itself if it is none or leads nowhere."""
     leads = info.get("islink") and Path(info["name"]).exists()
     return file_system.info(info["name"]) if leads else info
-
-
-def _describe(
-    file_system: Any,
-    info: dict[str, Any],
-    format: str,
-    compression: str | None,
-    plain: str,
-    listed: bool,
-) -> StoredFile:
-    path = str(info["name"])
-    local = isinstance(file_system, LocalFileSystem)
-    name = path if local else str(file_system.unstrip_protocol(path))
-    stem, suffix = posixpath.splitext(path.lower())
-    by_name = COMPRESSION_SUFFIXES.get(suffix)
-    if by_name is not None:
-        suffix = posixpath.splitext(stem)[1]
-    if format == "auto":
-        _check(suffix not in UNREAD_SUFFIXES, "mail", name=name)
-    found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
-    found_compression = by_name if compression == "infer" else compression
-    return StoredFile(
-        file_system=file_system,
-        path=path,
-        name=name,
-        size=info.get("size"),
-        format="csv" if found_compression == "workbook" else found_format,
-        compression=found_compression,
-        delimiter="\t" if suffix == ".tsv" else ",",
-        local=local,
-        listed=listed,
-    )

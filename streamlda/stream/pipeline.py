@@ -416,11 +416,10 @@ class Pipeline(Generic[LearnerT]):
 
     def beside(self) -> Arrays:
         """Return the state of what is shown beside topics, and of growing words."""
-        parts = {GROWING: self._growing, CANDIDATES: self._candidates}
-        found: Arrays = {}
-        for prefix, part in parts.items():
-            found |= {} if part is None else with_prefix(part.state(), prefix)
-        return found
+        words = {} if self._growing is None else with_prefix(self._growing.state(), GROWING)
+        if self._candidates is None:
+            return words
+        return words | with_prefix(self._candidates.state(), CANDIDATES)
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
