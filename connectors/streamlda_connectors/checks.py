@@ -28,8 +28,6 @@ _FAULTS = Faults(
             "compressed": "compressed files cannot be followed; read them from files",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
-            "ascii": "lines that are followed must be in an encoding that extends ASCII, such as "
-            "cp1252; read UTF-16 and UTF-32 from files or standard input",
             "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "
             "or shift_jis; leave it out to find it by the bytes",
             "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
@@ -51,13 +49,9 @@ _FAULTS = Faults(
             "closed": "the source is not open; make a new one",
             "column": "a file must have the text column, and it must hold strings; set text_field "
             "(--text-field) to one that holds text",
-            "descriptor": "a stream must be open and have a file descriptor; redirect a file or "
-            "pipe to it",
             "gap": "a file was removed, compressed or cut before it was read to its end; put it "
             "back, or start with allow_gaps to do without the rest",
             "name": "the name of a file must be UTF-8; rename it",
-            "package": "a package must be installed, as a folder of Python files, to be read; "
-            "install it, or leave it out of packages",
             "replay": "a stream must be replayed from its start; send the same input again, or "
             "start from the beginning",
             "records": "records must be readable; check the disks of the brokers, then poll again",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from streamlda_connectors.checks import check
 from streamlda_connectors.stdin import LineSource
+
+#: Packages that are read beside the standard library.
+PACKAGES = ("numpy", "scipy", "sklearn", "numba")
 
 #: Shorter paragraphs (headings, one-line summaries) say too little about a topic.
 MIN_WORDS = 20
@@ -26,28 +28,22 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 class DocstringSource(LineSource):
-    """Read the docstrings of installed packages and of the standard library.
+    """Read the docstrings of the standard library and of packages that streamlda needs.
 
     A document is a paragraph of at least `MIN_WORDS` words that is not an example session. The
     packages are found and read, never imported. Paragraphs come in the order of a hash: the stream
-    is mixed, and the same wherever the same versions are installed. The first poll reads all files:
-    with the default packages 2 to 4 s, memory O(text).
-
-    Parameters
-    ----------
-    packages : sequence of str, default ("numpy", "scipy", "sklearn", "numba")
-        Import names of top-level packages; the standard library is always read.
-
-    Raises
-    ------
-    SourceError
-        If a package is not installed or is not made of Python files.
+    is mixed, and the same wherever the same versions are installed. The first poll reads all files,
+    in 2 to 4 s, memory O(text).
     """
 
-    def __init__(self, packages: Sequence[str] = ("numpy", "scipy", "sklearn", "numba")) -> None:
+    def __init__(self) -> None:
         super().__init__("docstrings", "text")
-        roots = {name: _find_package(name) for name in packages}
-        self._roots = {"stdlib": Path(sysconfig.get_paths()["stdlib"]), **roots}
+        self._roots = {"stdlib": sysconfig.get_paths()["stdlib"]}
+        for name in PACKAGES:
+            spec = importlib.util.find_spec(name)
+            assert spec is not None
+            assert spec.origin is not None
+            self._roots[name] = str(Path(spec.origin).parent)
 
     def _read_block(self) -> bytes:
         """Return all paragraphs, and nothing at the second call."""
@@ -56,8 +52,8 @@ class DocstringSource(LineSource):
         return b"".join(text.encode() + b"\n" for _, text in found)
 
 
-def _read_paragraphs(package: str, root: Path) -> Iterator[tuple[bytes, str]]:
-    for path in root.rglob("*.py"):
+def _read_paragraphs(package: str, root: str) -> Iterator[tuple[bytes, str]]:
+    for path in Path(root).rglob("*.py"):
         place = path.relative_to(root)
         if SKIPPED_FOLDERS.isdisjoint(place.parts):
             texts = split_paragraphs(path.read_text("utf-8", errors="replace"))
@@ -73,11 +69,3 @@ def split_paragraphs(source: str) -> Iterator[str]:
             text = " ".join(paragraph.split())
             if ">>>" not in text and text.count(" ") >= MIN_WORDS - 1:
                 yield text
-
-
-def _find_package(name: str) -> Path:
-    # Only top-level names: looking for a submodule would import its parent.
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    folders = list(spec.submodule_search_locations or []) if spec is not None else []
-    check(folders, "package", package=name)
-    return Path(folders[0])

@@ -92,13 +92,6 @@ def check_encoding(encoding: str) -> str:
     return found.name.removesuffix("-sig")
 
 
-def check_extends_ascii(encoding: str | None) -> None:
-    """Raise `InvalidSettingError` for an encoding in which line ends cannot be found."""
-    ascii = bytes(range(128))
-    extends = encoding in (None, AUTO) or ascii.decode(encoding, "replace").encode() == ascii
-    check(extends, "ascii", encoding=encoding)
-
-
 def name_kind(head: bytes) -> tuple[str, str] | None:
     """Return the kind of a file that is no text, and what to do with it; None of all others."""
     return next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), None)

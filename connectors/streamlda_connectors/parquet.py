@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import repeat
 from typing import Any
 
 from streamlda.errors import MissingExtraError
 from streamlda.stream.event_time import in_range
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check
-from streamlda_connectors.lines import parse_value
+from streamlda_connectors.lines import decode
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
     NULL,
+    Document,
     MissingColumn,
     Record,
     RecordQueue,
@@ -32,8 +34,16 @@ _TEXT = ("string", "large_string", "string_view", "binary", "large_binary", "bin
 _NAMES = (*_TEXT, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _TIMES = (*_NAMES, "halffloat", "float", "double", "date", "timestamp")
 
-#: Records, and users, times and ids of them where there are columns of these.
-_Run = tuple[list[Record], list[list[Any] | None]]
+
+class Row(bytes):
+    """The text of a row, with its user, time and id."""
+
+    others: tuple[str | None, float | None, str | None]
+
+
+def _parse_row(row: bytes) -> Document:
+    assert isinstance(row, Row)
+    return decode(row), *row.others
 
 
 class ParquetReader(StoredRecords):
@@ -67,7 +77,7 @@ class ParquetReader(StoredRecords):
         except BaseException:
             self._raw.close()
             raise
-        self.records = RecordQueue(file.location, parse_value, record)
+        self.records = RecordQueue(file.location, _parse_row, record)
         self._runs = self._read_runs(record)
         self._ended = record >= self._n_rows
 
@@ -91,7 +101,7 @@ class ParquetReader(StoredRecords):
             kind = kind.field(name).type
         return path, str(kind.value_type if types.is_dictionary(kind) else kind)
 
-    def _read_runs(self, row: int) -> Iterator[_Run]:
+    def _read_runs(self, row: int) -> Iterator[list[Record]]:
         """Yield values from `row` on; runs start at fixed rows, wherever reading resumes."""
         paths = (*self._paths, self._user_path, self._time_path, self._id_path)
         columns = list(dict.fromkeys(".".join(path) for path in paths if path is not None))
@@ -106,9 +116,7 @@ class ParquetReader(StoredRecords):
             for run in self._table.iter_batches(rows, row_groups=[group], columns=columns):
                 dropped = min(row, run.num_rows)
                 row -= dropped
-                rest = run.slice(dropped)
-                users, ids = (self._read_names(rest, p) for p in (self._user_path, self._id_path))
-                yield self._read_records(rest), [users, self._read_times(rest), ids]
+                yield self._read_records(run.slice(dropped))
 
     def _column(self, run: Any, path: list[str]) -> Any:
         column = run.column(run.schema.names.index(path[0]))
@@ -125,38 +133,43 @@ class ParquetReader(StoredRecords):
         values: list[Any] = column.to_pylist()
         return values
 
-    def _read_names(self, run: Any, path: list[str] | None) -> list[str | None] | None:
-        return None if path is None else [*map(read_name, self._values(self._column(run, path)))]
+    def _read_names(self, run: Any, path: list[str] | None) -> Iterable[str | None]:
+        return (
+            repeat(None) if path is None else map(read_name, self._values(self._column(run, path)))
+        )
 
-    def _read_times(self, run: Any) -> list[float | None] | None:
+    def _read_times(self, run: Any) -> Iterable[float | None]:
         if self._time_path is None:
-            return None
+            return repeat(None)
         pa, column = self._arrow, self._column(run, self._time_path)
         if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-            return [self._read_time(value) for value in self._values(column)]
+            return map(self._read_time, self._values(column))
         stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
         seconds = stamps.cast(pa.int64()).to_pylist()
         return [None if each is None else in_range(each / 1e6) for each in seconds]
 
     def _read_records(self, run: Any) -> list[Record]:
-        most = self._max_bytes
+        users, ids = (self._read_names(run, path) for path in (self._user_path, self._id_path))
+        texts = zip(*(self._values(self._column(run, path)) for path in self._paths), strict=True)
+        return [
+            *map(self._make_record, texts, zip(users, self._read_times(run), ids, strict=False))
+        ]
 
-        def bound(*values: bytes | None) -> Record:
-            given = [value for value in values if value is not None]
-            if not given:
-                return NULL
-            value = given[0] if len(values) == 1 else b"\n".join(filter(None, given))
-            return value if len(value) <= most else Skipped(len(value), "too-long")
-
-        return [*map(bound, *(self._values(self._column(run, path)) for path in self._paths))]
+    def _make_record(self, texts: Sequence[bytes | None], others: Any) -> Record:
+        given = [text for text in texts if text is not None]
+        if not given:
+            return NULL
+        row = Row(given[0] if len(texts) == 1 else b"\n".join(filter(None, given)))
+        row.others = others
+        return row if len(row) <= self._max_bytes else Skipped(len(row), "too-long")
 
     def _fill(self) -> None:
         with _reject_damage(self._arrow):
             run = next(self._runs, None)
         if run is None:
             raise Rejected("broken-parquet")
-        self.records.put(*run)
-        self._ended = self.records.record + len(run[0]) >= self._n_rows
+        self.records.put(run)
+        self._ended = self.records.record + len(run) >= self._n_rows
 
     def stored_bytes(self) -> int:
         """See `StoredRecords`."""

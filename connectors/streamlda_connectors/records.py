@@ -12,31 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice, repeat
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamlda.checks import at_least
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 
-#: Reasons of a `Reject` from the connectors of this package, and their meanings.
-REASONS = {
-    "bad-schema": "a record of a schema that cannot be used",
-    "broken-compression": "damaged or cut-off compressed data; the rest of the file is skipped",
-    "broken-csv": "a quote that never closes, more fields than the header, or none for the text",
-    "broken-parquet": "damaged Parquet data; the rest of the file is skipped",
-    "broken-workbook": "a damaged Excel workbook, which is skipped",
-    "broken-record": "bytes that do not fit their schema",
-    "missing-column": "a file without the text column; the whole file is skipped",
-    "missing-field": "a record without the text field",
-    "no-records": "a JSON file without an array under records_field, or broken",
-    "not-an-object": "a JSON line that is no object, a schema that is of no record",
-    "not-json": "a line that is not JSON (NaN and Infinity are not JSON either)",
-    "not-text": "a text field, or a whole Parquet column, that holds something else than text",
-    "not-utf8": "bytes that are not of the encoding, which is UTF-8 if none is named or found",
-    "too-long": "a record of more than max_document_bytes",
-    "unframed": "a record without the id of a schema",
-    "unknown-schema": "a record of a schema that the registry does not know",
-}
+#: Reasons of a `Reject` from the connectors of this package; ``connectors/README.md`` has meanings.
+REASONS = (
+    *("bad-schema", "broken-compression", "broken-csv", "broken-parquet", "broken-record"),
+    *("broken-workbook", "missing-column", "missing-field", "no-records", "not-an-object"),
+    *("not-json", "not-text", "not-utf8", "too-long", "unframed", "unknown-schema"),
+)
 
 #: Most names of fields that a message shows. Without a header, the first row of a CSV file is a
 #: document: a field is shown if it looks like a name.
@@ -217,7 +204,6 @@ class RecordQueue:
         self.consumed = 0
         self._parse = parse
         self._pending: Sequence[Record] = ()
-        self._columns: Sequence[Sequence[Any] | None] = ()
         self._next = 0
 
     @property
@@ -225,9 +211,9 @@ class RecordQueue:
         """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
         return 0
 
-    def put(self, records: Sequence[Record], columns: Sequence[Sequence[Any] | None] = ()) -> None:
-        """Queue `records`, with `columns` of users, times and ids where these are not in them."""
-        self._pending, self._columns, self._next = records, columns, 0
+    def put(self, records: Sequence[Record]) -> None:
+        """Queue `records`."""
+        self._pending, self._next = records, 0
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
@@ -265,12 +251,6 @@ class RecordQueue:
             documents.append(document)
             if document is not None:
                 n_bytes += len(record)
-        if self._columns:
-            known = [repeat(None) if one is None else one[first:i] for one in self._columns]
-            documents = [
-                document and (document[0], *values)
-                for document, values in zip(documents, zip(*known, strict=False), strict=False)
-            ]
         batch.extend(self.location, self.record + 1, documents, n_bytes)
         self.record += i - first
         self.consumed, self._next = consumed, i

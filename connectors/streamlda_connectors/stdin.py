@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import stat
 from dataclasses import replace
 from time import monotonic
 from typing import IO, Any
@@ -122,8 +121,6 @@ class StdinSource(LineSource):
     ------
     InvalidSettingError
         For an option out of range.
-    SourceError
-        If `stream` has no descriptor.
 
     Notes
     -----
@@ -135,16 +132,8 @@ class StdinSource(LineSource):
         self, stream: IO[bytes] | None = None, *, format: str = "text", **reading: Any
     ) -> None:
         super().__init__("stdin", format, **reading)
-        try:
-            self._descriptor = 0 if stream is None else stream.fileno()
-            status = os.fstat(self._descriptor)
-        except OSError as error:
-            kind = "stdin" if stream is None else type(stream).__name__
-            raise fault("descriptor", stream=kind) from error
         # The stream object keeps the descriptor open.
-        self._stream = stream
-        self._size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        self._read = 0
+        self._stream, self._descriptor = stream, 0 if stream is None else stream.fileno()
 
     def _wait(self, seconds: float) -> bool:
         """Wait until the descriptor has bytes or has ended; return False if it has neither."""
@@ -153,12 +142,4 @@ class StdinSource(LineSource):
         return bool(poll.poll(max(0.0, seconds) * 1000))
 
     def _read_block(self) -> bytes:
-        block = os.read(self._descriptor, READ_BYTES)
-        self._read += len(block)
-        return block
-
-    def progress(self) -> Progress:
-        """Return the records read or, of a redirected file, its bytes."""
-        if self._size is None:
-            return super().progress()
-        return Progress(min(self._read, self._size), self._size, "B")
+        return os.read(self._descriptor, READ_BYTES)

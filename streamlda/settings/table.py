@@ -41,7 +41,7 @@ class SourceSettings:
         "default: all files.", flag="--include")
     format: str = entry(
         "text", "auto", "How records are stored: registry is Avro or JSON with schemas, text a "
-        "document a line, file one a file, json an array or objects over several lines; auto: by "
+        "document a line, file one a file, json lines or one array or table; auto: by "
         "file name (others are text, in folders file), jsonl from Kafka and files that grow.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from streamlda_connectors.follow import FollowSource, source
+from streamlda_connectors import follow as source
+from streamlda_connectors.follow import FollowSource
 from tests.connectors.logs import Log
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.stdin import StdinSource
 
@@ -146,7 +145,6 @@ def test_standard_input_is_recoded(stored, given, tmp_path):
     [
         (FileSource, "klingon"),
         (FileSource, "base64"),
-        (FollowSource, "utf-16"),
         (lambda path, **options: KafkaSource("t", bootstrap_servers="x:1", **options), "hex"),
     ],
 )

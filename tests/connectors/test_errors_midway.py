@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import SourceError
+from streamlda_connectors import follow
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
-from streamlda_connectors.follow import source as follow
 from streamlda_connectors.stdin import StdinSource
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda_connectors.follow import FollowSource, source, watch
+from streamlda_connectors import follow as source
+from streamlda_connectors import watch
+from streamlda_connectors.follow import FollowSource
 from tests.connectors.logs import Log
 
 #: A copy is made and the log is cut later: polls and restarts come between, and no lines.

@@ -14,7 +14,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from streamlda_connectors.follow import FollowSource, source
+from streamlda_connectors import follow as source
+from streamlda_connectors.follow import FollowSource
 
 pytestmark = pytest.mark.long
 

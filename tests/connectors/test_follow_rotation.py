@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda_connectors.follow import watch
-from streamlda_connectors.follow.listing import get_bases
+from streamlda_connectors import watch
+from streamlda_connectors.watch import get_bases
 from tests.connectors.logs import LINES, Log, texts
 
 

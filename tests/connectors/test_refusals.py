@@ -1,11 +1,8 @@
 """Options and paths that sources refuse: rule and value."""
 
-import io
-
 import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
-from streamlda_connectors.docstrings import DocstringSource
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
 from streamlda_connectors.stdin import StdinSource
@@ -24,16 +21,10 @@ from streamlda_connectors.stdin import StdinSource
         (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
         (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
         (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
-        (FollowSource, "a.html", {}, r"path='a\.html'; extract their text"),
         (FollowSource, [], {}, r"paths=\[\]"),
         (StdinSource, None, {"format": "csv"}, "format='csv'"),
         (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
         (StdinSource, None, {"user_field": "id"}, "format with fields"),
-        (StdinSource, io.BytesIO(b"one\n"), {}, "stream='BytesIO'"),
-        (DocstringSource, ["no_such_package"], {}, "package='no_such_package'"),
-        (DocstringSource, ["numpy.linalg"], {}, "package='numpy.linalg'"),
-        (DocstringSource, ["zlib"], {}, "package='zlib'"),
-        (DocstringSource, ["abc"], {}, "package='abc'"),
         (FileSource, "a.txt", {"format": "file", "id_field": "id"}, "ids can only be read from"),
         *(
             (FileSource, "a.txt", {"delimiter": delimiter}, "one ASCII character")

@@ -181,6 +181,7 @@ def docstrings_case(folder, opened):
     patch = opened.enter_context(pytest.MonkeyPatch.context())
     patch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(folder / "lib")})
     patch.syspath_prepend(str(folder))
+    patch.setattr(docstrings, "PACKAGES", ("demo_package",))
     for package in ("lib", "demo_package"):
         (folder / package).mkdir()
         (folder / package / "__init__.py").touch()
@@ -190,14 +191,14 @@ def docstrings_case(folder, opened):
             (folder / package / f"m{i}.py").write_text(code)
     (folder / "lib" / "latin.py").write_bytes(b'"""\xe9"""')
     # The order is that of hashes: what it holds is known, where it stands is not.
-    seen = docstrings.DocstringSource(["demo_package"]).poll(1000)
+    seen = docstrings.DocstringSource().poll(1000)
     expected = [
         " ".join(f"{package} {i} {'word ' * 20}".split())
         for package in ("lib", "demo_package")
         for i in range(4)
     ]
     assert sorted(seen.documents) == sorted(expected * 2)
-    return Case(lambda: docstrings.DocstringSource(["demo_package"]), seen.documents, [])
+    return Case(lambda: docstrings.DocstringSource(), seen.documents, [])
 
 
 MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_case")]

@@ -10,12 +10,10 @@ from streamlda.errors import StreamLDAError
 from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
-from streamlda_connectors.encodings import check_extends_ascii
-from streamlda_connectors.follow.listing import check_paths
-from streamlda_connectors.follow.watch import TrackedFile, Watch
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
+from streamlda_connectors.watch import TrackedFile, Watch, check_paths
 
 #: Shortest time from one scan of the files to the next.
 SCAN_SECONDS = 0.2
@@ -54,7 +52,7 @@ class FollowSource:
     SourceError
         If a directory cannot be read, or a path is neither file nor directory.
     InvalidSettingError
-        For an option out of range, and for paths that are URLs, compressed, mail or HTML.
+        For an option out of range, and for paths that are URLs or compressed.
 
     Notes
     -----
@@ -81,9 +79,8 @@ class FollowSource:
         **reading: Any,
     ) -> None:
         self._options = options = ReadOptions.of(**reading)
-        check_extends_ascii(options.encoding)
         self._parse = line_parser(("jsonl", "text"), format, options)
-        self._paths = check_paths(paths, format)
+        self._paths = check_paths(paths)
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = self._records = 0
