@@ -14,7 +14,7 @@ from bench.compare import LARGE_CORPUS, comparison, held_out_every
 from bench.contenders import CONTENDERS
 from bench.entrants import ENTRANTS, missing
 from bench.measure import ROOT, Harness, describe_corpus
-from bench.papers.data import DOWNLOADS, check_files, list_data
+from bench.papers.data import DOWNLOADS, check_files, list_missing
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.scenarios import ALL, BY_ID
 from bench.sittings import add_measurements, estimate
@@ -171,7 +171,7 @@ def papers(asked: argparse.Namespace) -> int:
     files = {name: path for name in DOWNLOADS if (path := getattr(asked, name)) is not None}
     try:
         if asked.name == "data":
-            list_data(files)
+            print("\n".join(list_missing(files) or ["all files are there, and are right"]))
             return 0
         reproduction = REPRODUCTIONS[asked.name]
         data = check_files(reproduction.data, files, asked.stand_ins)

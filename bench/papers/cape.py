@@ -13,12 +13,12 @@ import re
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, median, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import binom, ttest_ind
 
-from bench.kinds import Case, Figure, Json
+from bench.kinds import Figure, Json
 from bench.panels import Panel
 from bench.papers.cape_tasks import cape_components, cape_pca
 from bench.papers.data import STAND_INS
@@ -32,8 +32,8 @@ PUBLISHED = json.loads(
 
 EPSILONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 DELTAS, DELTA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), 0.01
-#: Draws of the noise at a point, as in the paper, and in a fast run.
-RUNS, FAST_RUNS = 10, 3
+#: Draws of the noise at a point, as in the paper.
+RUNS = 10
 
 
 class Swept(NamedTuple):
@@ -49,8 +49,8 @@ class Swept(NamedTuple):
 
 
 FEW = (100, 1000, 4000)
-DATA = {
-    name: Swept(f"{name}, N_s", {"data": name, "components": k, "sites": 10}, (n,), sizes, at)
+DATA = [
+    Swept(f"{name}, N_s", {"data": name, "components": k, "sites": 10}, (n,), sizes, at)
     for name, k, n, sizes, at in (
         ("synthetic", 50, 1000, FEW, (0.5, 1.0)),
         ("MNIST", 50, 1000, FEW, (0.5, 1.0)),
@@ -58,7 +58,7 @@ DATA = {
         ("digits", 10, 179, (20, 60, 179), (1.0, 2.0)),
         ("cover types", 10, 500, FEW, (0.1, 0.5)),
     )
-}
+]
 SIZES = (50_000, 100_000, 200_000, 500_000, 800_000)
 MIXTURE, TOPICS = (
     [
@@ -80,27 +80,22 @@ LEVEL = 0.01
 SHARE_OF_AUTHORS = 0.06
 
 
-def cases_of(swept: list[Swept], axes: tuple[str, ...], quick: bool) -> list[Case]:
-    """Return the cases of some axes; a fast run has every other point, and small corpora."""
-    found = []
+def settings_of(swept: list[Swept], *axes: str) -> dict[str, Json]:
+    """Return the parameters of sweeps over some axes."""
+    found = {}
     for (name, how, documents, sizes, (at_size, at_delta)), axis in product(swept, axes):
-        task = "cape_pca" if "data" in how else "cape_components"
-        points, sizes, where = {
+        points, chosen, where = {
             "epsilon": ([[x, DELTA] for x in EPSILONS], documents, "over epsilon"),
-            "delta": ([[at_delta, x] for x in DELTAS], documents, f"epsilon {at_delta:g}"),
+            "delta": (
+                [[at_delta, x] for x in DELTAS],
+                documents,
+                f"epsilon {at_delta:g}, over delta",
+            ),
             "documents": ([[at_size, DELTA]], sizes, f"epsilon {at_size:g}"),
         }[axis]
-        if quick:
-            points, sizes = points[::2], sizes[: 3 if axis == "documents" else 1]
-        for n in sizes:
-            made = {**how, "documents": n, "points": points, "runs": FAST_RUNS if quick else RUNS}
-            found.append(
-                Case(
-                    f"{name} = {n:,}, {where}{', over delta' if axis == 'delta' else ''}",
-                    task,
-                    made,
-                )
-            )
+        for n in chosen:
+            made = {**how, "documents": n, "points": points, "runs": RUNS}
+            found[f"{name} = {n:,}, {where}"] = made
     return found
 
 
@@ -154,35 +149,45 @@ def measured(result: Json) -> dict[tuple[str, str], Lines]:
     return found
 
 
-def less_error(better: list[float], worse: list[float], energy: bool) -> bool:
-    """Tell whether a t-test finds that the first have less error (more energy)."""
-    side = "greater" if energy else "less"
-    return bool(ttest_ind(better, worse, alternative=side).pvalue < LEVEL)
+#: Values that should be less, values that should be more, and what the opposite is called.
+Pair = tuple[list[float], list[float], str]
 
 
-def order_figure(result: Json) -> tuple[Figure, list[str]]:
-    """Judge that each scheme has less error than the next, at points that can differ.
+def compare(pairs: list[Pair]) -> tuple[int, list[str]]:
+    """Return how many pairs are as said by a t-test, and which are the opposite."""
+    less, more = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
+    right, opposite = (
+        ttest_ind(*sides, axis=-1, alternative="less").pvalue < LEVEL
+        for sides in ((less, more), (more, less))
+    )
+    return int(right.sum()), [pairs[i][2] for i in np.flatnonzero(opposite)]
+
+
+def judge_pairs(name: str, pairs: list[Pair]) -> Figure:
+    """Ask that half of the pairs are as said, and no more the opposite than by chance."""
+    right, opposite = compare(pairs)
+    by_chance = int(binom.ppf(CERTAIN, len(pairs), LEVEL)) if pairs else 0
+    met = True if pairs and right >= len(pairs) / 2 else None
+    met = False if len(opposite) > by_chance else met
+    target = f"opposite <= {by_chance} (by chance), as said >= half"
+    name = f"{name}: as said and opposite, of {len(pairs)}"
+    return Figure(name, f"{right} and {len(opposite)}", target, met)
+
+
+def ordered_pairs(result: Json) -> list[Pair]:
+    """Pair each scheme with the next, at points that can differ.
 
     Those are points where the better of two is below half of the error of random components.
-    Returned, too, is where the order fails.
     """
-    in_order, tried, failing = 0, 0, []
+    found = []
     for (title, axis), lines in measured(result).items():
-        energy = "random" not in lines
+        sign = 1 if "random" in lines else -1
         for (first, second), place in product(pairwise(ORDER), lines["capeAGN"]):
             a, b = lines[first][place], lines[second][place]
-            if not energy and min(mean(a), mean(b)) > lines["random"][place][0] / 2:
-                continue
-            tried += 1
-            in_order += less_error(a, b, energy)
-            if less_error(b, a, energy):
-                where = f"{title}, {axis} {place:g}"
-                failing.append(f"{first} has more error than {second}: {where}")
-    by_chance = int(binom.ppf(CERTAIN, tried, LEVEL)) if tried else 0
-    met = False if len(failing) > by_chance else True if tried and in_order >= tried / 2 else None
-    name = f"cape, conventional, local: in order and out of order, of {tried} that can differ"
-    target = f"out of order <= {by_chance} (by chance), in order >= half"
-    return Figure(name, f"{in_order} and {len(failing)}", target, met), failing
+            if sign < 0 or min(mean(a), mean(b)) <= lines["random"][place][0] / 2:
+                opposite = f"{first} has more error than {second}: {title}, {axis} {place:g}"
+                found.append(([sign * x for x in a], [sign * x for x in b], opposite))
+    return found
 
 
 def beside_authors(result: Json) -> tuple[list[float], list[str]]:
@@ -222,21 +227,18 @@ def authors_figure(result: Json) -> Figure:
     return judge(name, shown, target, np.abs(medians - 1) <= SHARE_OF_AUTHORS)
 
 
-def falling_figure(result: Json) -> Figure:
-    """Judge that the error of capeAGN falls with delta, from the first to the last."""
-    swept = [lines["capeAGN"] for lines in measured(result).values()]
-    ends = [(x[min(x)], x[max(x)]) for x in swept]
-    falls = sum(less_error(last, first, False) for first, last in ends)
-    rises = sum(less_error(first, last, False) for first, last in ends)
-    met = False if rises else True if falls >= len(ends) / 2 else None
-    name = f"capeAGN from the least to the largest delta: falls and rises, of {len(ends)}"
-    return Figure(name, f"{falls} and {rises}", "rises 0, falls >= half", met)
-
-
 def figures(result: Json) -> list[Figure]:
-    found, number = [order_figure(result)[0]], result["scenario"][-1]
-    found += [authors_figure(result)] if number != "2" else []
-    found += [falling_figure(result)] if number == "5" else []
+    found, number = [], result["scenario"][-1]
+    name = "error rises from cape to conventional to local, where it can differ"
+    found.append(judge_pairs(name, ordered_pairs(result)))
+    if number != "2":
+        found.append(authors_figure(result))
+    if number == "5":
+        ours = [lines["capeAGN"] for lines in measured(result).values()]
+        pairs = [(x[max(x)], x[min(x)], "") for x in ours]
+        found.append(
+            judge_pairs("error of capeAGN falls from the least to the largest delta", pairs)
+        )
     for (title, axis), lines in measured(result).items():
         if axis == "epsilon":
             values = {name: mean(points[1.0]) for name, points in lines.items()}
@@ -247,7 +249,7 @@ def figures(result: Json) -> list[Figure]:
 
 def details(result: Json) -> str:
     """List every point that is out of order, or off the authors' runs, with the reason."""
-    parts = {"Out of order": order_figure(result)[1]}
+    parts = {"Out of order": compare(ordered_pairs(result))[1]}
     if result["scenario"] != "cape-figure-2":
         off = f"As published over the authors' runs, where more than {SHARE_OF_AUTHORS:.0%} off"
         parts[off] = beside_authors(result)[1]
@@ -273,37 +275,24 @@ def panels(result: Json) -> list[Panel]:
     return sorted(found, key=lambda panel: ("epsilon", "delta", unit).index(panel.x))
 
 
-def cape_figure(number: int, claim: str, swept: list[Swept], *axes: str) -> Reproduction:
-    def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-        """Return the cases; of Figure 2, contenders are data, of which some stand in for others."""
-        chosen = swept or [DATA[x] for x in contenders or ("synthetic", *STAND_INS.values())]
-        return cases_of(chosen, axes, quick)
-
-    return Reproduction(
-        id=f"cape-figure-{number}",
-        question=claim,
-        task=cape_components if swept else cape_pca,
-        cases=cases,
-        figures=figures,
-        panels=panels,
-        columns=2 if swept else 3,
-        tabled=False,
-        data=() if swept else ("mnist", "covertype"),
-        more=details,
-    )
+def cape_figure(number: int, claim: str, settings: dict[str, Json], **more: Any) -> Reproduction:
+    drawn: Json = {"figures": figures, "panels": panels, "tabled": False, "more": details}
+    named = {"id": f"cape-figure-{number}", "question": claim, "settings": settings}
+    return Reproduction(**named, **drawn, **{"task": cape_components, "fast": FAST, **more})
 
 
-LESS = "capeAGN has less error than conventional and local noise"
+FAST = {"documents": 200_000}
+LESS, OVER = "capeAGN has less error than conventional and local noise", ("epsilon", "documents")
+FALLS = "The error of capeAGN falls with delta, and is below the others."
+FIGURE_2: Json = {"task": cape_pca, "columns": 3, "data": ("mnist", "covertype")}
 CAPE = [
     cape_figure(
-        2, "capePCA captures more energy than the others.", [], "epsilon", "delta", "documents"
+        *(2, "capePCA captures more energy than the others."),
+        settings_of(DATA, "epsilon", "delta", "documents"),
+        contenders=("synthetic", *STAND_INS.values()),
+        **FIGURE_2,
     ),
-    cape_figure(3, f"{LESS}: mixture of Gaussians.", MIXTURE, "epsilon", "documents"),
-    cape_figure(4, f"{LESS}: single-topic model.", TOPICS, "epsilon", "documents"),
-    cape_figure(
-        5,
-        "The error of capeAGN falls with delta, and is below the others.",
-        [*MIXTURE, *TOPICS],
-        "delta",
-    ),
+    cape_figure(3, f"{LESS}: mixture of Gaussians.", settings_of(MIXTURE, *OVER)),
+    cape_figure(4, f"{LESS}: single-topic model.", settings_of(TOPICS, *OVER)),
+    cape_figure(5, FALLS, settings_of([*MIXTURE, *TOPICS], "delta")),
 ]

@@ -31,11 +31,8 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 
-#: Of the mixtures.
-VARIANCE = 0.05
-
-#: Radius of the mixtures over the root mean square norm of their samples: a public number.
-RADIUS = 1.1
+#: Of the mixtures; the radius is a public number times the root mean square norm of their samples.
+VARIANCE, RADIUS = 0.05, 1.1
 
 #: Scheme of each curve; the route and the calibration are ours, or as published.
 _SCHEMES = {"capeAGN": "cape", "conventional": "conventional", "local": "local"}
@@ -87,8 +84,8 @@ def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
 def planted_mixture(parameters: Json, rng: np.random.Generator) -> Planted:
     """Draw samples around orthonormal means, as the authors do.
 
-    Their program scales by the largest norm, and has the least variance of each site's samples for
-    sigma^2: less than that, so that rare components are off without any noise. Neither is private.
+    Their program scales by the largest norm, and takes the least variance of each site's samples
+    for sigma^2. Neither is private.
     """
     d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
     means = orthonormal(d, k, rng)
@@ -123,13 +120,10 @@ def measured(
     parameters: Json, name: str, methods: Iterable[str], measure: Callable[..., float]
 ) -> list[Json]:
     """Measure every method at every (epsilon, delta), with fresh noise in every run."""
-    rows, plain = [], {}
+    rows = []
     for (epsilon, delta), method in product(parameters["points"], methods):
-        # Without noise it is the same for every epsilon, and in every run.
         runs = 1 if METHODS[method] == "pooled" else parameters["runs"]
-        values = plain.get(method) or [measure(method, epsilon, delta) for _ in range(runs)]
-        if METHODS[method] == "pooled":
-            plain[method] = values
+        values = [measure(method, epsilon, delta) for _ in range(runs)]
         rows.append({"method": method, "epsilon": epsilon, "delta": delta, name: values})
     return rows
 
@@ -168,14 +162,11 @@ def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
         return component_error(planted.components, found)
 
     rows = measured(parameters, "q_comp", COMPONENT_METHODS, error)
-    return {"rows": rows, "random": random_error(planted.components, parameters["model"], rng)}
-
-
-def random_error(components: Any, model: str, rng: np.random.Generator) -> float:
-    """Return q_comp of components drawn without any data, as the authors draw them."""
-    k, d = components.shape
-    draw = half_normal if model == "topics" else orthonormal
-    return float(np.mean([component_error(components, draw(d, k, rng)) for _ in range(100)]))
+    # q_comp of components drawn without any data, as the authors draw them.
+    (k, d), blind = planted.components.shape, {"topics": half_normal, "mixture": orthonormal}
+    drawn = (blind[parameters["model"]](d, k, rng) for _ in range(100))
+    errors = [component_error(planted.components, components) for components in drawn]
+    return {"rows": rows, "random": float(np.mean(errors))}
 
 
 def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any:
@@ -187,14 +178,12 @@ def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any
         # Variances as in the authors' generator, in 200 dimensions of rank about 50.
         variances = np.concatenate([np.linspace(10, 1, 50), 0.5 * rng.random(150)])
         return rng.standard_normal((n, 200)) * np.sqrt(variances)
-    if data == "digits":
-        found = load_digits().data[rng.permutation(1797)[:n]]
-    elif data in ("MNIST", "Covertype"):
-        read = read_mnist if data == "MNIST" else read_covertype
-        rows = read(Path(inputs[data.lower()]))
-        found = rows[rng.permutation(len(rows))[:n]].astype(np.float64)
-    else:
+    if data == "cover types":
         found = cover_types(n, rng)
+    else:
+        read = {"MNIST": read_mnist, "Covertype": read_covertype}.get(data)
+        rows = read(Path(inputs[data.lower()])) if read else load_digits().data
+        found = rows[rng.permutation(len(rows))[:n]].astype(np.float64)
     return found - found.mean(axis=0)
 
 

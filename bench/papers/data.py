@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.corpus import is_archive, texts_of
+from bench.corpus import is_archive
 from streamlda.checks import require
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InvalidSettingError
 
 #: Address and SHA-256 of files that anybody can get, by the option that names them.
 DOWNLOADS = {
@@ -34,62 +33,41 @@ DOWNLOADS = {
 #: What stands in for data that only its user has: digits of scikit-learn, drawn samples.
 STAND_INS = {"MNIST": "digits", "Covertype": "cover types"}
 
-LEAST_DOCUMENTS = 1000
 
+def list_missing(files: Mapping[str, Path], names: Iterable[str] = DOWNLOADS) -> list[str]:
+    """Say where to get files, and refuse one that is not the one to download, to the last byte.
 
-def check(name: str, path: Path) -> None:
-    """Refuse a file that is not the one to download, to the last byte.
-
-    A corpus of the user's own, JSON Lines, needs enough documents.
+    A corpus of the user's own, JSON Lines, is taken as it is.
     """
-    address, asked = DOWNLOADS[name]
-    if name == "corpus" and not is_archive(path):
-        found = sum(len(texts) for texts, _ in islice(texts_of(path), LEAST_DOCUMENTS))
-        require(
-            found >= LEAST_DOCUMENTS,
-            f"a corpus must have at least {LEAST_DOCUMENTS:,} documents",
-            name=path.name,
-            documents=found,
-            remedy="give JSON Lines with a key text, or the archive of reviews (.tar.gz)",
-            error=InsufficientDataError,
-        )
-        return
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    require(
-        digest == asked,
-        f"the file of --{name} must have the SHA-256 {asked}",
-        sha256=digest,
-        remedy=f"download it again from {address}",
-    )
+    said = []
+    for name in names:
+        address, asked = DOWNLOADS[name]
+        if name not in files:
+            said.append(f"download {address} (SHA-256 {asked}) and pass it: --{name} FILE")
+        elif name != "corpus" or is_archive(files[name]):
+            with files[name].open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            require(
+                digest == asked,
+                f"the file of --{name} must have the SHA-256 {asked}",
+                sha256=digest,
+                remedy=f"download it again from {address}",
+            )
+    return said
 
 
 def check_files(
     names: Sequence[str], files: Mapping[str, Path], stand_ins: bool
 ) -> tuple[str, ...]:
     """Refuse files that are missing or wrong; return the data that Figure 2 of CAPE runs on."""
-    for name in names:
-        address, asked = DOWNLOADS[name]
-        if name in files:
-            check(name, files[name])
-        elif name == "corpus" or not stand_ins:
-            raise InvalidSettingError(
-                f"this figure needs a file that does not come with streamlda, got {name}=None; "
-                f"download {address} (SHA-256 {asked}) and pass it: --{name} FILE"
-            )
+    missing = list_missing(files, names)
+    if missing and not (stand_ins and "mnist" in names):
+        needs = "a file of this figure does not come with streamlda"
+        raise InvalidSettingError(f"{needs}; {'; '.join(missing)}")
     if "mnist" not in names:
         return ()
     chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
     return ("synthetic", *chosen)
-
-
-def list_data(files: Mapping[str, Path]) -> None:
-    """Print where to get each file that only its user has, and check those that are given."""
-    for name, (address, asked) in DOWNLOADS.items():
-        if name in files:
-            check(name, files[name])
-        state = "checked" if name in files else f"pass it: --{name} FILE"
-        print(f"{name:10} {address} (SHA-256 {asked}), {state}")
 
 
 def read_mnist(path: Path) -> Any:

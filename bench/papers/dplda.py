@@ -17,7 +17,7 @@ import numpy as np
 
 from bench import private_contenders as known
 from bench.corpus import read_counts, read_words
-from bench.kinds import Case, Figure, Json, mark, markdown, series
+from bench.kinds import Figure, Json, mark, markdown, series
 from bench.panels import Panel
 from bench.papers.reproduction import Reproduction
 from bench.papers.rule import judge_count
@@ -36,17 +36,12 @@ SHARES = (0.5, 1.5)
 
 EPSILONS, DELTA_2, ALPHAS = [0.1, 0.2, 0.5, 1.0, 2.0], 1e-5, (0.1, 10.0)
 
-#: A corpus of 8000 words, full and fast: who is run with it, and how many documents.
 CONFIGURATIONS = ("DP-LDA 2", "DP-LDA 3", "DP-LDA 4")
 UNNOISED = (known.UNNOISED, known.VI_UNNOISED)
-LARGE = (
-    (known.ENGINE, known.ENGINE_REPLACE_ONE, known.WA16, *CONFIGURATIONS, known.DPVI, *UNNOISED),
-    (known.ENGINE, *CONFIGURATIONS, known.DPVI),
-)
-CORPUS: tuple[Json, Json] = (
-    {"alpha_0": 0.01, "delta": 1e-4, "documents": 50_000, "held_out": 2000},
-    {"alpha_0": 0.01, "delta": 1e-4, "documents": 5000, "held_out": 500},
-)
+LARGE = (known.ENGINE, known.ENGINE_REPLACE_ONE, known.WA16, *CONFIGURATIONS, known.DPVI, *UNNOISED)
+
+#: Of a corpus of 8000 words.
+CORPUS: Json = {"alpha_0": 0.01, "delta": 1e-4, "documents": 50_000, "held_out": 2000}
 
 #: Table 2 of version 2: topics and words shown.
 TABLE_TOPICS, TABLE_WORDS = 10, 6
@@ -144,62 +139,6 @@ def spaced(documents: DocumentBatch, n: int) -> DocumentBatch:
     return documents.take(np.linspace(0, last, min(n, last + 1)).astype(np.intp))
 
 
-# Cases
-
-
-def setting(parameters: Json) -> str:
-    if "held_out" in parameters:
-        return f"k = {parameters['n_components']}"
-    return f"N = {parameters['documents']:,}, alpha_0 = {parameters['alpha_0']:g}"
-
-
-def cases_of(task: str, names: Iterable[str], made: Json) -> list[Case]:
-    """Return a case for each contender."""
-    return [Case(f"{setting(made)}: {x}", task, {**made, "contender": x}) for x in names]
-
-
-def planted_cases(
-    quick: bool,
-    contenders: tuple[str, ...],
-    *,
-    documents: tuple[int, int],
-    alphas: tuple[float, float],
-    delta: float,
-    names: tuple[str, ...],
-) -> list[Case]:
-    """Return the cases of both sizes, and of the smaller alone in a fast run."""
-    budget = {"delta": delta, "epsilons": EPSILONS[::2] if quick else EPSILONS}
-    found = []
-    for n, alpha_0 in product(documents[: 1 if quick else 2], alphas):
-        made = {**PLANTED, "documents": n, "alpha_0": alpha_0, **budget}
-        found += cases_of("dplda_figure_2", names, made)
-    return found
-
-
-def cases_3(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    epsilons, topics = ([0.5, 1.0], (10,)) if quick else ([0.5, 1.0, 2.0, 10.0], (10, 50))
-    found = []
-    for k in topics:
-        made = {**CORPUS[quick], "n_components": k, "epsilons": epsilons}
-        found += cases_of("dplda_figure_3", LARGE[quick], made)
-    return found
-
-
-def cases_t2(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    made = {**CORPUS[quick], "n_components": TABLE_TOPICS, "epsilons": [1.0]}
-    return cases_of("dplda_table_2", LARGE[quick], made)
-
-
-def cases_4(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    """Return the cases, with the epsilon of Procedure 1 as part of the whole."""
-    found = []
-    for alpha_0, k in product(ALPHAS, (5, 10, 20) if quick else (5, 10, 20, 30, 50)):
-        made = {"n_features": 500, "documents": 100_000, "n_components": k, "alpha_0": alpha_0}
-        label = f"alpha_0 = {alpha_0:g}, k = {k}"
-        found.append(Case(label, "dplda_figure_4", {**made, "epsilon": 1.0}))
-    return found
-
-
 # Figures and panels
 
 
@@ -211,7 +150,7 @@ def settings(result: Json) -> dict[str, dict[str, dict[float, list[float]]]]:
         values = {x: series(result, label, mark(x)) for x in budgets(p)}
         same = next(iter(values.values()))
         by_epsilon = {x: values.get(x, same) for x in p["epsilons"]}
-        found.setdefault(setting(p), {})[p["contender"]] = by_epsilon
+        found.setdefault(label.partition(": ")[0], {})[p["contender"]] = by_epsilon
     return found
 
 
@@ -283,9 +222,27 @@ def panels_4(result: Json) -> list[Panel]:
     return found
 
 
-PLANTED_2 = {"documents": (10_000, 100_000), "alphas": ALPHAS, "delta": DELTA_2}
-#: The paper also has 100,000 documents: ten times as long.
-PLANTED_V2 = {"documents": (1000, 10_000), "alphas": (0.1, 1000.0), "delta": 1e-7}
+def planted_settings(
+    documents: tuple[int, ...], alphas: tuple[float, ...], delta: float, names: Iterable[str]
+) -> dict[str, Json]:
+    budget = {"delta": delta, "epsilons": EPSILONS}
+    return {
+        f"N = {n:,}, alpha_0 = {alpha_0:g}: {name}": {
+            **PLANTED,
+            **budget,
+            **{"documents": n, "alpha_0": alpha_0, "contender": name},
+        }
+        for n, alpha_0, name in product(documents, alphas, names)
+    }
+
+
+def corpus_settings(epsilons: list[float], *topics: int) -> dict[str, Json]:
+    return {
+        f"k = {k}: {name}": {**CORPUS, "n_components": k, "epsilons": epsilons, "contender": name}
+        for k, name in product(topics, LARGE)
+    }
+
+
 RIVALS = {"the best of configurations 2 to 4": CONFIGURATIONS}
 RIVALS_V2 = {name: (name,) for name in ("DP-LDA 1", *CONFIGURATIONS)}
 DPLDA = [
@@ -293,7 +250,8 @@ DPLDA = [
         id="dplda-figure-2",
         question="DP-LDA is ahead of private variational Bayes, with the best configuration.",
         task=dplda_figure_2,
-        cases=partial(planted_cases, **PLANTED_2, names=tuple(known.CONTENDERS)),
+        settings=planted_settings((10_000, 100_000), ALPHAS, DELTA_2, known.CONTENDERS),
+        fast={"documents": 10_000},
         figures=partial(figures, rivals=RIVALS),
         panels=panels,
         repeats=3,
@@ -302,7 +260,11 @@ DPLDA = [
         id="dplda-v2-figure-2",
         question="Every configuration is ahead of DP-VI (parts of its budget are equal here).",
         task=dplda_figure_2,
-        cases=partial(planted_cases, **PLANTED_V2, names=(*RIVALS_V2, known.DPVI, *UNNOISED)),
+        # The paper also has 100,000 documents: ten times as long.
+        settings=planted_settings(
+            (1000, 10_000), (0.1, 1000.0), 1e-7, (*RIVALS_V2, known.DPVI, *UNNOISED)
+        ),
+        fast={"documents": 1000},
         figures=partial(figures, rivals=RIVALS_V2),
         panels=panels,
     ),
@@ -310,7 +272,8 @@ DPLDA = [
         id="dplda-figure-3",
         question="DP-LDA is ahead of private variational Bayes on a real corpus.",
         task=dplda_figure_3,
-        cases=cases_3,
+        settings=corpus_settings([0.5, 1.0, 2.0, 10.0], 10, 50),
+        fast={"n_components": 10},
         figures=partial(figures, rivals=RIVALS),
         panels=panels,
         data=("corpus",),
@@ -319,7 +282,7 @@ DPLDA = [
         id="dplda-v2-table-2",
         question="Every configuration shows topics of readable words at epsilon 1.",
         task=dplda_table_2,
-        cases=cases_t2,
+        settings=corpus_settings([1.0], TABLE_TOPICS),
         figures=figures_t2,
         data=("corpus",),
         more=words_of,
@@ -329,7 +292,15 @@ DPLDA = [
         question="sigma_k and gamma_s against k: Procedure 1 releases the lower bounds that "
         "configurations 2 to 4 divide by.",
         task=dplda_figure_4,
-        cases=cases_4,
+        # With the epsilon of Procedure 1 as part of the whole.
+        settings={
+            f"alpha_0 = {alpha_0:g}, k = {k}": {
+                **{"n_features": 500, "documents": 100_000, "epsilon": 1.0},
+                **{"n_components": k, "alpha_0": alpha_0},
+            }
+            for alpha_0, k in product(ALPHAS, (5, 10, 20, 30, 50))
+        },
+        fast={"n_components": 20},
         figures=figures_4,
         panels=panels_4,
         repeats=3,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bench.kinds import Json, Scenario
+from bench.kinds import Case, Json, Scenario
 from bench.panels import Panel, draw, table
 from bench.papers.rule import Verdict, verdict_of
 
@@ -16,6 +17,10 @@ class Reproduction(Scenario):
     """A scenario whose question is what a paper says."""
 
     task: Callable[[Json, Json, int], Json]
+    #: Parameters of its cases by label; a fast run has those that are at most `fast`, reduced.
+    settings: dict[str, Json]
+    fast: Json = field(default_factory=dict)
+    cases: Any = None
     repeats: int = 1
     judges_small: bool = True
     #: None of a table, whose page is all that there is.
@@ -30,6 +35,16 @@ class Reproduction(Scenario):
     def __post_init__(self) -> None:
         object.__setattr__(self, "needs_corpus", "corpus" in self.data)
         object.__setattr__(self, "details", self.page)
+        object.__setattr__(self, "cases", self.choose_cases)
+
+    def choose_cases(self, quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+        """Return the cases; of data, of which some stand in for others, those of contenders."""
+        return [
+            Case(label, self.task.__name__, reduced(p) if quick else p)
+            for label, p in self.settings.items()
+            if not contenders or p.get("data") in (None, *contenders)
+            if not quick or all(p[name] <= most for name, most in self.fast.items())
+        ]
 
     def verdict(self, result: Json) -> Verdict:
         return verdict_of(self.figures(result))
@@ -45,3 +60,13 @@ class Reproduction(Scenario):
         """Draw <id>.png into a folder."""
         if panels := self.panels(result):
             draw(panels, folder / f"{self.id}.png", self.columns)
+
+
+def reduced(parameters: Json) -> Json:
+    """Return fewer trials and runs, every other budget, and fewer documents of a corpus."""
+    found = {x: parameters[x][::2] for x in ("epsilons", "points") if x in parameters}
+    if "trials" in parameters:
+        found["trials"] = min(-(-parameters["trials"] // 4), 1000 // parameters["dimension"])
+    if "runs" in parameters:
+        found["runs"] = -(-parameters["runs"] // 4)
+    return {**parameters, **found, **({"documents": 5000} if "held_out" in parameters else {})}

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -62,11 +61,8 @@ def judge(name: str, measured: str, target: str, hits: Any) -> Figure:
 
 def judge_count(name: str, won: int, tried: int) -> Figure:
     """Ask that all comparisons are won: open where a coin would do the same."""
-    met: bool | None = None
-    if tried and won == tried and 0.5**tried <= 1 - CERTAIN:
-        met = True
-    elif tried and float(binom.cdf(won, tried, 0.5)) <= 1 - CERTAIN:
-        met = False
+    lost = float(binom.cdf(won, tried, 0.5)) <= 1 - CERTAIN
+    met = False if lost else True if won == tried and 0.5**tried <= 1 - CERTAIN else None
     return Figure(name, f"{won} of {tried}", "all, more than a coin would win", met)
 
 
@@ -125,26 +121,28 @@ def exponent_figure(name: str, samples: Mapping[float, Any]) -> Figure:
     return Figure(name, f"{float(np.nanmedian(slopes)):.3f} (standard error {error:.3f})")
 
 
-def at_half(levels: Sequence[float], rates: Any) -> float:
-    """Return where a rate crosses 1/2, on a logarithmic scale; nan if it never does.
-
-    The rate is first made to rise (running mean of neighbours that are out of order), so that
-    there is one crossing.
-    """
-    rising = isotonic_regression(np.asarray(rates, dtype=float)).x
-    above = int(np.searchsorted(rising, 0.5))
-    if above in (0, len(rising)):
-        return math.nan
-    low, high = rising[above - 1], rising[above]
-    share = (0.5 - low) / (high - low)
-    return float(levels[above - 1] * (levels[above] / levels[above - 1]) ** share)
+def rise(rates: Any) -> Any:
+    """Return rates made to rise: running means of neighbours that are out of order."""
+    return isotonic_regression(np.asarray(rates, dtype=float)).x
 
 
-def resampled_halves(levels: Sequence[float], rates: Any, trials: int, seed: int = 0) -> Any:
+def at_half(levels: Any, rising: Any) -> Any:
+    """Return where rows of rising rates cross 1/2, on a logarithmic scale; nan if they never do."""
+    levels = np.asarray(levels)
+    above = np.sum(rising < 0.5, axis=-1, keepdims=True)
+    within = (above > 0) & (above < len(levels))
+    above = np.where(within, above, 1)
+    low, high = (np.take_along_axis(rising, above - i, -1) for i in (1, 0))
+    with np.errstate(all="ignore"):
+        share = (0.5 - low) / (high - low)
+        found = levels[above - 1] * (levels[above] / levels[above - 1]) ** share
+    return np.where(within, found, np.nan)[..., 0]
+
+
+def resampled_halves(levels: Any, rates: Any, trials: int, seed: int = 0) -> Any:
     """Return `at_half` of resampled trials, each of which fails from a level of its own on."""
-    rising = isotonic_regression(np.asarray(rates, dtype=float)).x
     own = np.random.default_rng(seed).random((RESAMPLES, trials, 1))
-    return np.array([at_half(levels, row) for row in (own <= rising).mean(axis=1)])
+    return at_half(levels, (own <= rise(rates)).mean(axis=1))
 
 
 def resampled_medians(values: Sequence[float], seed: int = 0) -> Any:

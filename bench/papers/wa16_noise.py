@@ -1,32 +1,19 @@
 """Figure 1, appendix B and Theorem 4.2 of Wang & Anandkumar (2016): how much noise is too much.
 
-Each trial has its own noise and starts. Where half of the trials fail, by d, is what laws are
-judged by.
-
-Figure 1: T = v1^3 + 0.75 v2^3 + 0.5 v3^3, plus noise E with ||E||_op = sigma. A trial fails when
-not all v_i are recovered with v_hat'v_i >= 1/4 by different v_hat. The paper's text compares the
-i-th found with the i-th largest; its theorem allows any order. Adversarial noise pulls to v2, which
-is then found first and deflated with the noise along it: only "as found" sees the law 1/d.
-
-Appendix B, in any order: for a random theta every l_i |v_i'theta| is of the order l_i / sqrt(d), so
-that noise above l_min / sqrt(d) hides the span of the components from whitening.
-
-Theorem 4.2: a trial fails if the first vector found has |v_hat'v_1| < 0.9. Levels are noise
-multipliers z, of which alone that depends; epsilon follows from z. Input perturbation has two
-limits: from a random start (u'v_1)^2 is about 1 / d, which asks for z ~ 1 / d; but from z ~ 1 /
-sqrt(d) on the noise drowns v_1 itself. So its law is judged from `FIT_FROM` on.
+Each trial has its own noise and starts. Laws are judged by where half of the trials fail, by d.
+Adversarial noise of Figure 1 pulls to v2, which is then found first and deflated with the noise
+along it: only the order found, of the paper's text, sees the law 1/d.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import permutations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.kinds import Case, Figure, Json, series
+from bench.kinds import Figure, Json, series
 from bench.panels import Panel
 from bench.papers import rule
 from bench.papers.reproduction import Reproduction
@@ -37,8 +24,6 @@ from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
 
 #: Of Figure 1 and appendix B. L, which the paper does not state, is that of `suggest_restarts`.
-#: With less each curve moves to the left, but for d = 25 under adversarial noise: there
-#: sigma = 0.25 makes 0.75 + sigma the largest eigenvalue, whatever the starts.
 EIGENVALUES, RESTARTS, ITERATIONS, RECOVERED = (1.0, 0.75, 0.5), 24, 30, 0.25
 
 #: Of Theorem 4.2; the largest eigenvalue is such that all epsilons of interest are below 3, where
@@ -58,72 +43,51 @@ DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 ITERATED, INPUT = "Algorithm 3", "input perturbation"
 
 
-#: Law that the paper claims, by kind of noise of Figure 1.
-CLAIMS = {
-    "Gaussian": "sigma sqrt d",
-    "adversarial": "sigma d",
-    "weakly correlated": "sigma ln d",
-}
-
-
 class Sweep(NamedTuple):
-    """Levels of noise between two numbers, in a unit that depends on d; trials by d, full, fast."""
+    """Levels of noise between two numbers, in units of a law of d, and trials by d."""
 
-    unit: Callable[[float], Any]
+    unit: Law
     least: float
     most: float
     trials: dict[int, int]
-    fast: dict[int, int]
 
 
-def each(trials: int, *dimensions: int) -> dict[int, int]:
-    return dict.fromkeys(dimensions, trials)
-
-
-ROOT, LIMITS_4_2 = LAWS[1].shape, (0.55, 1.75)
-FULL_1, FAST_1 = each(20, 25, 50, 100, 200), each(6, 25, 50, 100)
+#: In units of the law that the paper claims.
 FIGURE_1 = {
-    "Gaussian": Sweep(ROOT, 1.0, 15.0, FULL_1, FAST_1),
-    "adversarial": Sweep(LAWS[2].shape, 1.5, 40.0, FULL_1, FAST_1),
-    "weakly correlated": Sweep(LAWS[3].shape, 0.5, 5.0, FULL_1, FAST_1),
+    kind: Sweep(law, least, most, dict.fromkeys((25, 50, 100, 200), 20))
+    for kind, law, least, most in (
+        ("Gaussian", LAWS[1], 1.0, 15.0),
+        ("adversarial", LAWS[2], 1.5, 40.0),
+        ("weakly correlated", LAWS[3], 0.5, 5.0),
+    )
 }
-#: Whether a marginal shows all components depends on its theta: it has more trials.
 APPENDIX_B = {
-    DIRECT: Sweep(ROOT, 0.8, 15.0, each(20, 25, 50, 100), each(3, 25, 40, 64)),
-    MARGINAL: Sweep(ROOT, 0.05, 1.5, each(60, 25, 50, 100), each(20, 25, 40, 64)),
+    DIRECT: Sweep(LAWS[1], 0.8, 15.0, dict.fromkeys((25, 50, 100), 20)),
+    MARGINAL: Sweep(LAWS[1], 0.05, 1.5, dict.fromkeys((25, 50, 100), 60)),
 }
 #: Around where half of the trials succeed by a first, wide search; of two limits near the smaller.
 THEOREM_4_2 = {
     ITERATED: Sweep(
-        lambda d: LARGEST * 0.33 / math.log(d),
-        *LIMITS_4_2,
-        each(40, 100, 200, 400, 800, 1600, 3200),
-        each(16, 100, 200, 400, 800),
+        Law("", lambda d: LARGEST * 0.33 / math.log(d)),
+        *(0.55, 1.75, dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40)),
     ),
     INPUT: Sweep(
-        lambda d: LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3),
-        *LIMITS_4_2,
-        {50: 200, 71: 200, 100: 200, 141: 100, 200: 80, 283: 100, 400: 80, 566: 50},
-        {100: 16, 141: 10, 200: 6},
+        Law("", lambda d: LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3)),
+        *(0.55, 1.75, {50: 200, 71: 200, 100: 200, 141: 100, 200: 80, 283: 100, 400: 80, 566: 50}),
     ),
 }
 
 
-def cases_of(sweeps: dict[str, Sweep], full: int, fast: int) -> Any:
-    """Return the cases of sweeps, at so many levels."""
-
-    def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-        found = []
-        for name, sweep in sweeps.items():
-            for d, trials in (sweep.fast if quick else sweep.trials).items():
-                levels = sweep.unit(d) * np.geomspace(
-                    sweep.least, sweep.most, fast if quick else full
-                )
-                made = {"sweep": name, "dimension": d, "trials": trials, "levels": levels.tolist()}
-                found.append(Case(f"{name}, d = {d}", "wa16_failures", made))
-        return found
-
-    return cases
+def settings_of(sweeps: dict[str, Sweep], count: int) -> dict[str, Json]:
+    """Return the parameters of sweeps, at so many levels."""
+    return {
+        f"{name}, d = {d}": {
+            **{"sweep": name, "dimension": d, "trials": trials},
+            "levels": (sweep.unit.shape(d) * np.geomspace(sweep.least, sweep.most, count)).tolist(),
+        }
+        for name, sweep in sweeps.items()
+        for d, trials in sweep.trials.items()
+    }
 
 
 # Trials
@@ -221,11 +185,12 @@ def curves(result: Json, name: str) -> dict[int, Any]:
 
 def middles(result: Json, name: str) -> dict[float, float]:
     """Return by d where half of the trials fail."""
-    return {d: rule.at_half(*curve[:2]) for d, curve in curves(result, name).items()}
+    found = curves(result, name).items()
+    return {d: float(rule.at_half(levels, rule.rise(rates))) for d, (levels, rates, _) in found}
 
 
 def halves(result: Json, name: str) -> dict[float, Any]:
-    """Return resamples of that."""
+    """Return resamples of `middles`."""
     return {d: rule.resampled_halves(*curve, seed=d) for d, curve in curves(result, name).items()}
 
 
@@ -237,17 +202,16 @@ def shown(result: Json, name: str) -> list[Figure]:
 
 def figures_1(result: Json) -> list[Figure]:
     found = []
-    for kind, claimed in CLAIMS.items():
-        name = f"{kind}: sigma at failure 1/2"
-        law = judge_law(name, halves(result, kind), LAWS, claimed)
-        found += [*shown(result, kind), law]
+    for kind, sweep in FIGURE_1.items():
+        name, samples = f"{kind}: sigma at failure 1/2", halves(result, kind)
+        found += [*shown(result, kind), judge_law(name, samples, LAWS, sweep.unit.name)]
     return found
 
 
 def panels_1(result: Json) -> list[Panel]:
     """The 3 x 4 panels of the paper's Figure 1."""
     found = []
-    for kind, (name, scale) in product(CLAIMS, SCALES.items()):
+    for kind, (name, scale) in product(FIGURE_1, SCALES.items()):
         lines = {}
         for d, (sigmas, rates, _) in curves(result, kind).items():
             x = np.array(sigmas) * scale(float(d))
@@ -262,18 +226,14 @@ def figures_b(result: Json) -> list[Figure]:
     gains = np.min([half / samples[d] for d, half in halves(result, DIRECT).items()], axis=0)
     hits = np.where(np.isnan(gains), np.nan, gains >= 1)
     name = "least noise that Algorithm 1 tolerates over that of a random marginal"
-    return [
-        *shown(result, DIRECT),
-        *shown(result, MARGINAL),
-        judge_law(f"sigma, {MARGINAL}", samples, rivals, "d^-0.5"),
-        judge(name, f"{np.median(gains):.2f}", ">= 1.00", hits),
-    ]
+    law = judge_law(f"sigma, {MARGINAL}", samples, rivals, "d^-0.5")
+    gain = judge(name, f"{np.median(gains):.2f}", ">= 1.00", hits)
+    return [*shown(result, DIRECT), *shown(result, MARGINAL), law, gain]
 
 
 def panels_b(result: Json) -> list[Panel]:
-    found = {method: middles(result, method) for method in APPENDIX_B}
-    lines = {method: {d: [y] for d, y in points.items()} for method, points in found.items()}
-    lines["claimed law"] = power(-0.5).through(found[MARGINAL])
+    lines = {name: {d: [y] for d, y in middles(result, name).items()} for name in APPENDIX_B}
+    lines["claimed law"] = power(-0.5).through(middles(result, MARGINAL))
     return [Panel("Operator norm of noise at failure 1/2", "d", "sigma", lines)]
 
 
@@ -309,19 +269,7 @@ def figures_4_2(result: Json) -> list[Figure]:
         exponent_figure(f"exponent of log d, {ITERATED}", by_log),
         judge_law(f"epsilon of {ITERATED}", iterated, slowly, slowly[0].name),
         judge_law(f"epsilon of {INPUT}", once, powers, "d^1"),
-        Figure(f"d above which {ITERATED} needs less (lines drawn on)", crossing(iterated, once)),
     ]
-
-
-def crossing(iterated: dict[float, Any], once: dict[float, Any]) -> str:
-    """Return where the line of input perturbation meets that of Algorithm 3, both in log d."""
-    level, steep = (
-        np.polyfit(np.log(list(p)), np.log([float(np.nanmedian(y)) for y in p.values()]), 1)
-        for p in (iterated, once)
-    )
-    if not steep[0] > level[0]:
-        return "none"
-    return f"{math.exp((level[1] - steep[1]) / (steep[0] - level[0])):,.0f}"
 
 
 def panels_4_2(result: Json) -> list[Panel]:
@@ -338,7 +286,8 @@ WA16_NOISE = [
         question="Curves of all d meet: Gaussian noise in sigma sqrt d, adversarial noise in "
         "sigma d, weakly correlated noise in sigma ln d.",
         task=wa16_failures,
-        cases=cases_of(FIGURE_1, 16, 10),
+        settings=settings_of(FIGURE_1, 16),
+        fast={"dimension": 100},
         figures=figures_1,
         panels=panels_1,
         columns=4,
@@ -349,7 +298,8 @@ WA16_NOISE = [
         question="The epsilon that a first component needs grows as log^2 d at most with noise on "
         "every iteration, and as d with noise on the tensor.",
         task=wa16_failures,
-        cases=cases_of(THEOREM_4_2, 11, 7),
+        settings=settings_of(THEOREM_4_2, 11),
+        fast={"dimension": 200},
         figures=figures_4_2,
         panels=panels_4_2,
     ),
@@ -358,7 +308,8 @@ WA16_NOISE = [
         question="A random marginal tolerates noise of the order lambda_min / sqrt d only; "
         "Algorithm 1 tolerates more.",
         task=wa16_failures,
-        cases=cases_of(APPENDIX_B, 8, 8),
+        settings=settings_of(APPENDIX_B, 8),
+        fast={"dimension": 50},
         figures=figures_b,
         panels=panels_b,
     ),

@@ -82,7 +82,7 @@ def test_epsilon_is_that_of_the_noise_multiplier():
 
 @pytest.mark.parametrize("sweep", wa16_noise.THEOREM_4_2)
 def test_first_components_are_found_under_little_noise_and_not_under_much(sweep):
-    middle = wa16_noise.THEOREM_4_2[sweep].unit(24)
+    middle = wa16_noise.THEOREM_4_2[sweep].unit.shape(24)
     parameters = {"sweep": sweep, "dimension": 24, "levels": [middle / 20, middle * 20]}
     assert measured_by("wa16_failures", {**parameters, "trials": 1})["failures"] == [0, 1]
 
@@ -111,7 +111,9 @@ def test_figures_of_dplda_are_measured(tmp_path):
     path = tmp_path / "counts.npz"
     np.savez(path, **arrays)
     changes = {"documents": 600, "n_components": 3, "epsilons": [5.0]}
-    figure, table = (cases(True, ())[0] for cases in (dplda.cases_3, dplda.cases_t2))
+    figure, table = (
+        REPRODUCTIONS[f"dplda-{x}"].cases(True, ())[0] for x in ("figure-3", "v2-table-2")
+    )
     measured = measured_by(figure.task, {**figure.parameters, **changes}, {"counts": str(path)})
     assert 1 < measured[dplda.mark(5.0)] < 50
     words = measured_by(table.task, {**table.parameters, **changes}, {"counts": str(path)})["words"]
