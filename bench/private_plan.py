@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import mean
 
 from bench.kinds import (
@@ -49,19 +50,26 @@ def plan_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
     ]
 
 
-def planned(result: Json, label: str) -> Plan:
-    """Return the plan of a case, over the documents that it had."""
-    parameters = result["cases"][label]["parameters"]
-    documents = int(series(result, label, "documents")[0])
+@cache
+def plan_of(n_components: int, n_features: int, epsilon: float, delta: float, n: int) -> Plan:
+    """Return the plan of a window of so many documents; once, for every page that shows it."""
     settings = PrivateSettings(
-        n_components=parameters["n_components"],
-        n_features=parameters.get("n_features", VOCABULARY_SIZE),
-        epsilon=parameters["epsilon"],
-        delta=parameters["delta"],
-        documents_per_snapshot=documents,
+        n_components=n_components,
+        n_features=n_features,
+        epsilon=epsilon,
+        delta=delta,
+        documents_per_snapshot=n,
         start=COMMON,
     )
-    return Plan.of(settings, documents)
+    return Plan.of(settings, n)
+
+
+def planned(result: Json, label: str) -> Plan:
+    """Return the plan of a case, over the documents that it had."""
+    p = result["cases"][label]["parameters"]
+    documents = int(series(result, label, "documents")[0])
+    n_features = p.get("n_features", VOCABULARY_SIZE)
+    return plan_of(p["n_components"], n_features, p["epsilon"], p["delta"], documents)
 
 
 def plan_rows(result: Json) -> list[tuple[str, float, float]]:
