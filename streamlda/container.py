@@ -267,12 +267,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the metadata string of a file, with the checksum over all there is."""
-    ordered = sorted(arrays.items())
+    return to_json({**about, "blake2b": digest_content(about, arrays).hex()})
+
+
+def digest_content(
+    values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
+) -> bytes:
+    """Return BLAKE2b of 32 bytes over plain JSON values and arrays.
+
+    Over the JSON text ``[VALUES, [[name, dtype, shape], ...]]``, a line feed, and the bytes of the
+    arrays in the order of their names, row-major and little-endian.
+    """
+    ordered = sorted((arrays or {}).items())
     listed = [[name, array.dtype.name, array.shape] for name, array in ordered]
-    digest = hashlib.blake2b(f"{to_json([about, listed])}\n".encode(), digest_size=32)
+    digest = hashlib.blake2b(f"{to_json([dict(values), listed])}\n".encode(), digest_size=32)
     for _, array in ordered:
-        digest.update(array.ravel().data)
-    return to_json({**about, "blake2b": digest.hexdigest()})
+        digest.update(np.asarray(array, array.dtype.newbyteorder("<")).ravel().data)
+    return digest.digest()
 
 
 def temporary_name(token: str) -> str:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamlda.checks import at_least, between
-from streamlda.container import sync_folder
+from streamlda.container import digest_content, sync_folder
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, digest_content, read_json
+from streamlda.sites.files import check_members, read_json
 from streamlda.sites.keys import ANNOUNCEMENT, RoundKey, SiteKey, check_exchange, check_name
 
 ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION = "streamlda-site-announcement", 2

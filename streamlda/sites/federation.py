@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamlda.checks import require
-from streamlda.container import to_json
+from streamlda.container import digest_content, to_json
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.guarantee.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
@@ -44,7 +44,7 @@ from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import MOMENTS, PrivateSettings
 from streamlda.sites.faults import check, fault
-from streamlda.sites.files import check_members, digest_content, read_json
+from streamlda.sites.files import check_members, read_json
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.text.vocabulary import Vocabulary
 

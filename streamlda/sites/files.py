@@ -1,15 +1,11 @@
-"""Files of the protocol: JSON of a named kind, what is signed, and the wording of errors."""
+"""Files of the protocol: JSON of a named kind, and the wording of errors."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.checks import failure
 from streamlda.container import check_version, to_json
@@ -70,20 +66,3 @@ def parse_content(
     raise failure(
         rule, path=str(path), reason=reason, remedy=remedy, error=ModelFileError
     ) from cause
-
-
-def digest_content(
-    values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None
-) -> bytes:
-    """Return BLAKE2b of 32 bytes over plain JSON values and arrays: what is signed.
-
-    Over the JSON text ``[VALUES, [[name, dtype, shape], ...]]``, a line feed, and the bytes of the
-    arrays in the order of their names, row-major and little-endian.
-    """
-    arrays = arrays or {}
-    ordered = [(name, np.asarray(arrays[name], order="C")) for name in sorted(arrays)]
-    listed = [[name, array.dtype.name, array.shape] for name, array in ordered]
-    digest = hashlib.blake2b(f"{to_json([dict(values), listed])}\n".encode(), digest_size=32)
-    for _, array in ordered:
-        digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-    return digest.digest()

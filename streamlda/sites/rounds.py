@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.checks import at_least, between, require
-from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
 from streamlda.errors import StreamLDAError
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
@@ -38,7 +38,7 @@ from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.sites.announcement import Announcement, check_attempt
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, digest_content, parse_content
+from streamlda.sites.files import check_members, parse_content
 from streamlda.sites.keys import ROUND, SiteKey
 from streamlda.spectral.topics import SpectralTopics
 from streamlda.utils.arrays import named

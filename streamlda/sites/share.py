@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from streamlda.checks import at_least
-from streamlda.container import ArraysFile, read_arrays, write_arrays
+from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
 from streamlda.sites.announcement import Announcement
 from streamlda.sites.faults import check
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, digest_content, parse_content
+from streamlda.sites.files import check_members, parse_content
 from streamlda.sites.keys import SHARE, Words, check_name
 
 SHARE_FORMAT, SHARE_VERSION = "streamlda-share", 3
