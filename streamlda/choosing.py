@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import between, require
+from streamlda.checks import Faults, between, require
 from streamlda.documents import DocumentBatch, read_counts
 from streamlda.errors import InsufficientDataError
 from streamlda.estimator import StreamLDA
@@ -36,6 +36,11 @@ COUNTS = (5, 10, 20, 40, 80)
 
 #: A number of topics is as good as the best if it is behind by at most this many standard errors.
 MOST_ERRORS = 2.0
+
+_LEFT = (
+    "documents must be left to fit, and to hold out; pass more documents, or hold out another share"
+)
+_check = Faults({InsufficientDataError: {"left": _LEFT}}).check
 
 
 class TriedTopics(NamedTuple):
@@ -183,14 +188,8 @@ def judge_counts(
     """Return what `choose_topics` does; `on_fit` is told each number before it is fitted."""
     between(0, 1, held_out=held_out, remedy="0.1 is usual")
     fitted, judged = _split(X, learner, held_out, seed)
-    require(
-        len(judged) and judged.lengths.max() > 1 and len(fitted) > 1,
-        "documents must be left to fit, and to hold out",
-        fitted=len(fitted),
-        held_out=len(judged),
-        remedy="pass more documents, or hold out another share",
-        error=InsufficientDataError,
-    )
+    left = len(judged) and judged.lengths.max() > 1 and len(fitted) > 1
+    _check(left, "left", fitted=len(fitted), held_out=len(judged))
     tried: list[TriedTopics] = []
     nats = []
     result: Any = None
@@ -246,14 +245,7 @@ def _split(
     sides: tuple[list[str], list[str]] = [], []
     for text in texts:
         sides[is_held_out(text.encode("utf-8", "surrogatepass"))].append(text)
-    require(
-        all(sides),
-        "documents must be left to fit, and to hold out",
-        fitted=len(sides[0]),
-        held_out=len(sides[1]),
-        remedy="pass more documents, or hold out another share",
-        error=InsufficientDataError,
-    )
+    _check(all(sides), "left", fitted=len(sides[0]), held_out=len(sides[1]))
     words = learner.learn(learner.beginning(sides[0]))
     fitted, judged = (words.encode(side).batch for side in sides)
     return fitted, judged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from streamlda.kernels.words import copy_documents
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+S = TypeVar("S", bound=np.generic)
 
 _require = partial(require, error=InvalidDocumentsError)
 
@@ -98,7 +100,9 @@ class DocumentBatch:
         bins: NDArray[np.int64] | None = None,
         integral: bool = True,
     ) -> None:
-        self.held = _native(_real(counts))
+        real = _real(counts)
+        # In the order of bytes that kernels take.
+        self.held: NDArray[Any] = _frozen(real, real.dtype.newbyteorder("="))
         self.word_ids = _frozen(_integers("word ids", word_ids, np.int32), np.int32)
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
@@ -143,8 +147,7 @@ class DocumentBatch:
     @cached_property
     def counts(self) -> NDArray[np.float64]:
         """The counts as kernels take them: those `held`, or a copy, for as long as the batch."""
-        counts: NDArray[np.float64] = _frozen(self.held, np.float64)
-        return counts
+        return _frozen(self.held, np.float64)
 
     @property
     def n_documents(self) -> int:
@@ -174,8 +177,7 @@ class DocumentBatch:
         lengths = np.zeros(self.n_documents)
         if len(filled):
             lengths[filled] = np.add.reduceat(self.held, self.row_pointers[filled], dtype=float)
-        frozen: NDArray[np.float64] = _frozen(lengths, np.float64)
-        return frozen
+        return _frozen(lengths, np.float64)
 
     @cached_property
     def whole(self) -> bool:
@@ -188,14 +190,12 @@ class DocumentBatch:
     @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """True for documents of at least `MIN_TOKENS` tokens, shape (n_documents,)."""
-        frozen: NDArray[np.bool_] = _frozen(self.lengths >= MIN_TOKENS, np.bool_)
-        return frozen
+        return _frozen(self.lengths >= MIN_TOKENS, np.bool_)
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
         """True for documents of one token or more, of which topics can be learned and inferred."""
-        frozen: NDArray[np.bool_] = _frozen(self.lengths > 0, np.bool_)
-        return frozen
+        return _frozen(self.lengths > 0, np.bool_)
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -332,7 +332,7 @@ class DocumentBatch:
     def _checked_bins(self, bins: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         if bins is None:
             return None
-        frozen: NDArray[np.int64] = _frozen(_integers("bins", bins, np.int64), np.int64)
+        frozen = _frozen(_integers("bins", bins, np.int64), np.int64)
         rule = "bins must be of all documents"
         _require(frozen.shape == (len(self),), rule, documents=len(self), bins=frozen.shape)
         return frozen
@@ -342,7 +342,9 @@ class DocumentBatch:
         _require(
             pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,),
             "a batch must have one row pointer more than documents and one count a word id",
-            **{"row_pointers": pointers.shape, "counts": self.held.shape, "word_ids": ids.shape},
+            row_pointers=pointers.shape,
+            counts=self.held.shape,
+            word_ids=ids.shape,
             remedy=FROM_MATRIX,
         )
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
@@ -403,19 +405,16 @@ class _SharedDocuments(DocumentBatch):
         return self._batch.take(self._numbers)
 
     @property
-    def held(self) -> NDArray[Any]:
-        held: NDArray[Any] = self._copied.held
-        return held
+    def held(self) -> NDArray[Any]:  # type: ignore[override]
+        return self._copied.held
 
     @property
-    def word_ids(self) -> NDArray[np.int32]:
-        word_ids: NDArray[np.int32] = self._copied.word_ids
-        return word_ids
+    def word_ids(self) -> NDArray[np.int32]:  # type: ignore[override]
+        return self._copied.word_ids
 
     @cached_property
     def lengths(self) -> NDArray[np.float64]:
-        frozen: NDArray[np.float64] = _frozen(self._batch.lengths[self._numbers], np.float64)
-        return frozen
+        return _frozen(self._batch.lengths[self._numbers], np.float64)
 
     @cached_property
     def whole(self) -> bool:
@@ -470,11 +469,6 @@ def _real(array: Any) -> Any:
     return array
 
 
-def _native(array: Any) -> Any:
-    """Return a read-only contiguous view of numbers in the order of bytes that kernels take."""
-    return _frozen(array, array.dtype.newbyteorder("="))
-
-
 def _integers(name: str, array: Any, dtype: Any) -> Any:
     """Return `array` if a cast to the integer type `dtype` changes none of its values."""
     array = np.asarray(array)
@@ -490,7 +484,7 @@ def _integers(name: str, array: Any, dtype: Any) -> Any:
     return array
 
 
-def _frozen(array: Any, dtype: Any) -> Any:
+def _frozen(array: Any, dtype: type[S] | np.dtype[S]) -> NDArray[S]:
     """Return a read-only contiguous view of `array`, converted only where it must be."""
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False

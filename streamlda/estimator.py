@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.checks import Faults, at_least, failure, require
+from streamlda.checks import Faults, at_least, require
 from streamlda.documents import DocumentBatch, read_counts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
@@ -50,6 +50,11 @@ from streamlda.utils.progress import shown
 T = TypeVar("T")
 Array = NDArray[np.float64]
 
+
+class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+    """A private estimator that has not read a whole window of rows yet."""
+
+
 _FAULTS = Faults(
     {
         InvalidSettingError: {
@@ -77,6 +82,11 @@ _FAULTS = Faults(
             "tokens": "documents must have at least 2 tokens to be scored; pass more or longer "
             "documents",
         },
+        NoSnapshotError: {
+            "no snapshot": "a private estimator must have read a whole window before its topics "
+            "are read; fit it, or pass that many further rows to partial_fit (after a call that "
+            "failed half way, to another estimator)",
+        },
     }
 )
 _check = _FAULTS.check
@@ -84,10 +94,6 @@ _check = _FAULTS.check
 #: Attributes for the columns of a fit, and those that there are by name.
 COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
 Columns = dict[str, Any]
-
-
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
-    """A private estimator that has not read a whole window of rows yet."""
 
 
 class _Fitted(Generic[T]):
@@ -268,30 +274,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         public_model: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.n_components = n_components
-        self.alpha_0 = alpha_0
-        self.solver = solver
-        self.documents_per_round = documents_per_round
-        self.n_restarts = n_restarts
-        self.n_iterations = n_iterations
-        self.warmup_documents = warmup_documents
-        self.oversampling = oversampling
-        self.seed_topics = seed_topics
-        self.refinement_passes = refinement_passes
-        self.random_state = random_state
-        self.epsilon = epsilon
-        self.delta = delta
-        self.documents_per_snapshot = documents_per_snapshot
-        self.privacy_unit = privacy_unit
-        self.documents_per_user = documents_per_user
-        self.neighboring_relation = neighboring_relation
-        self.mode = mode
-        self.snapshots = snapshots
-        self.clipping = clipping
-        self.ledger = ledger
-        self.stream = stream
-        self.public_model = public_model
-        self.verbose = verbose
+        # As they are given: scikit-learn sets and clones parameters by these names.
+        self.__dict__.update((name, value) for name, value in locals().items() if name != "self")
 
     def fit(
         self, X: Any, y: Any = None, *, users: Users | None = None, analyzer: Any = None
@@ -486,7 +470,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _fitted(self) -> TopicModel:
         """The model as of the last document; made only when documents came since."""
         if self._is_private and self._model is None:
-            raise self._no_snapshot()
+            learner, size = self._learner, self.documents_per_snapshot
+            missing = learner.slots_missing if isinstance(learner, MatrixFit) else None
+            raise _FAULTS.make("no snapshot", slots_missing=missing, documents_per_snapshot=size)
         check_is_fitted(self)
         if self._model is None:
             assert isinstance(self._learner, Engine)
@@ -600,21 +586,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             dtype="numeric",
             ensure_all_finite=checks,
             ensure_non_negative=checks,
-        )
-
-    def _no_snapshot(self) -> Exception:
-        learner = self._learner
-        missing, remedy = None, "fit it"
-        if isinstance(learner, MatrixFit):
-            missing, remedy = learner.slots_missing, "pass that many further rows to partial_fit"
-            if learner.failed_at is not None:
-                remedy = "a call failed half way: fit another estimator with other rows"
-        return failure(
-            "a private estimator must have read a whole window before its topics are read",
-            slots_missing=missing,
-            documents_per_snapshot=self.documents_per_snapshot,
-            remedy=remedy,
-            error=NoSnapshotError,
         )
 
     @staticmethod

@@ -151,7 +151,8 @@ def inferred(model: TopicModel, drawn: Drawn, alpha: Array) -> Inferred:
     shares, off = mean, theta - mean
     if drawn.totals is not None:
         entries = (documents.counts, ids, documents.row_pointers)
-        rows = scipy.sparse.csr_matrix(entries, shape=(len(documents), len(words)), copy=False)
+        shape = (len(documents), len(words))
+        rows: Any = scipy.sparse.csr_matrix(entries, shape=shape, copy=False)
         found = (rows @ _responsibilities(words, mean)) / documents.lengths[:, None]
         center = weighted(weights, found)
         found -= center

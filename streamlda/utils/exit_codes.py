@@ -30,17 +30,8 @@ from streamlda.errors import (
     VocabularyError,
 )
 
-OK, NO, USAGE, DATA, INTERNAL, MEMORY, IO, UNFINISHED, CONFIGURATION = (
-    0,
-    1,
-    2,
-    65,
-    70,
-    71,
-    74,
-    75,
-    78,
-)
+OK, NO, USAGE = 0, 1, 2
+DATA, INTERNAL, MEMORY, IO, UNFINISHED, CONFIGURATION = 65, 70, 71, 74, 75, 78
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
 _OF_DATA = (InsufficientDataError, InvalidDocumentsError, ModelFileError)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from time import monotonic
 
 _SHOWN = ContextVar("shown", default=False)
 
@@ -28,18 +27,12 @@ def shown(verbose: object) -> Iterator[None]:
 def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
     """Give a function that takes how much was done; a bar follows it, where progress is shown.
 
-    Where standard error is neither a terminal nor a notebook, there is one line at the end.
+    Nothing is shown where standard error is neither a terminal nor a notebook.
     """
-    if not _SHOWN.get():
+    if not (_SHOWN.get() and (sys.stderr.isatty() or "ipykernel" in sys.modules)):
         yield lambda done: None
-    elif sys.stderr.isatty() or "ipykernel" in sys.modules:
-        from tqdm.auto import tqdm
+        return
+    from tqdm.auto import tqdm
 
-        with tqdm(total=total, desc=what, leave=False, delay=_LEAST_SECONDS) as bar:
-            yield bar.update
-    else:
-        start = monotonic()
-        yield lambda done: None
-        seconds = monotonic() - start
-        if seconds >= _LEAST_SECONDS:
-            print(f"{what}: {total:,} in {seconds:.1f} s", file=sys.stderr)
+    with tqdm(total=total, desc=what, leave=False, delay=_LEAST_SECONDS) as bar:
+        yield bar.update
