@@ -104,12 +104,15 @@ def centred(values: Any) -> Any:
 
 def judge_law(name: str, samples: Mapping[float, Any], laws: Sequence[Law], claimed: str) -> Figure:
     """Ask that the claimed law fits best; `samples` has the resamples of each measured value."""
-    found, names = np.stack([misfits(samples, law) for law in laws]), [law.name for law in laws]
-    best = np.argmin(np.nan_to_num(found, nan=np.inf), axis=0) == names.index(claimed)
-    hits = np.where(np.isnan(found).any(axis=0), np.nan, best)
+    own = [law.name for law in laws].index(claimed)
+    # Of few points all laws may say the same.
+    found = np.stack([misfits(samples, law) for law in laws]).round(9)
+    rival = np.delete(found, own, axis=0).min(axis=0)
+    unknown = np.isnan(found).any(axis=0) | (found[own] == rival)
+    hits = np.where(unknown, np.nan, found[own] < rival)
     middle = {x: np.array([np.median(values)]) for x, values in samples.items()}
     shown = ", ".join(f"{law.name} {float(misfits(middle, law)[0]):.2f}" for law in laws)
-    shown += f"; least in {np.nanmean(hits):.0%}" if not np.isnan(hits).all() else "; never reached"
+    shown += f"; least in {np.nanmean(hits):.0%}" if not np.isnan(hits).all() else "; not known"
     return judge(f"{name}, largest / smallest over", shown, f"{claimed} least", hits)
 
 
