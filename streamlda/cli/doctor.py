@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from streamlda.cli.options import Given, SettingsCommand
+from streamlda.cli.options import Given, command
 from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, packages_of
 from streamlda.kernels import cache_folder
 from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
@@ -35,17 +35,14 @@ BROKER_SECONDS = 10.0
 Finding = tuple[str, str, bool]
 
 
-@click.command(cls=SettingsCommand, reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
+@command(reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
 def doctor(given: Given) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 
     With --config, also ask all that the settings of a daemon connect to: brokers, login, topic,
     group, schema registry, and the topics for dead letters and snapshots, which are made if they
-    are missing, as the daemon does. Nothing is learned, and no group is joined. With
-    --kafka-bootstrap and --kafka-topic only, ask these brokers.
-
-    The exit code is 1 if something that was found cannot be used; an extra that is not installed is
-    not a fault, and its line says what installs it.
+    are missing. No group is joined. The exit code is 1 if something that was found cannot be used;
+    an extra that is not installed is not a fault.
     """
     # Settings are refused before anything is printed.
     settings = given.read() if given.config is not None or given.values else None
@@ -64,9 +61,7 @@ def _installed() -> Iterator[Finding]:
     yield "python", platform.python_version(), True
     for name in ("numpy", "scipy", "numba", "scikit-learn"):
         yield name, version(name), True
-    wanted = os.environ.get("NUMBA_NUM_THREADS")
-    beside = "" if wanted is None else f", NUMBA_NUM_THREADS={wanted}"
-    yield "threads", f"{thread_count()} of {os.cpu_count()} processors{beside}", True
+    yield "threads", f"{thread_count()} of {os.cpu_count()} processors", True
     allowed = allowed_bytes()
     limit = "no limit" if allowed is None else f"{allowed / MIB:,.0f} MiB allowed"
     yield "memory", limit, True
@@ -108,13 +103,11 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
         ("output topic", output, partial(snapshot_sink, output, alone)),
     ):
         if topic is not None:
-            yield _try(name, partial(_connect, open_sink), f"{topic} can be written")
+            yield _try(name, partial(_open, open_sink), f"{topic} can be written")
 
 
-def _connect(open_sink: Callable[[], Any]) -> None:
-    with closing(open_sink()) as sink:
-        if hasattr(sink, "connect"):
-            sink.connect()
+def _open(open_sink: Callable[[], Any]) -> None:
+    open_sink().close()
 
 
 def _reach(address: str) -> Finding:
@@ -136,7 +129,15 @@ def _read_topic(settings: RunSettings) -> list[Finding]:
     try:
         source: Any = open_stream(plain)
         with closing(source):
-            _poll(source)
+            # Brokers that are away may be back.
+            end = time.monotonic() + BROKER_SECONDS
+            while True:
+                try:
+                    source.poll(1, timeout_seconds=1.0)
+                    break
+                except SourceAwayError:
+                    if time.monotonic() > end:
+                        raise
             found: list[Finding] = [login, ("topic", f"{kafka.topic} can be read", True)]
             if kafka.group:
                 found.append(_try("group", source.notes, f"offsets of {kafka.group} can be read"))
@@ -147,18 +148,6 @@ def _read_topic(settings: RunSettings) -> list[Finding]:
         return [("login", str(error), False), ("topic", "not known", False)]
     except StreamLDAError as error:
         return [login, ("topic", str(error), False)]
-
-
-def _poll(source: Any) -> None:
-    """Poll for a record; brokers that are away may be back within `BROKER_SECONDS`."""
-    end = time.monotonic() + BROKER_SECONDS
-    while True:
-        try:
-            source.poll(1, timeout_seconds=1.0)
-            return
-        except SourceAwayError:
-            if time.monotonic() > end:
-                raise
 
 
 def _try(name: str, ask: Callable[[], object], text: str) -> Finding:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.checks import require
-from streamlda.cli.options import Given, SettingsCommand, quiet_option
+from streamlda.cli import options
+from streamlda.cli.options import command
 from streamlda.cli.shared import (
     Progress,
     StopSignals,
+    check_lost,
     format_reasons,
     say,
     show_warnings,
     warn,
-    warn_about_reading,
-    warn_about_rejects,
+    warn_about,
 )
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError
 from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
@@ -39,20 +39,16 @@ TASKS = {
 }
 
 DETAILS = """
-Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one
-ends at once. If a source fails midway, a model of what was read is saved too, and the exit code is
-74; with --dask a failure leaves no model but private ones that were released. A model at --output
-stays until the new one is complete. A Kafka topic (kafka.bootstrap, kafka.topic) is read up to its
-present end. With checkpoint.folder, an interrupted run continues from its last checkpoint.
-Documents are kept in memory, up to memory.kept, and fitted together at the end, as by
-StreamLDA.fit; beyond that topics follow them as a stream.
+Ctrl-C (or SIGTERM) saves a model of what was read and exits with 130 (143); a second one ends at
+once. If a source fails midway, a model of what was read is saved too, and the exit code is 74. A
+model at --output stays until the new one is complete. A Kafka topic (kafka.bootstrap, kafka.topic)
+is read up to its present end. With checkpoint.folder, an interrupted run continues from its last
+checkpoint. Documents beyond memory.kept are followed as a stream, not fitted together.
 
 With --epsilon the model is differentially private: each snapshot is paid for in the --ledger before
-its noise is drawn. --output is the newest snapshot; all go to output.folder, if it is set, and
-streamlda budget LEDGER --publish writes each once more. Documents that were in a release are
-refused from then on, but the same command resumes a fit of files in windows that was cut short.
-Ctrl-C keeps the last snapshot. Numbers of documents, rejects and tokens are private and not shown;
-standard error (progress, time, warnings) is only for the owner of the documents.
+its noise is drawn. --output is the newest snapshot; all go to output.folder, if it is set. The same
+command resumes a fit of files in windows that was cut short. Numbers of documents, rejects and
+tokens are private and not shown; standard error is only for the owner of the documents.
 """
 
 #: Part of a fit that was stopped, and what its topics are.
@@ -63,10 +59,8 @@ STOPPED = {
 }
 
 
-@click.command(cls=SettingsCommand, reader=FIT, tasks=TASKS, epilog=DETAILS)
-@quiet_option
-@click.pass_context
-def fit(context: click.Context, quiet: bool, given: Given) -> None:
+@command(reader=FIT, tasks=TASKS, epilog=DETAILS)
+def fit(quiet: options.Quiet, given: options.Given) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
     A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Settings may
@@ -80,52 +74,45 @@ def fit(context: click.Context, quiet: bool, given: Given) -> None:
 
     check_outputs(settings)
     with Progress(quiet, slots=settings.private) as progress:
-        number, found = _fit(context, settings, progress, quiet)
+        number, found = _fit(settings, progress, quiet)
     say(quiet, *_summary(found, settings))
-    counts, most = found.counts, settings.source.most_lost
+    counts = found.counts
     if not settings.private:
-        warn_about_reading(counts)
-        warn_about_rejects(counts.rejects, counts.fields)
+        warn_about(counts)
     show_warnings(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
-    require(
-        settings.private or found.lost <= most,
-        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
-        lost=round(found.lost, 4),
-        records=counts.records,
-        rejects=counts.rejects.total(),
-        lost_bytes=counts.lost_bytes,
-        remedy=f"the model of the rest is in {settings.output.file}: repair the files, or raise "
-        "source.most_lost",
-        error=InvalidDocumentsError,
-    )
+    if not settings.private:
+        facts = {"rejects": counts.rejects.total(), "lost_bytes": counts.lost_bytes}
+        where = f"the model of the rest is in {settings.output.file}"
+        check_lost(found.lost, settings, where, records=counts.records, **facts)
     if number:
-        context.exit(128 + number)
+        raise SystemExit(128 + number)
 
 
-def _fit(
-    context: click.Context, settings: RunSettings, progress: Progress, quiet: bool
-) -> tuple[int, FitResult]:
+def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, FitResult]:
     """Learn here or on a cluster; return the number of the signal that ended it too, 0 for none."""
-    from streamlda.run.fit import fit as fit_here
-
-    def should_stop() -> bool:
-        return signals is not None and bool(signals.received)
 
     def on_opened() -> None:
         if settings.private:
-            from streamlda.cli.plan import show_expected
+            from streamlda.cli.private import show_expected
 
             show_expected(settings, quiet)
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
-    with nullcontext() if ends else StopSignals(quiet) as signals:
-        more: dict[str, Any] = {"should_stop": should_stop, "on_opened": on_opened, "warn": warn}
+    signals = StopSignals(quiet)
+    more: dict[str, Any] = {
+        "should_stop": lambda: bool(signals.received),
+        "on_opened": on_opened,
+        "warn": warn,
+    }
+    with nullcontext() if ends else signals:
         try:
             if settings.cluster.dask is None:
+                from streamlda.run.fit import fit as fit_here
+
                 found = fit_here(settings, on_progress=progress.show, **more)
             else:
                 from streamlda.run.cluster import fit_on_cluster
@@ -133,11 +120,11 @@ def _fit(
                 more |= {"on_plan": lambda line: say(quiet, line)}
                 found = fit_on_cluster(settings, on_progress=progress.show_round, **more)
         except InsufficientDataError as error:
-            if signals is None or not signals.received:
+            if not signals.received:
                 raise
             click.echo(f"streamlda: error: stopped before a model was learned: {error}", err=True)
-            context.exit(128 + signals.received)
-    return (0 if signals is None else signals.received), found
+            raise SystemExit(128 + signals.received) from None
+    return signals.received, found
 
 
 def _summary(found: FitResult, settings: RunSettings) -> list[str]:
@@ -152,9 +139,7 @@ def _public(found: FitResult) -> list[str]:
     from streamlda.model.table import plural
 
     model, counts, words = found.model, found.counts, found.vocabulary
-    learned = ""
-    if words.data_dependent:
-        learned = f" from {plural(found.vocabulary_documents, 'document')}"
+    learned = f" from {plural(found.vocabulary_documents, 'document')}" * words.data_dependent
     speed = round(counts.documents / max(found.seconds, 1e-9))
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
@@ -162,36 +147,30 @@ def _public(found: FitResult) -> list[str]:
         f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
         f"({plural(speed, 'document')}/s)",
     ]
-    if words.left_out and any(words.left_out.values()):
-        counted = ", ".join(f"{n:,} {reason}" for reason, n in words.left_out.items() if n)
-        least = " (at least)" if words.undercount else ""
+    if left_out := {reason: n for reason, n in (words.left_out or {}).items() if n}:
+        least = " (at least)" * bool(words.undercount)
+        counted = ", ".join(f"{n:,} {reason}" for reason, n in left_out.items())
         lines.append(f"words left out{least}: {counted}")
-    if words.runs and (total := sum(words.runs.values())):
-        shares = ", ".join(
-            f"{n / total:.1%} {kind}" for kind, n in words.runs.items() if n and kind != "words"
-        )
-        lines += [f"of the first documents, no words: {shares}"] if shares else []
+    runs = words.runs or {}
+    if none := {kind: n for kind, n in runs.items() if n and kind != "words"}:
+        shares = ", ".join(f"{n / sum(runs.values()):.1%} {kind}" for kind, n in none.items())
+        lines.append(f"of the first documents, no words: {shares}")
     if changes := model.settings.get("vocabulary_changes"):
-        entered, left = changes["entered"], changes["left"]
-        lines.append(f"{plural(entered, 'word')} entered the vocabulary, {left:,} left it")
+        entered = plural(changes["entered"], "word")
+        lines.append(f"{entered} entered the vocabulary, {changes['left']:,} left it")
     if counts.removed:
         lines.append(f"removed from texts: {format_reasons(counts.removed)}")
-    late = 0 if model.timeline is None else model.timeline.late
-    for n, fate in (
-        (counts.short - counts.few_words, "skipped: too few known words"),
-        (
-            counts.few_words,
-            "of one or two known words: in shares, and in topics where these are refined",
+    fates = {
+        "skipped: too few known words": counts.short - counts.few_words,
+        "of one or two known words: in shares, and in topics where these are refined": (
+            counts.few_words
         ),
-        (counts.undated, "without an event time"),
-        (counts.ahead, "in no bin: later than source.most_ahead from now"),
-        (
-            late,
-            f"far from the {MOST_BINS:,} bins of event time that are kept; snapshots.time_bins "
-            "sets longer ones",
-        ),
-    ):
-        lines += [f"{plural(n, 'document')} {fate}"] if n else []
+        "without an event time": counts.undated,
+        "in no bin: later than source.most_ahead from now": counts.ahead,
+        f"far from the {MOST_BINS:,} bins of event time that are kept; snapshots.time_bins sets "
+        "longer ones": 0 if model.timeline is None else model.timeline.late,
+    }
+    lines += [f"{plural(n, 'document')} {fate}" for fate, n in fates.items() if n]
     unseen = f"{counts.unseen_fraction:.1%} of {plural(counts.tokens, 'token')}"
     return [*lines, f"{unseen} outside the vocabulary"]
 

@@ -5,34 +5,35 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import ExitStack, nullcontext
+from functools import partial
+from typing import Annotated
 
 import click
 
-from streamlda.checks import require
-from streamlda.cli.options import Given, SettingsCommand
-from streamlda.cli.shared import DOCUMENTS, allow_analyzer, read_documents
+from streamlda.cli import options
+from streamlda.cli.options import command, flag, option, output
+from streamlda.cli.run import serve
+from streamlda.cli.shared import DOCUMENTS, allow_analyzer, check_lost, read_documents
 from streamlda.container import whole_file
-from streamlda.errors import InvalidDocumentsError, ModelFileError
+from streamlda.errors import ModelFileError
 from streamlda.model.document_table import infer_documents
 from streamlda.model.groups import Groups
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.appended import WORDS, AppendedTable
-from streamlda.run.outputs import check_output
 from streamlda.run.proportions import (
+    FORMATS,
     WRITERS,
     RowWriter,
     guess_format,
     spread,
-    whole_rows,
     write_columns,
 )
 from streamlda.run.proportions import infer as infer_texts
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import INFER
 from streamlda.storage.snapshots import NamedModel, NewestModel
 from streamlda.stream.event_time import UNITS
 from streamlda.text.encoding import UNREADABLE
-from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 TASKS = {
     "Documents": (
@@ -44,74 +45,41 @@ TASKS = {
     "Cluster": ("cluster.dask",),
 }
 
-#: Settings of a topic in and a topic out.
-TOPICS = (
-    *("start", "protocol", "mechanism", "username", "password"),
-    *("ca_file", "certificate_file", "key_file", "key_password"),
+#: Settings of a topic in and a topic out, and of a cluster, by their sections.
+SECTIONS = ("kafka", "registry", "infer", "log", "cluster")
+NAMES = (
+    *(name for name, setting in SETTINGS.items() if setting.section in SECTIONS),
+    *(*DOCUMENTS, "source.allow_gaps", "dead_letters.topic"),
 )
-STREAM = (
-    *(f"kafka.{key}" for key in TOPICS),
-    *(f"registry.{key}" for key in ("url", "username", "password", "ca_file")),
-    *("infer.group", "infer.disclose", "source.allow_gaps", "dead_letters.topic"),
-    *("dead_letters.with_text", "log.format", "log.level"),
-)
-
-NAMES = (*DOCUMENTS, *STREAM, "cluster.dask", "cluster.shards")
 
 DETAILS = """
 CSV has the columns topic_0, topic_1, ..., with --top topic_1, proportion_1, topic_2, ... With --by
 there is a row for each class, or bin of time, and each topic: its label, its share, which is the
 mean of its proportions, and the documents of which it is the largest.
 
-With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the
-position after its document are written in one Kafka transaction: readers with
-isolation.level=read_committed see one result for each document, even after a kill. Processes
-of one group share the partitions. A result is JSON, under the key of the document: topic,
-partition and offset of the document, its id, the number of the snapshot and the digest of the
-model file, tokens and topics. A newer model is used as soon as it appears. Brokers that are
-away are waited for; records that cannot be used are counted, and go to dead_letters.topic.
+With --kafka-topic and --output-topic it runs until SIGTERM or SIGINT. Each result and the position
+after its document are written in one Kafka transaction: readers with isolation.level=read_committed
+see one result for each document, even after a kill. Processes of one group share the partitions. A
+newer model is used as soon as it appears. Records that cannot be used go to dead_letters.topic.
 """
 
 
-@click.command(
-    cls=SettingsCommand,
-    reader=INFER,
-    tasks=TASKS,
-    names=NAMES,
-    epilog=DETAILS,
-)
-@click.argument("model_file", metavar="FILE", type=click.Path())
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(),
-    default="-",
-    show_default=True,
-    help="File to write, whole; - is standard output.",
-)
-@click.option(
-    "--output-format",
-    type=click.Choice(("jsonl", "csv", "parquet")),
-    help="Format of the output. [default: by its ending, .csv or .parquet, else jsonl]",
-)
-@click.option(
-    "--append",
-    is_flag=True,
-    help="Write the columns of SOURCE, a file of CSV or Parquet, and topic, label, words, "
-    "proportion, second_topic, second_proportion and reason.",
-)
-@click.option(
-    "--by",
-    type=click.Choice(("class", *UNITS)),
-    help="Write topics by --class-field or --time-field instead. [default: none]",
-)
+Output = Annotated[str, output("File to write, whole; - is standard output.", default="-")]
+FORMAT = "Format of the output. [default: by its ending, .csv or .parquet, else jsonl]"
+Format = Annotated[str | None, option("--output-format", FORMAT, type=click.Choice(FORMATS))]
+APPEND = "Write the columns of SOURCE, a file of CSV or Parquet, and columns of its topics."
+BY = "Write topics by --class-field or --time-field instead."
+By = Annotated[str | None, option("--by", BY, type=click.Choice(("class", *UNITS)))]
+
+
+@command(reader=INFER, tasks=TASKS, names=NAMES, epilog=DETAILS)
 def infer(
-    model_file: str,
-    output: str,
-    output_format: str | None,
-    append: bool,
-    by: str | None,
-    given: Given,
+    model_file: options.ModelFile,
+    output: Output,
+    output_format: Format,
+    append: Annotated[bool, flag("--append", APPEND)],
+    by: By,
+    given: options.Given,
 ) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
@@ -122,58 +90,41 @@ def infer(
     were rejected.
     """
     settings = given.read()
-    if append and (output_format or settings.infer.top or settings.cluster.dask):
+    own, clashes = append or by, settings.infer.top or settings.cluster.dask
+    if (own and clashes) or (append and (by or output_format)):
         raise click.UsageError(
-            "--append has its own format and columns, and reads here: leave out "
-            "--output-format, --top and --dask"
+            "--append and --by have columns of their own, and read here: leave out --top, --dask, "
+            "and one of both; --append has the format of SOURCE: leave out --output-format"
         )
-    if by is not None and (append or settings.infer.top or settings.cluster.dask):
-        raise click.UsageError(
-            "--by has its own columns, and reads here: leave out --append, --top and --dask"
-        )
-    field = "class" if by == "class" else "time"
-    if by is not None and settings[f"source.{field}_field"] is None:
-        raise click.UsageError(f"--by {by} needs --{field}-field")
-    if settings.source.kind != "kafka":
-        _infer_files(model_file, output, output_format, settings, append, by)
+    if by is not None and settings[f"source.{_kind(by)}_field"] is None:
+        raise click.UsageError(f"--by {by} needs --{_kind(by)}-field")
+    if settings.source.kind == "kafka":
+        if output != "-" or output_format or own:
+            raise click.UsageError(
+                "--output, --output-format, --append and --by must be left out with --kafka-topic"
+            )
+        from streamlda.service.inference import run
+
+        allow_analyzer(settings)
+        serve(settings, partial(run, model_file))
         return
-    if output != "-" or output_format or append or by:
-        raise click.UsageError(
-            "--output, --output-format, --append and --by must be left out with --kafka-topic"
-        )
-    _infer_topic(model_file, settings)
-
-
-def _infer_files(
-    path: str,
-    output: str,
-    output_format: str | None,
-    settings: RunSettings,
-    append: bool,
-    by: str | None,
-) -> None:
-    if output != "-":
-        check_output(output, [path, *settings.source.files])
-    newest = NewestModel(path).find()
+    newest = NewestModel(model_file).find()
     if newest is None:
         raise ModelFileError(
-            f"a folder must have a snapshot to infer with, got path={path!r}; name a model file"
+            f"a folder must have a snapshot to infer with, got path={model_file!r}; name a model "
+            "file"
         )
+    kind = output_format or ("jsonl" if output == "-" else guess_format(output))
     if by is not None:
-        kind = output_format or ("jsonl" if output == "-" else guess_format(output))
         records, rejects = _write_groups(newest.model, settings, by, output, kind)
     else:
-        records, rejects = _write_rows(newest, settings, output, output_format, append)
-    lost, most = rejects.total() / max(1, records), settings.source.most_lost
-    require(
-        lost <= most,
-        f"at most {most:.4g} of the records may be rejected",
-        lost=round(lost, 4),
-        records=records,
-        rejects=rejects.total(),
-        remedy="the output is written all the same: repair the files, or raise source.most_lost",
-        error=InvalidDocumentsError,
-    )
+        records, rejects = _write_rows(newest, settings, output, kind, append)
+    lost, facts = rejects.total() / max(1, records), {"rejects": rejects.total()}
+    check_lost(lost, settings, "the output is written all the same", records=records, **facts)
+
+
+def _kind(by: str) -> str:
+    return "class" if by == "class" else "time"
 
 
 def _write_groups(
@@ -185,23 +136,19 @@ def _write_groups(
 
     groups, records, rejects = Groups(model.n_components), 0, Counter[str]()
     with nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output) as file:
-        for documents in read_documents(settings, blanks=True):
+        for documents in read_documents(settings):
             theta, reasons, _ = infer_documents(model, documents.texts)
             keys = documents.classes if by == "class" else bin_times(documents.times, by)
             groups.add(keys, theta, reasons)
             documents.rejects[UNREADABLE] += reasons.count(UNREADABLE)
             records, rejects = records + len(documents.reasons), documents.rejects
-        name, say = ("class", str) if by == "class" else ("time", lambda at: written(at, by))
-        write_columns(file, kind, groups.columns(model, name, WORDS, say))
+        say = str if by == "class" else (lambda at: written(at, by))
+        write_columns(file, kind, groups.columns(model, _kind(by), WORDS, say))
     return records, rejects
 
 
 def _write_rows(
-    newest: NamedModel,
-    settings: RunSettings,
-    output: str,
-    output_format: str | None,
-    append: bool,
+    newest: NamedModel, settings: RunSettings, output: str, kind: str, append: bool
 ) -> tuple[int, Counter[str]]:
     """Write a row for each record; return their number, and rejects by reason."""
     top, with_id = 2 if append else settings.infer.top, settings.source.id_field is not None
@@ -209,22 +156,20 @@ def _write_rows(
     records, rejects = 0, Counter[str]()
     writer: RowWriter | AppendedTable
     with ExitStack() as opened:
+        whole = nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output)
+        file = opened.enter_context(whole)
         if append:
-            whole = nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output)
-            writer = AppendedTable(settings, newest.model, opened.enter_context(whole))
+            writer = AppendedTable(settings, newest.model, file)
             opened.callback(writer.close)
-        elif output == "-":
-            writer = WRITERS[output_format or "jsonl"](sys.stdout.buffer, *shape)
-            opened.callback(writer.finish)
         else:
-            kind = output_format or guess_format(output)
-            writer = opened.enter_context(whole_rows(output, kind, *shape))
+            writer = WRITERS[kind](file, *shape)
+            opened.callback(writer.finish)
         cluster = None
         if settings.cluster.dask is not None:
             from streamlda.run.cluster import InferredFiles
 
             cluster = InferredFiles(settings, newest, top)
-        for documents in read_documents(settings, cluster, blanks=True):
+        for documents in read_documents(settings, cluster):
             found = cluster.found if cluster else infer_texts(newest, documents.texts, top)
             writer.write(documents.records, spread(found, documents.reasons))
             documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
@@ -232,21 +177,3 @@ def _write_rows(
         if append:
             writer.finish()
     return records, rejects
-
-
-def _infer_topic(path: str, settings: RunSettings) -> None:
-    from streamlda.service.inference import run
-    from streamlda.service.logs import log_failure, start_logging
-    from streamlda.service.signals import leave
-
-    start_logging(settings.log.format, settings.log.level)
-    allow_analyzer(settings)
-    try:
-        code = run(path, settings)
-    except Exception as error:
-        code = exit_code(error)
-        if code in (CONFIGURATION, DATA) or isinstance(error, OSError):
-            raise
-        # A traceback of Python's own could quote a document.
-        log_failure("crashed", error)
-    leave(code)

@@ -1,9 +1,10 @@
-"""Options of commands: flags of settings by task, ``--set`` for all settings, and common ones."""
+"""Arguments of commands, declared where a function names them; settings by flags and ``--set``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from copy import copy
+from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
 import click
 
@@ -12,47 +13,100 @@ from streamlda.settings.load import NAMES, load_settings, nearest
 from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import FIT, RUN, Setting, shown
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-COUNT = click.IntRange(min=1)
-
-quiet_option = click.option(
-    "--quiet", "-q", is_flag=True, help="No progress and no summary, only warnings."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+SHARE, POSITIVE = click.FloatRange(0, 1), click.FloatRange(min=0, min_open=True)
 
 
-def number_option(
-    *names: str, help: str, type: Any = COUNT, **more: Any
-) -> Callable[[Command], Command]:
-    """Return the option of a number, a count by default; a default of it is shown."""
-    return click.option(*names, type=type, help=help, show_default="default" in more, **more)
+def option(names: str, help: str, **more: Any) -> click.Option:
+    """Return an option; its default is shown."""
+    has_default = more.get("default") is not None
+    if not (has_default or more.get("required") or more.get("is_flag") or "[default" in help):
+        help += " [default: none]"
+    return click.Option(names.split(), help=help, show_default=has_default, **more)
 
 
-words_option = number_option("--words", "n_words", default=10, help="Words to show of a topic.")
-relevance_option = number_option(
-    "--relevance",
-    type=click.FloatRange(0, 1),
-    help="Rank words by probability (1), or by lift too (less). [default: as the model says, 1]",
-)
-max_distance_option = number_option(
-    "--max-distance",
-    type=click.FloatRange(0, 1),
-    default=MAX_DISTANCE,
-    help="Distance beyond which two topics are different.",
-)
+def flag(names: str, help: str, **more: Any) -> click.Option:
+    """Return the option of a switch."""
+    return option(names, help, is_flag=True, **more)
 
 
-def path_option(
-    name: str, parameter: str, help: str, required: bool = True
-) -> Callable[[Command], Command]:
-    """Return the option of a file, which must be given unless `required` is False."""
-    return click.option(name, parameter, required=required, type=click.Path(), help=help)
+def count(names: str, help: str, **more: Any) -> click.Option:
+    """Return the option of a number, 1 or more."""
+    return option(names, help, type=click.IntRange(min=1), **more)
 
 
-def output_option(help: str, required: bool = True) -> Callable[[Command], Command]:
-    """Return the option of a file to write."""
-    return click.option("--output", "-o", required=required, type=click.Path(), help=help)
+def path(names: str, help: str, required: bool = True, **more: Any) -> click.Option:
+    """Return the option of a file that is read."""
+    return option(names, help, type=click.Path(), required=required, **more)
+
+
+def files(metavar: str) -> click.Argument:
+    """Return the argument of a file; of several, if `metavar` ends with dots."""
+    many = -1 if metavar.endswith("...") else 1
+    return click.Argument(["files"], nargs=many, metavar=metavar, required=True, type=click.Path())
+
+
+class Written(click.Path):
+    """Type of a file that is written: `Command` checks beforehand that it can be."""
+
+
+def output(help: str, names: str = "--output -o", **more: Any) -> click.Option:
+    """Return the option of a file that is written; it must be given unless it has a default."""
+    return option(names, help, type=Written(), **{"required": "default" not in more, **more})
+
+
+ModelFile = Annotated[str, files("FILE")]
+ModelOutput = Annotated[str, output("Model file to write.")]
+Quiet = Annotated[bool, flag("--quiet -q", "No progress and no summary, only warnings.")]
+AsJson = Annotated[bool, flag("--json", "Print one JSON object.")]
+Words = Annotated[int, count("--words", "Words to show of a topic.", default=10)]
+RELEVANCE = "Rank words by probability (1), or by lift too (less). [default: as the model says, 1]"
+Relevance = Annotated[float | None, option("--relevance", RELEVANCE, type=SHARE)]
+DISTANCE = "Distance beyond which two topics are different."
+MaxDistance = Annotated[float, option("--max-distance", DISTANCE, type=SHARE, default=MAX_DISTANCE)]
+
+
+class Command(click.Command):
+    """A command that refuses files which it could not write, or which replace what it reads."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check the outputs, and run the command."""
+        from streamlda.run.outputs import check_output
+
+        read: list[str] = []
+        written: list[str] = []
+        for parameter in self.params:
+            value = ctx.params.get(str(parameter.name))
+            if isinstance(parameter.type, click.Path) and value not in (None, "-"):
+                into = written if isinstance(parameter.type, Written) else read
+                into.extend([value] if isinstance(value, str) else value)
+        given = ctx.params.get("given")
+        read.extend(() if given is None else given.values.get("source.files", ()))
+        for number, name in enumerate(written):
+            check_output(name, [*read, *written[:number]])
+        return super().invoke(ctx)
+
+
+def command(
+    group: click.Group | None = None, **attributes: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return what makes a command of a function whose parameters are annotated by options.
+
+    A command that reads settings has the attributes of `SettingsCommand`.
+    """
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        parameters = []
+        for name, hint in get_type_hints(function, include_extras=True).items():
+            for declared in getattr(hint, "__metadata__", ()):
+                parameters.append(copy(declared))
+                parameters[-1].name = name
+                if isinstance(declared, click.Argument):
+                    parameters[-1].opts = [name]
+        kind = SettingsCommand if "reader" in attributes else Command
+        makes = click.command if group is None else group.command
+        return makes(cls=kind, params=parameters, **attributes)(function)
+
+    return make
 
 
 METAVARS = {
@@ -91,20 +145,19 @@ class Given(NamedTuple):
             self.config,
             flags=self.values,
             command=command.reader,
-            names=SETTINGS if command.reader in (FIT, RUN) else command.settings,
+            names=SETTINGS if command.reader in (FIT, RUN) else {*command.settings, *self.values},
             # A daemon's settings are known by their names in its file.
             flagged=() if command.reader == RUN else command.flags,
         )
 
 
-class SettingsCommand(click.Command):
+class SettingsCommand(Command):
     """A command that reads settings: some have flags, others go through ``--set``.
 
     Its function gets what was given as `given`. ``--help`` shows the flags by task; ``--help-all``
     adds all settings, and the epilog. `reader` is the command that the rules of settings know.
     `tasks` are the settings that have flags, by task, `names` further ones: by default all that the
-    reader has. Those `required` have no default in the help; the command itself refuses None.
-    Without `has_file`, no ``--config`` names a file of settings.
+    reader has.
     """
 
     def __init__(
@@ -113,12 +166,10 @@ class SettingsCommand(click.Command):
         reader: str,
         tasks: Mapping[str, Collection[str]],
         names: Collection[str] = (),
-        required: Collection[str] = (),
-        has_file: bool = True,
         **more: Any,
     ) -> None:
         super().__init__(*args, **more)
-        self.reader, self.required = reader, required
+        self.reader = reader
         self.tasks = {name: task for task, own in tasks.items() for name in own}
         read = {*names, *self.tasks} if names else {s.name for s in TABLE if reader in s.commands}
         #: Settings by their names for ``--set``: a secret stands in a file.
@@ -132,10 +183,9 @@ class SettingsCommand(click.Command):
         further = [name for name in HIDDEN if name in self.settings and name not in self.tasks]
         flags += [self._option(SETTINGS[name], hidden=True) for name in further]
         self.flags = {str(each.name).replace("__", "."): each for each in flags}
-        self.params += [*flags, self._set_option(), self._all_option()]
-        if has_file:
-            help = "File of settings, in TOML. [default: none]"
-            self.params.append(click.Option(["--config"], type=click.Path(), help=help))
+        # The config of sites is another file.
+        own = () if any("--config" in each.opts for each in self.params) else (CONFIG,)
+        self.params += [*flags, *map(copy, (ASSIGNED, ALL, *own))]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Collect the values of flags and of ``--set``."""
@@ -200,9 +250,7 @@ class SettingsCommand(click.Command):
         if setting.kind == "secret":
             name += "_file"
         said = setting.help.partition(";")[0].rstrip(".")
-        default = shown(setting, setting.default_of(self.reader))
-        end = "[required]" if setting.name in self.required else f"[default: {default}]"
-        help = f"{said}. {end}"
+        help = f"{said}. [default: {shown(setting, setting.default)}]"
         if setting.kind == "bool":
             no = flag.replace("--", "--no-", 1)
             return click.Option([f"{flag}/{no}", name], default=None, help=help)
@@ -213,34 +261,9 @@ class SettingsCommand(click.Command):
         return click.Option(declared, multiple=setting.kind == "seeds", **more)
 
     def _row(self, name: str, setting: Setting) -> tuple[str, str]:
-        default = shown(setting, setting.default_of(self.reader))
+        default = shown(setting, setting.default)
         end = "" if "default:" in setting.help else f" [default: {default}]"
         return f"{name} {_choices(setting)}", setting.help + end
-
-    def _set_option(self) -> click.Option:
-        return click.Option(
-            ["--set", "assigned"],
-            metavar="SECTION.KEY=VALUE",
-            multiple=True,
-            callback=_assignments,
-            help="Any setting that --help-all lists; may be repeated. [default: none]",
-        )
-
-    def _all_option(self) -> click.Option:
-        def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-            if value:
-                ctx.meta[HELP_ALL] = True
-                click.echo(ctx.get_help(), color=ctx.color)
-                ctx.exit()
-
-        return click.Option(
-            ["--help-all"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=show,
-            help="Show all settings and details, and exit.",
-        )
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Any:
@@ -254,3 +277,22 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 def _choices(setting: Setting) -> str:
     kind = METAVARS.get(setting.kind, setting.kind.upper())
     return "|".join((*(setting.choices or (kind,)), *setting.words))
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+CONFIG = path("--config", "File of settings, in TOML.", required=False)
+ASSIGNED = option(
+    "--set assigned",
+    "Any setting that --help-all lists; may be repeated.",
+    metavar="SECTION.KEY=VALUE",
+    multiple=True,
+    callback=_assignments,
+)
+EAGER = {"is_eager": True, "expose_value": False, "callback": _show_all}
+ALL = flag("--help-all", "Show all settings and details, and exit.", **EAGER)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from streamlda.cli.options import Given, SettingsCommand
+from streamlda.cli import options
+from streamlda.cli.options import command, flag
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.load import load_http_settings
 from streamlda.settings.run_settings import SETTINGS
@@ -26,23 +28,20 @@ TASKS = {
 }
 
 DETAILS = """
-On SIGTERM or SIGINT the daemon finishes its batch, writes a checkpoint and ends within 10
-seconds with exit code 0; a second signal ends it at once. Other exit codes: 65 too many records
-were rejected (breaker), or a file is damaged; 70 an internal error; 71 too little memory; 74
-the source is damaged or missing, or the disk failed; 75 the shutdown took too long; 78 the
-settings, the ledger, the checkpoints or the source are refused. The daemon waits for a source
-that is away. After a kill it continues from its last checkpoint.
+On SIGTERM or SIGINT the daemon finishes its batch, writes a checkpoint and ends within 10 seconds
+with exit code 0; a second signal ends it at once. streamlda --help has the other exit codes. The
+daemon waits for a source that is away. After a kill it continues from its last checkpoint.
 """
 
 
-@click.command(cls=SettingsCommand, reader=RUN, tasks=TASKS, epilog=DETAILS)
-@click.option("--check", is_flag=True, help="Only check the settings, and print the memory plan.")
-@click.option(
-    "--probe",
-    is_flag=True,
-    help="Only ask the daemon of these settings whether it is alive; exit code 1: no.",
-)
-def run(check: bool, probe: bool, given: Given) -> None:
+@command(reader=RUN, tasks=TASKS, epilog=DETAILS)
+def run(
+    check: Annotated[bool, flag("--check", "Only check the settings, and print the memory plan.")],
+    probe: Annotated[
+        bool, flag("--probe", "Only ask whether this daemon is alive; exit code 1: no.")
+    ],
+    given: options.Given,
+) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
 
     A SOURCE is read once, or with --set source.kind=follow as it grows or fills. A flag goes before
@@ -62,35 +61,44 @@ def run(check: bool, probe: bool, given: Given) -> None:
         http = settings.http
     if check:
         _show_plan(settings)
-        return
-    if probe:
+    elif probe:
         from streamlda.service.probe import is_alive
 
         alive = is_alive(http)
         click.echo("alive" if alive else "not alive")
         raise SystemExit(OK if alive else NO)
+    elif refused is not None:
+        from streamlda.service.logs import start_logging
+        from streamlda.service.running import wait_for_signal
+
+        start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")
+        wait_for_signal(CONFIGURATION, str(refused), http)
+    else:
+        from streamlda.service.running import run as run_daemon
+
+        serve(settings, run_daemon)
+
+
+def serve(settings: RunSettings, work: Callable[[RunSettings], int]) -> None:
+    """Do the work of a service, and leave; where no restart would help, wait if that is asked."""
     from streamlda.service.logs import log_failure, start_logging
-    from streamlda.service.running import run as run_daemon
     from streamlda.service.running import wait_for_signal
     from streamlda.service.signals import leave
 
-    if refused is not None:
-        start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")
-        wait_for_signal(CONFIGURATION, str(refused), http)
     start_logging(settings.log.format, settings.log.level)
     waits = settings.breaker.then == "wait"
     try:
-        code = run_daemon(settings)
+        code = work(settings)
+        reason = f"ended with exit code {code}; the log says why"
     except Exception as error:
-        code = exit_code(error)
-        if code in (CONFIGURATION, DATA):
-            if waits:
-                wait_for_signal(code, str(error), settings)
+        code, reason = exit_code(error), str(error)
+        if code not in (CONFIGURATION, DATA):
+            # A traceback of Python's own could quote a document.
+            log_failure("not-started" if isinstance(error, OSError) else "crashed", error)
+        elif not waits:
             raise
-        # A traceback of Python's own could quote a document.
-        log_failure("not-started" if isinstance(error, OSError) else "crashed", error)
     if waits and code in (CONFIGURATION, DATA):
-        wait_for_signal(code, f"ended with exit code {code}; the log says why", settings)
+        wait_for_signal(code, reason, settings)
     leave(code)
 
 

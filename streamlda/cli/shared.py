@@ -26,16 +26,8 @@ if TYPE_CHECKING:
 
 #: Flags, and settings, of a command that reads documents once and learns nothing.
 TASKS = {"Documents": ("source.format", "source.encoding", "source.text_field")}
-DOCUMENTS = (
-    *("source.files", "source.format", "source.encoding", "source.text_field"),
-    *(
-        "source.include",
-        "source.records_field",
-        "source.delimiter",
-        "source.max_record",
-    ),
-    *("source.max_documents", "vocabulary.analyzer"),
-)
+READ = ("files", "format", "encoding", "text_field", "include", "records_field", "delimiter")
+DOCUMENTS = (*(f"source.{key}" for key in READ), "source.max_record", "vocabulary.analyzer")
 
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
@@ -82,27 +74,27 @@ class Progress(AbstractContextManager["Progress"]):
 
     def __init__(self, quiet: bool = False, *, slots: bool = False) -> None:
         self._shown, self._slots = not quiet and sys.stderr.isatty(), slots
-        self._start = monotonic()
+        self._start, self._label = monotonic(), ""
         self._bar: Any = None
-        self._label = ""
 
     def show(self, source: Source, counts: RecordCounts) -> None:
         """Show how far a source and its counts have come, several times a second at most."""
         if self._shown:
-            seconds = max(monotonic() - self._start, 1e-9)
-            speed = f", {self._count(counts, seconds)}/s, {resident_bytes() / 1e6:,.0f} MB"
             found = source.progress()
-            self._update("", self._count(counts) + speed, found.done, found.total)
+            self.show_round("", counts, found.done, found.total)
 
-    def show_round(self, label: str, counts: RecordCounts, done: int, total: int) -> None:
+    def show_round(self, label: str, counts: RecordCounts, done: int, total: int | None) -> None:
         """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
-        if self._shown:
-            parts = f", {done:,} of {total:,} parts" if total else ""
-            self._update(label, f"{label}: {self._count(counts)}{parts}", done, total)
-
-    def _update(self, label: str, text: str, done: int, total: int | None) -> None:
+        if not self._shown:
+            return
         from tqdm import tqdm
 
+        slots, documents = (counts.records, "record slots"), (counts.documents, "documents")
+        n, of = slots if self._slots else documents
+        speed = f"{n / max(monotonic() - self._start, 1e-9):,.0f} {of}/s"
+        text = f"{n:,} {of}, {speed}, {resident_bytes() / 1e6:,.0f} MB"
+        if label:
+            text = f"{label}: {n:,} {of}" + (f", {done:,} of {total:,} parts" if total else "")
         if self._bar is None or label != self._label:
             self.__exit__()
             line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"
@@ -112,12 +104,6 @@ class Progress(AbstractContextManager["Progress"]):
         # A bar that does not move is drawn by its text alone.
         self._bar.set_description_str(text, refresh=not total and bool(label))
         self._bar.update(done - self._bar.n)
-
-    def _count(self, counts: RecordCounts, seconds: float = 1) -> str:
-        n, of = counts.documents, "documents"
-        if self._slots:
-            n, of = counts.records, "record slots"
-        return f"{n / seconds:,.0f} {of}"
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -147,37 +133,43 @@ def format_reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {n:,}" for reason, n in ordered)
 
 
-def warn_about_rejects(counts: Counter[str], fields: Sequence[str] = ()) -> None:
-    """Print how many records were not usable, and why; `fields` are those of one without text."""
-    if counts:
-        from streamlda.model.table import plural
-        from streamlda.stream.counts import fields_found
+def warn_about(counts: RecordCounts) -> None:
+    """Print how the source was read, and which records were of no use."""
+    from streamlda.model.table import plural
+    from streamlda.stream.counts import fields_found
 
-        skipped = f"{plural(counts.total(), 'record')} skipped"
-        warn(f"{skipped}: {format_reasons(counts)}{fields_found(fields)}")
-
-
-def warn_about_reading(counts: RecordCounts) -> None:
-    """Print how the source was read, where that is not what its names say."""
     for note in counts.notes:
         warn(note)
+    if rejects := +counts.rejects:
+        skipped = f"{plural(rejects.total(), 'record')} skipped"
+        warn(f"{skipped}: {format_reasons(rejects)}{fields_found(counts.fields)}")
+
+
+def check_lost(lost: float, settings: RunSettings, where: str, **found: int) -> None:
+    """Refuse a share of lost records or bytes above that of the settings; the output is there."""
+    most = settings.source.most_lost
+    require(
+        lost <= most,
+        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
+        lost=round(lost, 4),
+        **found,
+        remedy=f"{where}: repair the files, or raise source.most_lost",
+        error=InvalidDocumentsError,
+    )
 
 
 class Documents(NamedTuple):
-    """The documents of a poll, with their locations and event times (None: unknown).
-
-    Those that cannot be used after all are to be added to `rejects`, by reason.
-    """
+    """The documents of a poll, and its records. `rejects` takes documents of no use, by reason."""
 
     texts: list[str]
     locations: list[RecordLocation]
     times: list[float | None]
-    rejects: Counter[str]
-    #: Locations of all records of the poll, and why those without a document have none.
-    records: Sequence[RecordLocation]
-    reasons: list[str | None]
-    #: Classes of the documents, with `source.class_field`.
+    #: With `source.class_field`.
     classes: list[str | None]
+    rejects: Counter[str]
+    records: Sequence[RecordLocation]
+    #: Why records have no document; None of those that have one.
+    reasons: list[str | None]
 
 
 def allow_analyzer(settings: RunSettings) -> None:
@@ -188,13 +180,8 @@ def allow_analyzer(settings: RunSettings) -> None:
         allow(settings.vocabulary.analyzer)
 
 
-def read_documents(
-    settings: RunSettings, source: Any = None, *, blanks: bool = False
-) -> Iterator[Documents]:
-    """Yield documents poll by poll; at the end, warn of what was skipped or has no id.
-
-    They come from the source of the settings, or from the one given. With `blanks`, polls without
-    a document are yielded too.
+def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Documents]:
+    """Yield polls of the source of the settings, or of the one given; warn at the end.
 
     `InvalidDocumentsError` where there are records and none is a document.
     """
@@ -204,49 +191,35 @@ def read_documents(
     from streamlda.text.encoding import UNREADABLE
 
     allow_analyzer(settings)
-    most, fields = settings.source.max_documents, settings.source
-    n_documents = n_records = unnamed = unclassed = 0
-    ended = False
-    counts = RecordCounts()
+    fields, lacking = settings.source, Counter[str]()
+    counts, ended = RecordCounts(), False
     with closing(source or open_stream(settings)) as source:
-        while not ended and n_documents != most:
-            left = POLL_RECORDS if most is None else most - n_documents
-            batch = source.poll(min(left, POLL_RECORDS), POLL_SECONDS)
+        while not ended:
+            batch = source.poll(POLL_RECORDS, POLL_SECONDS)
+            places = batch.get_locations(counts.records + 1)
+            found = batch.get_documents(counts.records + 1)
+            named = zip(batch.users or [None] * batch.n_records, batch.texts, strict=True)
+            classes = [own for own, text in named if text is not None]
+            why = {reject[:2]: reject.reason for reject in batch.rejects}
+            reasons = [
+                None if text is not None else why.get(at[:2], BLANK)
+                for text, at in zip(batch.texts, places, strict=True)
+            ]
             counts.add_batch(batch)
-            times = batch.times or [None] * len(batch.texts)
-            places = batch.get_locations(n_records + 1)
-            named = batch.users or [None] * len(batch.texts)
-            records = zip(batch.texts, places, times, named, strict=True)
-            documents = [record for record in records if record[0] is not None]
-            if documents or (blanks and places):
-                columns = zip(*documents, strict=True) if documents else ((),) * 4
-                texts, locations, dates, classes = map(list, columns)
-                unnamed += sum(at.id is None for at in locations)
-                unclassed += classes.count(None)
-                why = {reject[:2]: reject.reason for reject in batch.rejects}
-                reasons = [
-                    None if text is not None else why.get(at[:2], BLANK)
-                    for text, at in zip(batch.texts, places, strict=True)
-                ]
-                found = texts, locations, dates, counts.rejects, places, reasons, classes
-                yield Documents(*found)
-            n_documents += len(documents)
-            n_records += batch.n_records
+            lacking["id"] += sum(at.id is None for _, at, _ in found)
+            lacking["class"] += classes.count(None)
+            texts, locations, times = ([row[n] for row in found] for n in range(3))
+            yield Documents(texts, locations, times, classes, counts.rejects, places, reasons)
             ended = batch.exhausted
-    warn_about_reading(counts)
-    # Without the reasons that no record had.
-    rejects = +counts.rejects
+    rejects, n = +counts.rejects, counts.documents
     require(
-        n_documents > rejects[UNREADABLE] or not rejects,
+        n > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
         rejects=format_reasons(rejects) + fields_found(counts.fields),
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_about_rejects(rejects, counts.fields)
-    for field, missing, kind in (
-        (fields.id_field, unnamed, "id"),
-        (fields.class_field, unclassed, "class"),
-    ):
-        if field is not None and missing:
-            warn(f"{missing:,} of {n_documents:,} documents have no {field}, their {kind}")
+    warn_about(counts)
+    for kind, field in (("id", fields.id_field), ("class", fields.class_field)):
+        if field is not None and lacking[kind]:
+            warn(f"{lacking[kind]:,} of {n:,} documents have no {field}, their {kind}")

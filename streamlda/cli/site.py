@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from streamlda.checks import Faults
-from streamlda.cli.options import Given, SettingsCommand, output_option, path_option, quiet_option
-from streamlda.cli.shared import (
-    Progress,
-    say,
-    show_warnings,
-    warn,
-)
+from streamlda.cli import options
+from streamlda.cli.options import POSITIVE, command, files, option, output, path
+from streamlda.cli.shared import POLL_RECORDS, POLL_SECONDS, Progress, say, show_warnings, warn
 from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
-from streamlda.privacy.ledger.budget_table import plain
 from streamlda.privacy.ledger.file import beside
 from streamlda.private.settings import MOMENTS
 from streamlda.run.census import Census, make_provenance, take_census
-from streamlda.run.fit import POLL_RECORDS, POLL_SECONDS
 from streamlda.run.outputs import check_output
 from streamlda.run.parts import name_stream, open_stream
 from streamlda.run.private_run import make_document_test
@@ -43,9 +37,6 @@ from streamlda.sites.site import SHARES, ShareAccumulator, Site, check_allowed
 from streamlda.storage.store import Store
 from streamlda.stream.counts import check_has_document
 from streamlda.stream.pipeline import Pipeline
-
-#: Reader of settings of `share`.
-READER = "site share"
 
 #: Settings of how records are read.
 READING = tuple(
@@ -84,20 +75,20 @@ _FAULTS = Faults(
 #: Digits of a digest that the terminal shows: enough to compare by telephone.
 SHOWN = 32
 
-config_argument = click.argument("config_path", metavar="CONFIG", type=click.Path())
-config_option = path_option("--config", "config_path", "Federation config, the same for all.")
-round_option = path_option("--round", "round_file", "Round, from site begin or aggregate.")
-key_option = path_option("--key", "key", "Key file of this site.")
-message_option = output_option("File to write.")
-alone_option = click.option(
-    "--max-epsilon-alone",
-    type=click.FloatRange(min=0, min_open=True),
-    default=3.0,
-    show_default=True,
-    metavar="EPSILON",
-    help="Refuse a config that leaves a document of this site more than this epsilon if all other "
-    "sites collude or are invented; inf: trust them.",
+Config = Annotated[str, path("--config", "Federation config, the same for all.")]
+RoundFile = Annotated[str, path("--round", "Round, from site begin or aggregate.")]
+Key = Annotated[str, path("--key", "Key file of this site.")]
+Message = Annotated[str, output("File to write.")]
+EXPECT = "Digest that the config must have, all 64 digits. [default: the one that was signed]"
+Expect = Annotated[str | None, option("--expect", EXPECT, metavar="DIGEST")]
+ALONE = (
+    "Refuse a config that leaves a document of this site more than this epsilon if all other sites "
+    "collude or are invented; inf: trust them."
 )
+Alone = Annotated[
+    float,
+    option("--max-epsilon-alone", ALONE, type=POSITIVE, default=3.0, metavar="EPSILON"),
+]
 
 
 @click.group(short_help="Learn with other sites, without showing them documents or sums.")
@@ -105,65 +96,53 @@ def site() -> None:
     """Learn private topics together with other sites.
 
     Each site, and the aggregator, makes a key (keygen). One of them puts the public halves and the
-    settings into a federation config (config). Each site looks at it (show), compares its digest
-    with the others, and signs it (sign); the aggregator makes the first round (begin). Then, round
-    by round, each site writes a share (share), and the aggregator adds the shares up (streamlda
-    aggregate), which gives the next round and at the end a model. A share is masked: only the sum
-    of all shares shows anything, under noise. Needs the extra sites (see streamlda doctor).
+    settings into a config (config). Each site looks at it (show), compares its digest with the
+    others, and signs it (sign); the aggregator makes the first round (begin). Then, round by round,
+    each site writes a share (share), and streamlda aggregate adds the shares up, which gives the
+    next round and at the end a model. Needs the extra sites (see streamlda doctor).
     """
 
 
-@site.command()
-@click.argument("name")
-@output_option("Key file to write.")
-def keygen(name: str, output: str) -> None:
+@command(site)
+def keygen(
+    name: Annotated[str, click.Argument(["name"])],
+    output: Annotated[str, output("Key file to write.")],
+) -> None:
     """Make a key for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
     public = output + ".pub"
-    for path in (output, public):
-        check_output(path)
-        if Path(path).exists():
-            raise click.UsageError(f"keys are never replaced, got path={path!r}; choose another")
+    check_output(public)
+    if there := [each for each in (output, public) if Path(each).exists()]:
+        raise click.UsageError(f"keys are never replaced, got path={there[0]!r}; choose another")
     key = SiteKey.generate(name)
     key.save(output)
     key.public.save(public)
     say(False, f"secret key: {output}", f"for the config: {public}, {key.public.fingerprint}")
 
 
-@site.command(
-    "config",
-    cls=SettingsCommand,
+Aggregator = Annotated[str, path("--aggregator", "Public key of the aggregator; may be a site's.")]
+WEIGHTS = "Fraction of the record slots of each site, in the order of the files. [default: equal]"
+COLLUDERS = (
+    "Sites that may help the aggregator without weakening the promise to the others: 0 promises "
+    "--epsilon against outsiders only, 1 against the other sites too, with more noise."
+)
+Colluders = Annotated[int, option("--colluders", COLLUDERS, type=click.IntRange(0), default=0)]
+
+
+@command(
+    site,
+    name="config",
     reader=AGREEMENT,
     tasks=AGREED,
     names=AGREED_TOO,
-    required=NEEDED,
-    has_file=False,
-    short_help="Make the federation config of all sites.",
-)
-@click.argument("public_keys", metavar="FILE.pub...", nargs=-1, required=True, type=click.Path())
-@output_option("Config file to write.")
-@path_option("--aggregator", "aggregator_file", "Public key of the aggregator; may be a site's.")
-@click.option("--label", default="", help="Name of what is learned. [default: none]")
-@click.option(
-    "--weights",
-    metavar="W,W,...",
-    help="Fraction of the record slots of each site, in the order of the files. [default: equal]",
-)
-@click.option(
-    "--colluders",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Sites that may help the aggregator without weakening the promise to the others: 0 "
-    "promises --epsilon against outsiders only, 1 against the other sites too, with more noise.",
 )
 def make_config(
-    public_keys: tuple[str, ...],
-    output: str,
-    aggregator_file: str,
-    label: str,
-    weights: str | None,
-    colluders: int,
-    given: Given,
+    public_keys: Annotated[tuple[str, ...], files("FILE.pub...")],
+    output: Annotated[str, output("Config file to write.")],
+    aggregator_file: Aggregator,
+    label: Annotated[str, option("--label", "Name of what is learned.", default="")],
+    weights: Annotated[str | None, option("--weights", WEIGHTS, metavar="W,W,...")],
+    colluders: Colluders,
+    given: options.Given,
 ) -> None:
     """Write the federation config of the sites whose public keys are in FILE.pub...
 
@@ -171,7 +150,6 @@ def make_config(
     (streamlda site sign). The records of --snapshot-every are those of all sites together. Words
     must be public: give --vocabulary or --hash-bits.
     """
-    check_output(output, [*public_keys, aggregator_file])
     n_sites = len(public_keys)
     try:
         parts = [float(part) for part in (weights or "").split(",") if weights]
@@ -204,9 +182,8 @@ def make_config(
     say(False, *lines)
 
 
-@site.command()
-@config_argument
-def show(config_path: str) -> None:
+@command(site)
+def show(config_path: Annotated[str, files("CONFIG")]) -> None:
     """Show what CONFIG promises, and to whom: its digest, sites, weights and keys.
 
     Compare the digest with the other sites by another way than the file; keys have the fingerprints
@@ -216,113 +193,84 @@ def show(config_path: str) -> None:
     click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
 
-@site.command()
-@config_argument
-@key_option
-@click.option(
-    "--expect",
-    metavar="DIGEST",
-    required=True,
-    help="Digest that the config must have, all 64 digits, as the sites have compared it.",
-)
-@alone_option
-@message_option
+@command(site)
 def sign(
-    config_path: str,
-    key: str,
-    expect: str,
-    max_epsilon_alone: float,
-    output: str,
+    config_path: Annotated[str, files("CONFIG")],
+    key: Key,
+    expect: Expect,
+    round_file: Annotated[str | None, path("--round", "Round to begin again.", required=False)],
+    max_epsilon_alone: Alone,
+    output: Message,
 ) -> None:
     """Sign CONFIG with the key of a site: it will answer rounds of this config, and of no other.
 
-    What is promised is shown first. The signature is an announcement, for the aggregator: it names
-    the key that masks the site's first share, which lies in KEY.rounds until then. A second call
-    writes the same once more.
+    --expect must be the digest that the sites have compared. What is promised is shown first. The
+    signature is an announcement, for the aggregator: it names the key that masks the site's first
+    share, which lies in KEY.rounds until then. A second call writes the same once more.
+
+    With --round agree to begin that round again, after a site has lost its share. All sites must do
+    so, and answer it with documents that were in none before: what they have sent for the round is
+    paid for, cannot be added up, and shows nothing. A round has three attempts.
     """
-    check_output(output, [config_path, key])
-    config, own = FederationConfig.load(config_path), SiteKey.load(key)
+    config, own, round_keys = FederationConfig.load(config_path), SiteKey.load(key), RoundKeys(key)
     say(False, *describe(config))
-    federation.check_expected(config, expect)
+    number = attempt = 1
+    if round_file is not None:
+        this = Round.load(round_file)
+        round_keys.check_pinned(config.digest)
+        this.open(config)
+        number, attempt = this.number, this.attempt + 1
+        check_attempt(attempt)
+    elif expect is None:
+        raise click.UsageError("a config is signed by its digest: give --expect DIGEST")
+    if expect is not None:
+        federation.check_expected(config, expect)
     federation.check_member(config, own)
     federation.check_alone(config, max_epsilon_alone)
-    _save_announcement(RoundKeys(key).announce(own, config.digest, 1, 1), output)
+    round_keys.announce(own, config.digest, number, attempt).save(output)
+    say(False, f"announcement of site {own.public.name}, round {number}.{attempt}: {output}")
 
 
-@site.command()
-@config_option
-@round_option
-@key_option
-@message_option
-def redo(config_path: str, round_file: str, key: str, output: str) -> None:
-    """Agree to begin a round again, after a site has lost its share.
-
-    All sites must do so, and answer it with documents that were in none before: what they have sent
-    for the round is paid for, cannot be added up, and shows nothing. A round has three attempts.
-    """
-    check_output(output, [config_path, round_file, key])
-    config, this = FederationConfig.load(config_path), Round.load(round_file)
-    own, round_keys = SiteKey.load(key), RoundKeys(key)
-    federation.check_member(config, own)
-    round_keys.check_pinned(config.digest)
-    this.open(config)
-    check_attempt(this.attempt + 1)
-    announced = round_keys.announce(own, config.digest, this.number, this.attempt + 1)
-    _save_announcement(announced, output)
+BEGUN = "Round to begin again. [default: the first is begun]"
 
 
-@site.command()
-@click.argument("paths", metavar="ANNOUNCEMENT...", nargs=-1, required=True, type=click.Path())
-@config_option
-@path_option("--round", "round_file", "Round to begin again. [default: the first is begun]", False)
-@path_option("--key", "key", "Key file of the aggregator.")
-@output_option("Round file to write.")
+@command(site)
 def begin(
-    paths: tuple[str, ...],
-    config_path: str,
-    round_file: str | None,
-    key: str,
-    output: str,
+    announcements: Annotated[tuple[str, ...], files("ANNOUNCEMENT...")],
+    config_path: Config,
+    round_file: Annotated[str | None, path("--round", BEGUN, required=False)],
+    key: Annotated[str, path("--key", "Key file of the aggregator.")],
+    output: Annotated[str, output("Round file to write.")],
 ) -> None:
     """Write the first round, or a round again, of what all sites announced.
 
-    Give one ANNOUNCEMENT of each site (streamlda site sign, streamlda site redo).
+    Give one ANNOUNCEMENT of each site (streamlda site sign).
     """
-    check_output(output, [*paths, config_path, key, *filter(None, [round_file])])
     config = FederationConfig.load(config_path)
-    before = None if round_file is None else Round.load(round_file)
-    if before is not None:
+    found = [Announcement.load(each) for each in announcements]
+    if round_file is None:
+        this = Round.first(config, found)
+    else:
+        before = Round.load(round_file)
         before.open(config)
-    found = [Announcement.load(path) for path in paths]
-    this = Round.first(config, found) if before is None else before.repeat(config, found)
+        this = before.repeat(config, found)
     say(False, _save_round(this, key, output))
 
 
-@site.command(
-    cls=SettingsCommand,
-    reader=READER,
-    tasks=DOCUMENTS,
-    names=READING,
-    has_file=False,
-)
-@config_option
-@round_option
-@key_option
-@path_option("--ledger", "ledger", "File of what was spent; shares are kept in FILE.shares.")
-@message_option
-@click.option("--expect", metavar="DIGEST", help="Digest of the config. [default: a signed one]")
-@alone_option
-@quiet_option
+LEDGER = "File of what was spent; shares are kept in FILE.shares."
+
+
+@command(site, reader="site share", tasks=DOCUMENTS, names=READING)
 def share(
-    config_path: str,
-    round_file: str,
-    key: str,
-    ledger: str,
-    output: str,
-    expect: str | None,
-    max_epsilon_alone: float,
-    quiet: bool,
-    given: Given,
+    config_path: Config,
+    round_file: RoundFile,
+    key: Key,
+    ledger: Annotated[str, path("--ledger", LEDGER)],
+    output: Message,
+    expect: Expect,
+    max_epsilon_alone: Alone,
+    quiet: options.Quiet,
+    given: options.Given,
 ) -> None:
     """Sum the next documents of SOURCE... for a round, and write this site's share of it.
 
@@ -332,23 +280,21 @@ def share(
     spent or written. Never copy the folder KEY.rounds, and never bring back an old copy of it.
     """
     settings = given.read()
-    with ExitStack() as opened:
-        taken = [*settings.source.files, config_path, key, round_file]
-        check_output(ledger, taken, is_ledger=True)
-        check_output(output, [*taken, ledger, *beside(Path(ledger))])
-        config, own = FederationConfig.load(config_path), SiteKey.load(key)
-        say(quiet, *describe(config))
-        if expect is not None:
-            federation.check_expected(config, expect)
-        round_keys, this = RoundKeys(key), Round.load(round_file)
-        # Before a ledger is made.
-        check_allowed(config, own, round_keys, max_epsilon_alone)
-        this.open(config)
-        paid_from = round_keys.ledger(config.digest)
-        here = paid_from is None or Path(ledger).exists()
-        _FAULTS.check(here, "another ledger", ledger=ledger, ledger_id=paid_from)
-        terms = config.ledger_terms
-        spent = opened.enter_context(Ledger.open(ledger, terms, create=True, artifacts=SHARES))
+    taken = [*settings.source.files, config_path, key, round_file]
+    check_output(ledger, taken, is_ledger=True)
+    check_output(output, beside(Path(ledger)))
+    config, own = FederationConfig.load(config_path), SiteKey.load(key)
+    say(quiet, *describe(config))
+    if expect is not None:
+        federation.check_expected(config, expect)
+    round_keys, this = RoundKeys(key), Round.load(round_file)
+    # Before a ledger is made.
+    check_allowed(config, own, round_keys, max_epsilon_alone)
+    this.open(config)
+    paid_from = round_keys.ledger(config.digest)
+    here = paid_from is None or Path(ledger).exists()
+    _FAULTS.check(here, "another ledger", ledger=ledger, ledger_id=paid_from)
+    with Ledger.open(ledger, config.ledger_terms, create=True, artifacts=SHARES) as spent:
         ended = spent.recover()
         if ended is not None:
             number = ended.intent.number
@@ -367,22 +313,18 @@ def share(
     )
 
 
-@click.command()
-@click.argument("shares", metavar="SHARE...", nargs=-1, required=True, type=click.Path())
-@config_option
-@round_option
-@path_option("--next-round", "next_round", "Round file to write, for the next shares.")
-@output_option("Model file to write, after the last round.")
-@path_option("--key", "key", "Key of the aggregator, to sign with. [default: only compare]", False)
-@quiet_option
+NEXT, SIGN = "Round file to write, for the next shares.", "Key of the aggregator, to sign with."
+
+
+@command()
 def aggregate(
-    shares: tuple[str, ...],
-    config_path: str,
-    round_file: str,
-    next_round: str,
-    output: str,
-    key: str | None,
-    quiet: bool,
+    shares: Annotated[tuple[str, ...], files("SHARE...")],
+    config_path: Config,
+    round_file: RoundFile,
+    next_round: Annotated[str, output(NEXT, "--next-round")],
+    output: options.ModelOutput,
+    key: Annotated[str | None, path("--key", SIGN, required=False)],
+    quiet: options.Quiet,
 ) -> None:
     """Add up the shares of all sites.
 
@@ -391,9 +333,6 @@ def aggregate(
     A share that is missing, came twice, was altered, or is of another site, config or round is
     refused by name, and nothing is written.
     """
-    inputs = [*shares, config_path, round_file, *filter(None, [key])]
-    check_output(next_round, inputs)
-    check_output(output, [*inputs, next_round])
     if Path(output).exists():
         raise click.UsageError(f"models are never replaced, got path={output!r}; choose another")
     config, this = FederationConfig.load(config_path), Round.load(round_file)
@@ -407,22 +346,10 @@ def aggregate(
     if (model := found.model) is not None:
         with Store.open(file=output, private=True) as store:
             store.publish(model)
-        budget = f"epsilon {plain(config.settings.epsilon)}, delta {plain(config.settings.delta)}"
-        colluding = plural(config.colluders, "colluding site")
-        lines += [
-            f"{plural(model.n_components, 'topic')}, {model.privacy['statement']}: {budget} for "
-            f"each document, against the aggregator and {colluding}; config "
-            f"{config.digest[:SHOWN]}",
-            f"model: {output}",
-        ]
+        topics = f"{plural(model.n_components, 'topic')}, {model.privacy['statement']}"
+        lines += [f"{topics}; config {config.digest[:SHOWN]}", f"model: {output}"]
         show_warnings(model)
     say(quiet, *lines)
-
-
-def _save_announcement(announced: Announcement, output: str) -> None:
-    announced.save(output)
-    of = f"site {announced.site}, round {announced.round}.{announced.attempt}"
-    say(False, f"announcement of {of}: {output}")
 
 
 def _save_round(this: Round, key: str | None, path: str) -> str:

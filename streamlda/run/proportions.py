@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from streamlda.container import whole_file
 from streamlda.errors import MissingExtraError
 from streamlda.text.encoding import UNREADABLE
 
@@ -206,14 +204,3 @@ def guess_format(path: str) -> str:
     """Return the format that the ending of a file stands for: JSON Lines where it is no other."""
     ending = Path(path).suffix.lower().removeprefix(".")
     return ending if ending in FORMATS else "jsonl"
-
-
-@contextmanager
-def whole_rows(path: str, format: str, *shape: Any) -> Iterator[RowWriter]:
-    """Open a file for rows that takes its name once all are written; `shape` as of a writer."""
-    with whole_file(path) as file:
-        writer = WRITERS[format](file, *shape)
-        try:
-            yield writer
-        finally:
-            writer.finish()

@@ -26,6 +26,8 @@ from streamlda.settings.table import HttpSettings
 NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
 VARIABLES = {s.variable: s.name for s in TABLE}
 VARIABLES |= {f"{s.variable}_FILE": f"{s.name}_file" for s in TABLE if s.kind == "secret"}
+#: Folders of a daemon that names none.
+FOLDERS = {"output.folder": "snapshots", "checkpoint.folder": "checkpoints"}
 PARAMETERS = {s.parameter: s for s in TABLE if s.parameter}
 
 
@@ -50,7 +52,7 @@ def load_settings(
         "environment": _from_environment(environment, problems),
         "flag": {name: value for name, value in (flags or {}).items() if value is not None},
     }
-    values: dict[str, Any] = {s.name: s.default_of(command) for s in TABLE}
+    values: dict[str, Any] = {s.name: s.default for s in TABLE}
     origins: dict[str, str] = {}
     for origin, layer in layers.items():
         for name, raw in layer.items():
@@ -131,6 +133,8 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
     if values["source.kind"] == "auto":
         by_topic = values["kafka.topic"] is not None and not values["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
+    for name, folder in FOLDERS.items() if command == RUN else ():
+        resolved[name] = values[name] or folder
     if values["source.format"] == "auto" and values["registry.url"] is not None:
         resolved["source.format"] = "registry"
     if values["vocabulary.kind"] == "auto":

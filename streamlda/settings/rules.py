@@ -35,7 +35,10 @@ NEEDS = {
     "vocabulary.file": "vocabulary.kind=given|private",
     "vocabulary.grow_every vocabulary.min_document_frequency vocabulary.max_document_frequency":
         "vocabulary.kind=learned",
-    "topics.projection_file cluster.dask": "topics.solver=whitened-tensor",
+    "topics.projection_file cluster.dask privacy.public_model": "topics.solver=whitened-tensor",
+    "cluster.dask": "privacy.unit=document",
+    "cluster.dask privacy.public_model": "privacy.mode=window",
+    "privacy.public_model": "privacy.clipping=quantile",
     "topics.seeds topics.refine vocabulary.grow_every":
         "topics.solver=whitened-tensor|online-power|simultaneous",
     "http.operator_token": "http.token",
@@ -62,7 +65,8 @@ EXCLUDES = {
     ("topics.solver topics.representative_documents snapshots.most vocabulary.grow_every",
      "kafka.partitions=group"): "",
     ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
-     "topics.seeds vocabulary.grow_every", "cluster.dask"): "",
+     "topics.seeds vocabulary.grow_every vocabulary.kind=private", "cluster.dask"): "",
+    ("source.format=csv|parquet|json|file", "source.kind=kafka|follow"): "it has no end",
     ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
         "a private run keeps no documents",
     ("topics.documents_per_round", "privacy.epsilon"): "the rounds share {snapshots.every}",
@@ -81,14 +85,6 @@ EXCLUDES = {
     ("source.records_field", "privacy.epsilon"):
         "one broken record would take all others of its file along: convert it to JSON Lines",
     ("source.encoding", "privacy.epsilon"): "convert the records to UTF-8 first (iconv)",
-}
-
-#: In a private run terms on the left go with the value on the right alone.
-PRIVATE_NEEDS = {
-    "privacy.public_model cluster.dask": "privacy.mode=window",
-    "privacy.public_model": "privacy.clipping=quantile",
-    "privacy.public_model topics.seeds": "topics.solver=whitened-tensor",
-    "cluster.dask": "privacy.unit=document vocabulary.kind=given|hashed",
 }
 # fmt: on
 
@@ -128,10 +124,6 @@ SOURCE: Rules = {
         lambda s: not _reads_topic(s) and s.source.files and s.kafka.topic,
     "{source.kind} follow needs a daemon (streamlda run): a fit reads files once":
         lambda s: s.source.kind == "follow" and s.command == FIT,
-    "{source.format} must be jsonl or text for files that grow":
-        lambda s: s.source.kind == "follow" and s.source.format not in ("auto", "jsonl", "text"),
-    "{source.format} must be jsonl, text or registry for Kafka":
-        lambda s: _reads_topic(s) and s.source.format not in ("auto", "jsonl", "text", "registry"),
     "standard input (-) must be the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
     f"{{kafka.token}}, or {{kafka.token_endpoint}}, {{kafka.username}} and {{kafka.password}} must "
@@ -187,6 +179,8 @@ PRIVATE: Rules = {
     "{topics.refinement_passes} must be 0 or auto with {privacy.epsilon}: a refinement reads "
     "documents without noise":
         lambda s: s.topics.refinement_passes not in ("auto", 0),
+    "{topics.seeds} with {privacy.epsilon} needs {topics.solver} whitened-tensor":
+        lambda s: s.topics.seeds and s.topics.solver != "whitened-tensor",
     "{snapshots.most} must be set for users and in prefix mode":
         lambda s: s.command and not s.snapshots.most
         and (s.privacy.unit == "user" or s.privacy.mode == "prefix"),
@@ -258,7 +252,7 @@ def clashes(settings: RunSettings) -> list[str]:
 
 def _find_missing(settings: RunSettings, reads: bool) -> Iterator[tuple[str, str]]:
     """Yield needs that are not met, by the setting that has them."""
-    for terms, other in (*NEEDS.items(), *(PRIVATE_NEEDS.items() if settings.private else ())):
+    for terms, other in NEEDS.items():
         for needed in Term.read(other):
             if needed.holds(settings) or (needed.name.startswith("source.") and not reads):
                 continue

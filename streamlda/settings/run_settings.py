@@ -5,25 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from streamlda.settings import table
 from streamlda.settings.setting import RUN, Setting, make_setting
-from streamlda.settings.table import (
-    BreakerSettings,
-    CheckpointSettings,
-    ClusterSettings,
-    DeadLetterSettings,
-    HttpSettings,
-    InferSettings,
-    KafkaSettings,
-    LogSettings,
-    MemorySettings,
-    OutputSettings,
-    PrivacySettings,
-    RegistrySettings,
-    SnapshotSettings,
-    SourceSettings,
-    TopicsSettings,
-    VocabularySettings,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,22 +16,22 @@ class RunSettings:
     `origins` says where values that were given come from: file, environment, flag or parameter.
     """
 
-    source: SourceSettings = field(default_factory=SourceSettings)
-    kafka: KafkaSettings = field(default_factory=KafkaSettings)
-    registry: RegistrySettings = field(default_factory=RegistrySettings)
-    vocabulary: VocabularySettings = field(default_factory=VocabularySettings)
-    topics: TopicsSettings = field(default_factory=TopicsSettings)
-    snapshots: SnapshotSettings = field(default_factory=SnapshotSettings)
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    output: OutputSettings = field(default_factory=OutputSettings)
-    infer: InferSettings = field(default_factory=InferSettings)
-    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
-    breaker: BreakerSettings = field(default_factory=BreakerSettings)
-    http: HttpSettings = field(default_factory=HttpSettings)
-    log: LogSettings = field(default_factory=LogSettings)
-    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    source: table.SourceSettings = field(default_factory=table.SourceSettings)
+    kafka: table.KafkaSettings = field(default_factory=table.KafkaSettings)
+    registry: table.RegistrySettings = field(default_factory=table.RegistrySettings)
+    vocabulary: table.VocabularySettings = field(default_factory=table.VocabularySettings)
+    topics: table.TopicsSettings = field(default_factory=table.TopicsSettings)
+    snapshots: table.SnapshotSettings = field(default_factory=table.SnapshotSettings)
+    privacy: table.PrivacySettings = field(default_factory=table.PrivacySettings)
+    output: table.OutputSettings = field(default_factory=table.OutputSettings)
+    infer: table.InferSettings = field(default_factory=table.InferSettings)
+    checkpoint: table.CheckpointSettings = field(default_factory=table.CheckpointSettings)
+    memory: table.MemorySettings = field(default_factory=table.MemorySettings)
+    dead_letters: table.DeadLetterSettings = field(default_factory=table.DeadLetterSettings)
+    breaker: table.BreakerSettings = field(default_factory=table.BreakerSettings)
+    http: table.HttpSettings = field(default_factory=table.HttpSettings)
+    log: table.LogSettings = field(default_factory=table.LogSettings)
+    cluster: table.ClusterSettings = field(default_factory=table.ClusterSettings)
     command: str = RUN
     origins: dict[str, str] = field(default_factory=dict, repr=False)
 
@@ -64,8 +47,7 @@ class RunSettings:
 
     def given(self, name: str) -> bool:
         """Return whether a setting was given a value other than its default."""
-        default = SETTINGS[name].default_of(self.command)
-        return name in self.origins and self[name] != default
+        return name in self.origins and self[name] != SETTINGS[name].default
 
     def __getitem__(self, name: str) -> Any:
         section, _, key = name.partition(".")

@@ -42,7 +42,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One entry of the table; `fit_default` stands in for the default in ``streamlda fit``."""
+    """One entry of the table."""
 
     section: str
     key: str
@@ -64,7 +64,6 @@ class Setting:
     #: Name as a parameter of `StreamLDA`, if it is one.
     parameter: str = ""
     commands: tuple[str, ...] = (FIT, RUN)
-    fit_default: Any = ...
 
     @property
     def name(self) -> str:
@@ -79,10 +78,6 @@ class Setting:
     def flag_of(self, command: str) -> str:
         """Return the flag in a command."""
         return self.infer_flag if command == INFER and self.infer_flag else self.flag
-
-    def default_of(self, command: str) -> Any:
-        """Return the default in a command."""
-        return self.default if command != FIT or self.fit_default is ... else self.fit_default
 
 
 def entry(kind: str, default: Any, help: str, **more: Any) -> Any:

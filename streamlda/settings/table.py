@@ -84,7 +84,7 @@ class SourceSettings:
         "the gap.")
     rejects: str | None = entry(
         "text", None, "File for rejected records, one JSON line each: location, record, reason; "
-        "lines may repeat after a restart; default: none.")
+        "lines may repeat after a restart.")
     most_lost: float = entry(
         "number", 0.1, "Write the model but exit with 65 when more than this fraction of records "
         "is rejected, or of bytes lost to damage.", least=0, most=1, commands=(FIT, INFER))
@@ -306,13 +306,13 @@ class OutputSettings:
     file: str | None = entry(
         "text", None, "Model file to write: the newest snapshot.", flag="--output", short="-o")
     folder: str | None = entry(
-        "text", "snapshots", "Folder of numbered snapshots.", fit_default=None,
+        "text", None, "Folder of numbered snapshots; default: snapshots, of a fit none.",
         flag="--output-folder")
     keep: int | float | None = entry(
         "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; default: "
         "all. The newest and private ones stay.", commands=RUN_ONLY)
     topic: str | None = entry(
-        "topic", None, "Compacted Kafka topic for snapshots; default: none.", commands=RUN_ONLY,
+        "topic", None, "Compacted Kafka topic for snapshots.", commands=RUN_ONLY,
         flag="--output-topic")
 
 
@@ -321,8 +321,8 @@ class InferSettings:
     """Proportions of each document of the topic that is read, by the newest model."""
 
     topic: str | None = entry(
-        "topic", None, "Kafka topic for the proportions of each document that is read from Kafka; "
-        "default: none.", infer_flag="--output-topic")
+        "topic", None, "Kafka topic for the proportions of each document that is read from Kafka.",
+        infer_flag="--output-topic")
     group: str | None = entry(
         "text", None, "Consumer group that shares these documents among processes; default: "
         "streamlda-infer-TOPIC, with the topic that is written.")
@@ -338,8 +338,8 @@ class CheckpointSettings:
     """Checkpoints, from which an interrupted run resumes."""
 
     folder: str | None = entry(
-        "text", "checkpoints", "Folder of checkpoints; a run continues from the newest.",
-        fit_default=None)
+        "text", None, "Folder of checkpoints, from the newest of which a run continues; default: "
+        "checkpoints, of a fit none.")
     interval: float = entry("seconds", 60.0, "Time between checkpoints.", least=0.1)
 
 
@@ -360,7 +360,7 @@ class MemorySettings:
 class DeadLetterSettings:
     """Topic for references to rejected records."""
 
-    topic: str | None = entry("topic", None, "Kafka topic for rejected records; default: none.")
+    topic: str | None = entry("topic", None, "Kafka topic for rejected records.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 An announcement says, under a site's signature, that the site takes part in an attempt of a round
 with a public round key. The one for round 1 is the site's signature of the config; those of later
 rounds go with the shares of the round before. A round that is begun again needs another
-announcement of each site (`streamlda site redo`): nobody but a site can make it spend documents
-twice. An announcement is public.
+announcement of each site (`streamlda site sign --round`): nobody but a site can make it spend
+documents twice. An announcement is public.
 
 The secret half of a round key lies in ``KEY.rounds/CONFIG/ROUND-ATTEMPT`` beside the key file, from
 its announcement to the share that it masks. So a mask serves one share whatever ledger is used, and

@@ -18,7 +18,7 @@ _FAULTS = Faults(
             "announcement of this attempt",
             "announcements missing": "a round needs the announcements of all sites, and some are "
             "missing; let these sites sign the config (streamlda site sign), or the next attempt "
-            "(streamlda site redo)",
+            "(streamlda site sign --round)",
             "colluders": "colluders must be from 0 to one less than the sites",
             "config of announcement": "an announcement must be of the federation config, and this "
             "is of another; let all sites sign the same config",
@@ -32,7 +32,7 @@ _FAULTS = Faults(
             "is another; use the key file whose public half is in the config",
             "masks left": "the masks of all sites must cancel, and a sum is one that no documents "
             "have; let every site check its keys against the config, and begin the round again "
-            "(streamlda site redo)",
+            "(streamlda site sign --round)",
             "missing shares": "masks cancel only if all sites have sent their shares, and some "
             "are missing; wait for them, or begin the round again without them: that takes a new "
             "config, and other documents at all sites",
@@ -67,9 +67,9 @@ _FAULTS = Faults(
             "copies of one key are in use: keep one, make new keys and a new config",
             "round key used": "a round key must mask one share, and that of this round was used "
             "or is not here; send the share that was made, or begin the round again (streamlda "
-            "site redo, at all sites)",
+            "site sign --round, at all sites)",
             "share lost": "a site must make one share of a round, and that of this round was lost "
-            "and is paid for; begin the round again at all sites (streamlda site redo)",
+            "and is paid for; begin the round again at all sites (streamlda site sign --round)",
             "share made": "a site must make one share of a round, and that of this round is "
             "there; send that one",
         },

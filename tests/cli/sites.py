@@ -47,7 +47,7 @@ KNOWN = ("--max-epsilon-alone", "inf")
 def sign_command(folder, to, site, config="config", **changes):
     """Return the arguments of one site's signature, TO/SITE.signed, with a key there."""
     digest = FederationConfig.load(folder / config).digest
-    options = {"--expect": digest, "--max-epsilon-alone": "inf", "-o": to / f"{site}.signed"}
+    options = {"--expect": digest, "--max-epsilon-alone": "inf", "--output": to / f"{site}.signed"}
     options |= {f"--{name}": value for name, value in changes.items()}
     given = [part for pair in options.items() if pair[1] is not None for part in pair]
     return ["site", "sign", folder / config, "--key", own_key(folder, to, site), *given]

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from streamlda.errors import BudgetExceededError
-from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger
 from tests.cli.conftest import refused, run
 from tests.privacy import ledger_cases
@@ -73,8 +70,6 @@ def test_amounts_left_are_those_of_the_unit_and_mode(folder):
     assert "left (new)  epsilon 1.000" not in shown[0]
     assert "horizon 1" in shown[1]
     assert "left (new)  epsilon 0 " in shown[1]
-    budget(folder / "sums" / "ledger", "--check", "1e-6", code=1)
-    budget(folder / "users" / "ledger", "--check", "0.1")
 
 
 def keys_of(value):
@@ -104,23 +99,6 @@ def test_names_cannot_command_the_terminal(ledger):
     for wanted in ("c\\r\\n\\x9b", "model\\n\\udcff\\x07", "0..4 and 1 more"):
         assert wanted in shown
     assert json.loads(budget(ledger.path, "--json").stdout) == ledger.report()
-
-
-def test_check_agrees_with_begin(ledger):
-    release(ledger, 0, 10)
-    for epsilon in (1.0, 1.0 + 1e-8):
-        event = GaussianRelease(noise_multiplier(epsilon, TERMS.delta))
-        result = budget(ledger.path, "--check", repr(epsilon), code=int(epsilon > 1))
-        assert "left (new)" in result.stdout
-        if epsilon == 1:
-            assert result.stderr == ""
-            ledger.check(event)
-        else:
-            assert result.stderr.startswith("streamlda: warning: a release of epsilon=1.00000001")
-            with pytest.raises(BudgetExceededError):
-                ledger.check(event)
-    for none, code in (("0", 2), ("much", 2), ("nan", 78), ("inf", 78)):
-        assert "error: " in budget(ledger.path, "--check", none, code=code).stderr
 
 
 def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):

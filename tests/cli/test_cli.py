@@ -47,9 +47,8 @@ def test_topics_prints_a_table_and_json(folder):
 
 
 def test_topics_shows_documents_and_names_of_columns(folder, tmp_path):
-    assert "--set topics.representative_documents=N" in refused(
-        "topics", folder / "model", "--documents"
-    )
+    said = run("topics", folder / "model", "--documents").stderr
+    assert "--set topics.representative_documents=N" in said
     names = ("cat|dog", *["w"] * (2**8 - 1))
     rows = np.full((1, 2**8), 0.5 / (2**8 - 1))
     rows[0, 0] = 0.5
@@ -120,7 +119,7 @@ def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     shown = run("demo", "--documents", 500, "--topics", 2).stdout
     folder = Path(shown.split("In ")[1].split(",")[0])
-    model = load(folder / "news.model")
+    model = load(folder / "demo.model")
     assert (model.documents_seen, model.n_components) == (500, 2)
     assert (model.timeline.unit, len(model.timeline.starts), model.timeline.undated) == (
         "week",
@@ -136,8 +135,9 @@ def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     shown = run("demo", "--documents", 3000, "--topics", 5).stdout
     assert "documentation takes its place" in shown
-    path = shown.split("streamlda topics ")[1].split()[0]
-    assert load(path).n_components == 5
+    folder = Path(shown.split("In ")[1].split(",")[0])
+    assert load(folder / "demo.model").n_components == 5
+    assert (folder / "report.html").exists()
 
 
 def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from contextlib import ExitStack
 
 import numpy as np
 import openpyxl
@@ -12,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.container import whole_file
 from streamlda.model.topic_model import load
-from streamlda.run.proportions import FORMATS, Rows, whole_rows
+from streamlda.run.proportions import FORMATS, WRITERS, Rows
 from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.source import RecordLocation
 from streamlda.utils.exit_codes import DATA
@@ -66,7 +68,7 @@ def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp
     given = ["infer", str(folder / "model"), str(records), "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(commands, given)
     assert result.exit_code == DATA
-    assert "at most 0.1 of the records may be rejected, got lost=0.2 records=5" in result.stderr
+    assert "bytes be lost, got lost=0.2 records=5" in result.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
@@ -77,7 +79,9 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
     rows = Rows([1], [[1.0]], [None])
 
     def cut_off():
-        with whole_rows(str(output), kind, 1, None, False) as writer:
+        with ExitStack() as opened:
+            writer = WRITERS[kind](opened.enter_context(whole_file(output)), 1, None, False)
+            opened.callback(writer.finish)
             writer.write([RecordLocation("a", 1)], rows)
             raise KeyboardInterrupt
 
@@ -149,7 +153,7 @@ def test_what_cannot_be_appended_to_is_refused(folder, records, tmp_path):
     given = "infer", folder / "model", records
     assert "to CSV and Parquet, got format='jsonl'" in refused(*given, "--append", code=78)
     assert "to one file, got files=2" in refused(*given, records, "--append", code=78)
-    assert "leave out --output-format, --top" in refused(*given, "--append", "--top", 1, code=2)
+    assert "leave out --top, --dask" in refused(*given, "--append", "--top", 1, code=2)
 
 
 def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
@@ -210,6 +214,6 @@ def test_what_cannot_be_grouped_is_refused(folder, records):
     given = "infer", folder / "model", records
     assert "--by class needs --class-field" in refused(*given, "--by", "class", code=2)
     dated = (*given, "--by", "week", "--time-field", "id")
-    assert "leave out --append" in refused(*dated, "--append", code=2)
+    assert "leave out --top, --dask" in refused(*dated, "--append", code=2)
     said = run(*given, "--by", "class", "--class-field", "no", "--most-lost", 0.2).stderr
     assert "4 of 4 documents have no no, their class" in said

@@ -295,8 +295,8 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
     assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
     hub = ("--config", folder / "config", "--round", first)
     for site in SITES:
-        key = tmp_path / f"{site}.key"
-        run("site", "redo", *hub, "--key", key, "-o", tmp_path / f"{site}.again")
+        again = sign_command(folder, tmp_path, site, round=first, output=tmp_path / f"{site}.again")
+        run(*again)
     again = begin(folder, tmp_path, "again", tmp_path / "round1.2", "--round", first)
     command = share_command(folder, tmp_path, "east", again)
     run(*command)

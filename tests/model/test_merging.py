@@ -235,7 +235,6 @@ def test_the_command_merges_model_files(tmp_path):
     (tmp_path / "folder").mkdir()
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
-        ((tmp_path / "folder", *output, "--max-distance", 0.5), "needs model files", 2),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import Commands
-from streamlda.cli.report import labels, report
+from streamlda.cli.models import labels, report
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import seeded
 from tests.report.test_report import Page

@@ -190,8 +190,11 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.topic": None}, "source.files must name files, or kafka.topic a topic"),
         ({"kafka.bootstrap": None}, "source.kind kafka needs kafka.bootstrap"),
         ({"source.files": ["a"], "source.kind": "files"}, "must not both be set"),
-        ({"source.format": "csv"}, "source.format must be jsonl, text or registry for Kafka"),
-        ({**FOLLOWED, "source.format": "csv"}, "source.format must be jsonl or text for files"),
+        (
+            {"source.format": "csv"},
+            "json or file must be left out with source.kind",
+        ),
+        ({**FOLLOWED, "source.format": "csv"}, "or file must be left out with source.kind"),
         ({"source.format": "registry"}, "source.format registry needs registry.url"),
         ({**REGISTRY, "source.format": "text"}, "registry.url needs source.format registry"),
         ({**FOLLOWED, **REGISTRY}, "source.format registry needs source.kind kafka"),

@@ -1,15 +1,22 @@
-"""``streamlda plan``: what a private run will give, before anything is read or spent."""
+"""``streamlda plan`` and ``budget``: what private runs will give, and what they have spent."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from typing import Annotated
 
 import click
 
-from streamlda.cli.options import Given, SettingsCommand, json_option, number_option
+from streamlda.checks import require
+from streamlda.cli import options
+from streamlda.cli.options import command, count, flag, output
 from streamlda.cli.shared import say, warn
+from streamlda.privacy.ledger import budget_table, read_report
+from streamlda.privacy.statement import statement_lines
 from streamlda.private.plan import Plan
+from streamlda.private.released import released_model
 from streamlda.private.settings import LEAST_WINDOW
 from streamlda.run.private_run import PrivateTerms
 from streamlda.settings.build import (
@@ -20,6 +27,9 @@ from streamlda.settings.build import (
 )
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import PLAN
+
+#: Releases that the table shows of many.
+FIRST, LAST = 3, 20
 
 #: Flags, and settings that decide what a private run gives.
 TASKS = {
@@ -33,11 +43,15 @@ PLANNED = (
     *("privacy.mode", "privacy.clipping", "privacy.refinement_rounds", "privacy.public_model"),
 )
 
+RECORDS = "Record slots: rejected records count too."
 
-@click.command(cls=SettingsCommand, reader=PLAN, tasks=TASKS, names=PLANNED)
-@number_option("--records", required=True, help="Record slots: rejected records count too.")
-@json_option
-def plan(records: int, as_json: bool, given: Given) -> None:
+
+@command(reader=PLAN, tasks=TASKS, names=PLANNED)
+def plan(
+    records: Annotated[int, count("--records", RECORDS, required=True)],
+    as_json: options.AsJson,
+    given: options.Given,
+) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
     No document is read and nothing is spent: all follows from the settings and from measurements on
@@ -81,3 +95,43 @@ def show_expected(settings: RunSettings, quiet: bool) -> None:
     say(quiet, found.expected)
     for warning in found.warnings:
         warn(warning)
+
+
+PUBLISH = "Write the model of a window that was paid for to a new file."
+Publish = Annotated[str | None, output(PUBLISH, "--publish", default=None, metavar="MODEL")]
+RELEASE = "Window of --publish, by a release. [default: the newest]"
+
+
+@command()
+def budget(
+    ledger_file: options.ModelFile,
+    as_json: options.AsJson,
+    show_all: Annotated[bool, flag("--all", f"Show every release, not {FIRST} and {LAST}.")],
+    model_file: Publish,
+    release: Annotated[int | None, count("--release", RELEASE)],
+) -> None:
+    """Show the privacy ledger in FILE: its terms, what is spent and left, and every release.
+
+    What is spent is rounded up and what is left is rounded down, both as epsilon at the ledger's
+    delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
+    it is in use. One that is missing, damaged or older than its .marker file counts as used up. The
+    keys of --json are in streamlda/privacy/releases.md.
+
+    A model of --publish is made of what is in FILE.releases: no record is read, and nothing is
+    spent. Of a window that was cut short it says which rounds of refinement are missing.
+    """
+    if model_file is not None:
+        require(
+            not os.path.lexists(model_file),
+            "a model of what was released must not replace a file",
+            path=model_file,
+            remedy="name another one",
+        )
+        model = released_model(ledger_file, release)
+        model.save(model_file)
+        say(False, f"model: {model_file}", *statement_lines(model.privacy))
+    elif release is not None:
+        raise click.UsageError("--release needs --publish MODEL")
+    shown = {} if as_json or show_all else {"first": FIRST, "last": LAST}
+    report = read_report(ledger_file, **shown)
+    click.echo(json.dumps(report, indent=1) if as_json else "\n".join(budget_table(report)))
