@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from streamlda.checks import Faults, failure, require
 from streamlda.errors import (
     InvalidSettingError,
+    MissingExtraError,
     SinkAwayError,
     SourceAwayError,
     SourceError,
@@ -148,3 +150,11 @@ def unreadable(name: str, error: OSError) -> StreamLDAError:
     remedy = f"check that it exists and its permissions ({why})"
     rule = "files and directories must be readable"
     return failure(rule, name=name, remedy=remedy, error=SourceAwayError)
+
+
+def import_extra(package: str, extra: str, purpose: str) -> Any:
+    """Return a package, or raise `MissingExtraError`."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(package, extra, purpose) from error

@@ -19,8 +19,8 @@ from zipfile import BadZipFile
 
 from fsspec.utils import seek_delimiter
 
-from streamlda.errors import MissingExtraError
 from streamlda.stream.listing import StoredFile
+from streamlda_connectors.checks import import_extra
 from streamlda_connectors.encodings import (
     HEAD_BYTES,
     Encoding,
@@ -51,17 +51,14 @@ def _get_decompressor(
         return bz2.BZ2Decompressor, (OSError,)
     if compression == "xz":
         return lzma.LZMADecompressor, (lzma.LZMAError,)
-    try:
-        import zstandard
-    except ImportError as error:
-        raise MissingExtraError("zstandard", "zstd", "reading zstd-compressed files") from error
+    zstandard = import_extra("zstandard", "zstd", "reading zstd-compressed files")
     return zstandard.ZstdDecompressor().decompressobj, (zstandard.ZstdError,)
 
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
     if compression == WORKBOOK:
-        import_openpyxl()
+        _import_openpyxl()
     elif compression is not None:
         _get_decompressor(compression)
 
@@ -202,18 +199,13 @@ WORKBOOK = "workbook"
 _DAMAGED = (BadZipFile, KeyError, ValueError, EOFError, AttributeError, TypeError)
 
 
-def import_openpyxl() -> Any:
-    """Return the package that reads workbooks."""
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise MissingExtraError("openpyxl", "excel", "reading Excel workbooks") from error
-    return openpyxl
+def _import_openpyxl() -> Any:
+    return import_extra("openpyxl", "excel", "reading Excel workbooks")
 
 
 def read_workbook(raw: IO[bytes], block_bytes: int) -> tuple[Iterator[bytes], str]:
     """Return blocks of CSV, and what must be said where there is more than one sheet."""
-    openpyxl = import_openpyxl()
+    openpyxl = _import_openpyxl()
     try:
         book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
         sheet, *others = book.worksheets

@@ -93,13 +93,8 @@ class CsvSplitter(LineSplitter):
         self._extend(rest)
         return records
 
-    def find_fault(self) -> str | None:
-        """Return a quote that never closes: all that is behind it is in its field."""
-        self._end_line()
-        return "broken-csv" if self._is_open else None
-
     def finish(self) -> Sequence[Record]:
-        """Return the unfinished last record, if there is one."""
+        """Return the unfinished last record; a quote that never closes takes all behind it."""
         self._end_line()
         return [Skipped(self._size, "broken-csv")] if self._is_open else super().finish()
 

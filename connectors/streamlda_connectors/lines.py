@@ -55,10 +55,6 @@ class LineSplitter:
         """Return the unfinished last record, if there is one."""
         return [self._complete()] if self._size else []
 
-    def find_fault(self) -> str | None:
-        """Return the reason where a record cannot end here; asked before `finish`."""
-        return None
-
     def _extend(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self._max_bytes:
@@ -110,9 +106,10 @@ class RecordStream(RecordQueue):
 
     def finish(self) -> str | None:
         """Queue the rest at the end of the stream; return the reason where it breaks off."""
-        fault = self._splitter.find_fault()
-        self._put_unmarked(self._splitter.finish())
-        return fault
+        records = self._splitter.finish()
+        self._put_unmarked(records)
+        last = records[-1] if records else b""
+        return last.reason if isinstance(last, Skipped) and last.reason != "too-long" else None
 
     def _put_unmarked(self, records: Sequence[Record]) -> None:
         """Queue records, the first of a stream without its byte order mark."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib import import_module
 from itertools import repeat
 from typing import Any
 
-from streamlda.errors import MissingExtraError
 from streamlda.stream.event_time import in_range
 from streamlda.stream.listing import StoredFile
-from streamlda_connectors.checks import check
+from streamlda_connectors.checks import check, import_extra
 from streamlda_connectors.lines import decode
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
@@ -198,13 +198,10 @@ def _count_rows(table: Any) -> list[int]:
 
 
 def _import_pyarrow() -> Any:
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "parquet", "reading Parquet files") from error
-    return pyarrow
+    found = import_extra("pyarrow", "parquet", "reading Parquet files")
+    for module in ("pyarrow.compute", "pyarrow.parquet"):
+        import_module(module)
+    return found
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 
 import openpyxl
 import pytest
@@ -42,21 +41,6 @@ def read(source, size=100):
         if batch.exhausted:
             source.close()
             return found, notes, rejects
-
-
-MARKED = ("utf-8-sig", "utf-16", "utf-32")
-FORMS = [
-    *((encoding, "auto") for encoding in ("utf-8", *MARKED)),
-    *((encoding, encoding) for encoding in ("cp1252", "utf-16-le", "utf-16-be", "gb18030")),
-]
-
-
-@pytest.mark.parametrize(("stored", "given"), FORMS)
-def test_equal_tables_give_equal_documents(stored, given, tmp_path):
-    for end, delimiter in itertools.product(("\n", "\r\n", "\r"), ",;\t|"):
-        write_csv(tmp_path / "a.csv", stored, end, delimiter)
-        source = FileSource(tmp_path / "a.csv", id_field="id", encoding=given)
-        assert read(source) == (ROWS, [], []), (end, delimiter)
 
 
 def test_a_workbook_is_read_as_its_table(tmp_path):

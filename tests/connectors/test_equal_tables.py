@@ -32,7 +32,9 @@ TIMES = {
     "number": lambda day: f"{day:%Y%m%d}",
     "seconds": lambda day: str(int(day.timestamp())),
 }
-ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252")
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252", "utf-16-le", "gb18030")
+#: Encodings that no byte order mark tells.
+NAMED = ("cp1252", "utf-16-le", "gb18030")
 ENDS = {"line feed": "\n", "windows": "\r\n", "old mac": "\r"}
 
 
@@ -91,7 +93,7 @@ def test_csv(form, delimiter, tmp_path):
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
         path = tmp_path / f"{number}.csv"
         path.write_bytes(write_csv(rows, delimiter, ENDS[end]).encode(encoding))
-        named = {"encoding": encoding} if encoding == "cp1252" else {}
+        named = {"encoding": encoding} if encoding in NAMED else {}
         assert read_table(path, **named) == EXPECTED, (encoding, end)
 
 
@@ -102,7 +104,7 @@ def test_json(form, kind, tmp_path):
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
         path = tmp_path / f"{number}.{'jsonl' if kind == 'jsonl' else 'json'}"
         path.write_bytes(write_json(rows, kind, ENDS[end]).encode(encoding))
-        options = {"encoding": encoding} if encoding == "cp1252" else {}
+        options = {"encoding": encoding} if encoding in NAMED else {}
         options |= {"records_field": "data"} if kind == "data" else {}
         check_documents(read_table(path, **options))
 
