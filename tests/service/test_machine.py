@@ -77,6 +77,11 @@ def test_a_clock_ends_a_window_once_the_words_are_known():
     assert told(machine, Learned(61.0, has_words=False)) == [Learn(2)]
     assert told(machine, Learned(62.0)) == [m.Release()]
     assert told(machine, m.ReleaseDone(63.0, True, 1000)) == [m.Checkpoint(2)]
+    # None ends without a record.
+    assert saved(machine, 64.0) == []
+    assert told(machine, Tick(500.0)) == []
+    assert told(machine, Polled(501.0, 10, 10)) == [Learn(3), Poll(10)]
+    assert told(machine, Learned(501.5)) == [m.Release()]
 
 
 @pytest.mark.parametrize("answer", [m.BudgetExhausted(3.0), m.ReleaseDone(3.0, False, None)])
