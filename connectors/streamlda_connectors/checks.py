@@ -17,7 +17,6 @@ from streamlda.errors import (
     SourceRefusedError,
     StreamLDAError,
 )
-from streamlda.stream.listing import HOW_TO_EXTRACT
 from streamlda.stream.source import Position
 
 _FAULTS = Faults(
@@ -37,7 +36,6 @@ _FAULTS = Faults(
             "group to show": "group must be set to show offsets",
             "letters topic": "dead letters must have a topic of their own, which is not read as "
             "well; name another one",
-            "mail": f"mail and HTML are not read; extract their text first ({HOW_TO_EXTRACT})",
             "partitions": "partitions must be 'all', numbers, or 'group' with the name of a group",
             "registry": "a registry and the format registry go together; name both, or neither",
             "registry login": "a user of a schema registry and one source of the password go "
