@@ -38,7 +38,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.errors import (
     MISPLACED,
-    FencedError,
     InvalidSettingError,
     LedgerError,
     ModelFileError,
@@ -50,6 +49,7 @@ from streamlda.model.model_file import STATE_FORMAT, vocabulary_from, vocabulary
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
+from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
@@ -62,12 +62,10 @@ BUSY_SECONDS = 30.0
 #: Modes of files and folders that hold raw data, whatever the umask allows.
 OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
 
-#: `fence` has the last process that claimed the folder, and the generation of its group by then;
-#: `letters` up to where dead letters were written of records that no generation is behind.
+#: `fence` has the last process that claimed the folder, and the generation of its group by then.
 SCHEMA = (
     "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)",
     "CREATE TABLE fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)",
-    "CREATE TABLE letters (only INTEGER PRIMARY KEY, body TEXT NOT NULL)",
 )
 
 
@@ -76,12 +74,8 @@ def make_folder(path: Path, setting: str, *, mode: int = 0o777, parents: bool = 
     try:
         path.mkdir(mode=mode, parents=parents, exist_ok=True)
     except MISPLACED as error:
-        raise failure(
-            f"{setting} must be a folder, or one that can be made in its parent",
-            path=str(path),
-            cause=error.strerror,
-            remedy=f"choose another {setting}, or make its parent",
-        ) from error
+        about = {"setting": setting, "path": str(path), "cause": error.strerror}
+        raise FAULTS.make("no folder", **about) from error
 
 
 class Row(NamedTuple):
@@ -107,15 +101,7 @@ class CheckpointIndex:
         """Make the index, whole or not at all, unless it is there; refuse a state without one."""
         if self._path.exists():
             return
-        states = sorted(self._folder.glob("state-*"))
-        if states:
-            raise failure(
-                "a folder of checkpoints must have its index",
-                state=states[-1].name,
-                path=str(self._folder),
-                remedy="restore the index from a copy, or start in an empty folder",
-                error=ModelFileError,
-            )
+        FAULTS.check(not any(self._folder.glob("state-*")), "no index", path=str(self._folder))
         fresh = self._folder / "index.new"
         for leftover in (fresh, self._folder / "index.new-journal"):
             leftover.unlink(missing_ok=True)
@@ -161,35 +147,18 @@ class CheckpointIndex:
         """Add a generation and drop all but the newest `kept`, in one transaction."""
         text = to_json(body)
         with self._open() as database:
-            self._begin(database, owner)
+            database.execute("BEGIN IMMEDIATE")
+            if owner is not None:
+                # Another process may have claimed the folder since.
+                found = database.execute("SELECT owner, number FROM fence").fetchone()
+                if found is None or found[0] != owner:
+                    raise self._fenced(None, found and found[1])
             row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
             database.execute("DELETE FROM generations WHERE number <= ?", (generation - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
-
-    def note_letters(self, note: Mapping[str, Any], owner: str | None = None) -> None:
-        """Keep a note on dead letters in place of the last one; `FencedError` as `make_current`."""
-        with self._open() as database:
-            self._begin(database, owner)
-            database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
-            database.execute("COMMIT")
-
-    def letters(self) -> dict[str, Any] | None:
-        """Return the note on dead letters, or None if there is none."""
-        with self._open() as database:
-            found = database.execute("SELECT body FROM letters").fetchone()
-        note: dict[str, Any] | None = None if found is None else json.loads(found[0])
-        return note
-
-    def _begin(self, database: sqlite3.Connection, owner: str | None) -> None:
-        """Begin to write; refuse an owner after which another has claimed the folder."""
-        database.execute("BEGIN IMMEDIATE")
-        if owner is not None:
-            found = database.execute("SELECT owner, number FROM fence").fetchone()
-            if found is None or found[0] != owner:
-                raise self._fenced(None, found and found[1])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -215,22 +184,11 @@ class CheckpointIndex:
             # A full or failing disk: the index may well be whole.
             raise OSError(f"the index of checkpoints cannot be used: {error}") from error
         except sqlite3.Error as error:
-            raise failure(
-                f"the index of checkpoints must be whole: {error}",
-                path=str(self._path),
-                remedy="restore it from a copy, or start in an empty folder",
-                error=ModelFileError,
-            ) from error
+            raise FAULTS.make("broken index", path=str(self._path), cause=str(error)) from error
 
     def _fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
-        return failure(
-            "another daemon has taken over this partition",
-            path=str(self._folder),
-            generation=number,
-            taken_in=newest,
-            remedy="nothing was written; the other daemon resumes it",
-            error=FencedError,
-        )
+        about = {"path": str(self._folder), "generation": number, "taken_in": newest}
+        return FAULTS.make("fenced", **about)
 
 
 def _digest(number: int, text: str) -> str:
@@ -298,12 +256,7 @@ def collect_state(
     else:
         ledger = learner.releaser.ledger
         if ledger is None:
-            raise failure(
-                "a private state must be saved beside a ledger, without which nothing notices that "
-                "its documents are released twice",
-                ledger=None,
-                remedy="run with a ledger",
-            )
+            raise FAULTS.make("no ledger", ledger=None)
         arrays, state = learner.engine.state()
         run = {
             **_describe_run(learner),
@@ -364,25 +317,14 @@ def _read_generation(
     body = json.loads(row.text)
     path = folder / body["name"]
     arrays, metadata, _ = read_state(path)
-    require(
-        metadata["name"] == path.name,
-        "a file of a checkpoint must be that of its generation",
-        name=path.name,
-        found=metadata["name"],
-        remedy="restore it from a copy",
-        error=ModelFileError,
-    )
-    require(
-        (body["epoch"] is None) == (ledger is None),
-        "a private checkpoint must be loaded with its ledger, and another without",
-        epoch=body["epoch"],
-        ledger=ledger and str(ledger.path),
-        remedy="run with the settings it was made with, or in an empty folder",
-    )
+    found, epoch = metadata["name"], body["epoch"]
+    FAULTS.check(found == path.name, "other generation", name=path.name, found=found)
+    own = ledger and str(ledger.path)
+    FAULTS.check((epoch is None) == (ledger is None), "ledger or none", epoch=epoch, ledger=own)
     behind = 0
     if ledger is not None:
-        behind = int(catch_up and body["epoch"] == ledger.generation - 1)
-        ledger.check_epoch(body["epoch"] + behind, body["ledger_id"])
+        behind = int(catch_up and epoch == ledger.generation - 1)
+        ledger.check_epoch(epoch + behind, body["ledger_id"])
     vocabulary = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
     assert vocabulary is not None
     rows, width = named(arrays, ROWS), vocabulary.n_features
@@ -409,19 +351,10 @@ def load_state(
     file = read_state(path)
     remedy = "start in an empty folder, after the last cohort of the ledger"
     with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):
-        arrays, state, run = (
-            named(file.arrays, LEARNER),
-            file.metadata["state"],
-            file.metadata["run"],
-        )
-        require(
-            (run is None) == (learner is None),
-            "a private state must be loaded into a new PrivateLearner, and another state into none",
-            private=run is not None,
-            learner=learner is not None,
-            path=str(path),
-            remedy="pass the learner that fits",
-        )
+        arrays, state = named(file.arrays, LEARNER), file.metadata["state"]
+        run = file.metadata["run"]
+        found = {"private": run is not None, "learner": learner is not None, "path": str(path)}
+        FAULTS.check((run is None) == (learner is None), "learner or none", **found)
         if learner is None:
             return Engine.from_state(arrays, state)
         _check_fits(path, learner, state, run, releases_behind)
@@ -441,13 +374,8 @@ def _check_fits(
 ) -> None:
     ledger = learner.releaser.ledger
     if ledger is None or learner.documents_seen:
-        raise failure(
-            "a private state must be loaded into a new learner with its ledger",
-            ledger=ledger and str(ledger.path),
-            documents_seen=learner.documents_seen,
-            remedy="open the ledger that the state was made with, and make a new learner",
-            error=LedgerError,
-        )
+        own = ledger and str(ledger.path)
+        raise FAULTS.make("used learner", ledger=own, documents_seen=learner.documents_seen)
     ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
     others = [
         f"{name}={found!r} (saved: {run[name]!r})"

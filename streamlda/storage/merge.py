@@ -16,26 +16,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamlda.checks import failure, require
 from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import Beginning, digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidSettingError,
-    ModelFileError,
-    StreamLDAError,
-    VocabularyError,
-)
+from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.model_file import vocabulary_from, vocabulary_parts
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex, read_newest
+from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import LOG, TURNED
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -76,13 +71,6 @@ def save_projection(
     path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
 ) -> SharedProjection:
     """Write the shared beginning of an engine; with `renew` or without one, that of a snapshot."""
-    require(
-        vocabulary.n_features == engine.settings.n_features,
-        "a projection must be saved with the vocabulary of its engine",
-        words=vocabulary.n_features,
-        n_features=engine.settings.n_features,
-        remedy="pass that one",
-    )
     shared = None if renew else engine.beginning
     beginning = engine.new_beginning() if shared is None else shared
     return write_projection(path, beginning, vocabulary, asdict(engine.settings))
@@ -141,15 +129,12 @@ class LatestStart:
 
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:
     """Raise `VocabularyError`, naming the file or folder `where`, if the columns differ."""
-    require(
+    FAULTS.check(
         one.fingerprint == other.fingerprint,
-        "documents that are summed through one projection must be read by the same words",
-        fingerprints=(one.fingerprint[:16], other.fingerprint[:16]),
+        "other words",
         kinds=(one.kind, other.kind),
         words=(one.n_features, other.n_features),
         path=where,
-        remedy="use one vocabulary, that of the projection, for all",
-        error=VocabularyError,
     )
 
 
@@ -166,25 +151,16 @@ def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     Nothing is written, but that SQLite undoes what a crash left half done in the index.
     """
     path = Path(os.path.realpath(folder))
-    require(
-        (path / "index").is_file(),
-        "a folder of checkpoints must have its index",
-        path=str(path),
-        remedy="name the checkpoint.folder of a daemon",
-        error=ModelFileError,
-    )
+    FAULTS.check((path / "index").is_file(), "no index", path=str(path))
     index = CheckpointIndex(path)
     for _ in range(ATTEMPTS - 1):
         number = index.newest_number()
-        try:
+        with suppress(ModelFileError, FileNotFoundError):
             found = _read_newest(path, index)
-        except (ModelFileError, FileNotFoundError):
-            if index.newest_number() == number:
-                raise
-        else:
-            # Where nothing was saved meanwhile, it is damage, and not a race.
-            if not found.checkpoint.skipped or index.newest_number() == number:
+            if not found.checkpoint.skipped:
                 return found
+        if index.newest_number() == number:
+            break  # Nothing was saved meanwhile: it is damage, and not a race.
     return _read_newest(path, index)
 
 
@@ -192,19 +168,9 @@ def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
     try:
         checkpoint = read_newest(path, index)
     except InvalidSettingError as error:
-        raise failure(
-            "a state that leaves its daemon must not be private",
-            path=str(path),
-            remedy="use the snapshots that the daemon publishes",
-        ) from error
+        raise FAULTS.make("private merge", path=str(path)) from error
     if checkpoint is None:
-        raise failure(
-            "a folder of checkpoints must have one",
-            generations=0,
-            path=str(path),
-            remedy="let the daemon save first",
-            error=InsufficientDataError,
-        )
+        raise FAULTS.make("no checkpoint", path=str(path))
     engine = checkpoint.restore()
     assert isinstance(engine, Engine)
     if checkpoint.rows is not None:
@@ -238,7 +204,7 @@ def merge_checkpoints(
     these better (`streamlda.engine.following`). `start` is the latest one of all, if it is known;
     `tried` are the documents since a turn that were tried before: twice as many are tried again.
     """
-    require(folders, "states to merge must be at least one, got none", remedy="name folders")
+    FAULTS.check(folders, "none to merge")
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
     kept: list[DocumentBatch] = []
@@ -246,11 +212,11 @@ def merge_checkpoints(
     for folder in folders:
         path = os.path.realpath(folder)
         if path in taken:
-            raise _twice(path, path, "the same folder")
+            raise FAULTS.make("merged twice", paths=(path, path))
         checkpoint, engine = read_newest_engine(path)
         for before, other in taken.items():
             if (both := overlap(other.position, checkpoint.position)) is not None:
-                raise _twice(before, path, both)
+                raise FAULTS.make("merged twice", both=both, paths=(before, path))
         member = engine.following
         if member is not None and member.member and member.recent.parts:
             since = max(since, member.since_turn)
@@ -289,11 +255,3 @@ def overlap(one: Position, other: Position) -> str | None:
     if "list" in one and one["list"] == other.get("list"):
         return f"files={one.get('files')} list={one['list']!r}"
     return None
-
-
-def _twice(one: str, other: str, what: str) -> StreamLDAError:
-    return failure(
-        f"each document must be in one of the states that are merged, not in both: {what}",
-        paths=(one, other),
-        remedy="name the folders of daemons with disjoint partitions, each once",
-    )

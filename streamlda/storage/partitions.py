@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from streamlda.checks import failure, require
 from streamlda.container import sync_folder, to_json, valid_content, whole_file
-from streamlda.errors import SourceRefusedError
 from streamlda.storage.checkpoint import OWNER_ONLY, PRIVATE_FOLDER, CheckpointIndex, make_folder
+from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
 from streamlda.utils.lock import FileLock, LockedError
 
@@ -36,8 +34,6 @@ PROJECTION = "projection"
 
 #: Name of the start since the last turn.
 TURNED = "turned"
-
-_PARTITION = re.compile(r"partition-(0|[1-9][0-9]*)\Z")
 
 
 class Beginning(NamedTuple):
@@ -71,15 +67,7 @@ class Beginning(NamedTuple):
     def check_log(self, position: Position) -> None:
         """Raise `SourceRefusedError` if partitions are of another topic."""
         found = {name: position[name] for name in LOG}
-        require(
-            found == self.log,
-            "a folder of partitions must be of one topic",
-            **found,
-            saved=self.log,
-            remedy="connect to the topic that it was begun with, or begin in an empty "
-            "checkpoint.folder",
-            error=SourceRefusedError,
-        )
+        FAULTS.check(found == self.log, "other log", **found, saved=self.log)
 
     def find_position(self, number: int) -> Position | None:
         """Return where a partition without a checkpoint begins; None at its first record."""
@@ -91,14 +79,7 @@ class Beginning(NamedTuple):
 def open_shared_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder, made if it is missing; refuse one with one state of several partitions."""
     path = Path(os.path.realpath(folder))
-    if (path / "index").exists():
-        raise failure(
-            "checkpoint.folder has one state of several partitions, and daemons that share "
-            "partitions need a state for each",
-            path=str(path),
-            remedy="resume with the kafka.partitions it was made with, or begin in an empty "
-            "checkpoint.folder",
-        )
+    FAULTS.check(not (path / "index").exists(), "one state", path=str(path))
     make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
     return path
 
@@ -118,8 +99,8 @@ def name_partition(number: int) -> str:
 
 def find_partitions(folder: Path) -> list[Path]:
     """Return the folders of partitions, by number."""
-    found = [match for path in folder.glob("partition-*") if (match := _PARTITION.match(path.name))]
-    return [folder / name_partition(number) for number in sorted(int(each[1]) for each in found)]
+    found = [path for path in folder.glob("partition-*") if path.name[10:].isdecimal()]
+    return sorted(found, key=lambda path: int(path.name[10:]))
 
 
 def count_saved(folder: Path) -> dict[Path, int]:

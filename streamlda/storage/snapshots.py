@@ -21,22 +21,23 @@ import os
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streamlda.checks import between, require
+from streamlda.checks import between
 from streamlda.container import MAX_HEADER_BYTES, whole_file
-from streamlda.errors import InvalidSettingError, ModelFileError, VocabularyError
+from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.model.topics import check_name
 from streamlda.privacy.statement import PRIVATE, check_statement, statement_lines
+from streamlda.storage.faults import FAULTS
 from streamlda.text.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,6 @@ _HIDDEN = ("next_id", "fingerprint")
 #: as ``sum_w sqrt(p_w q_w)`` measures it. Here documents are largely the same.
 NEW_TOPIC_DISTANCE = 0.7
 
-_Key = tuple[int, int]
 _Value = TypeVar("_Value")
 
 
@@ -105,8 +105,8 @@ class Snapshots:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._lock = threading.RLock()
-        self._models: OrderedDict[_Key, TopicModel] = OrderedDict()
-        self._known: OrderedDict[_Key, Summary] = OrderedDict()
+        self._load = lru_cache(CACHED_MODELS)(_load)
+        self._load_index = lru_cache(FOLLOWED)(self._read_index)
 
     def path(self, number: int) -> Path:
         """Return where the model of a snapshot is, or would be."""
@@ -117,13 +117,7 @@ class Snapshots:
         """Write a snapshot under a new number, whole or not at all, and identify its topics."""
         path = self.path(number)
         with self._lock:
-            require(
-                not path.exists(),
-                "a published snapshot must not change",
-                number=number,
-                path=str(path),
-                remedy="publish the model under the next number",
-            )
+            FAULTS.check(not path.exists(), "published", number=number, path=str(path))
             self.folder.mkdir(parents=True, exist_ok=True)
             model.save(path)
             self.summary(number)
@@ -163,10 +157,8 @@ class Snapshots:
     def model(self, number: int) -> TopicModel:
         """Return the model of a snapshot; the last `CACHED_MODELS` are held."""
         path = self.path(number)
-        key = (number, path.stat().st_mtime_ns)
         with self._lock:
-            model = self._models.get(key) or load(path)
-            return _hold(self._models, key, model, CACHED_MODELS)
+            return self._load(path, path.stat().st_mtime_ns)
 
     def summary(self, number: int) -> Summary:
         """Return the summary of a snapshot; time O(K K V) for each earlier one that is unknown."""
@@ -221,13 +213,7 @@ class Snapshots:
         known = {topic.id for summary in self.summaries() for topic in summary.topics}
         found = self.names()
         for id_, name in names.items():
-            require(
-                id_ in known,
-                "a topic to name must be one of the snapshots",
-                topic=id_,
-                snapshots=len(self.numbers()),
-                remedy="take its number from the page of the daemon",
-            )
+            FAULTS.check(id_ in known, "no topic", topic=id_, snapshots=len(self.numbers()))
             if name is not None:
                 check_name(name)
                 found[str(id_)] = name
@@ -259,23 +245,22 @@ class Snapshots:
 
     def _read(self, number: int) -> Summary | None:
         """Return the stored summary of a snapshot, if it is of the model that is there."""
-        path = self.path(number)
-        key = (number, path.stat().st_mtime_ns)
-        if (held := self._known.get(key)) is not None:
-            return held
+        written = self.path(number).stat().st_mtime_ns
         try:
-            stored = json.loads(self._index(number).read_bytes())
-            if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
-                return None
-            topics = [Topic(**topic) for topic in stored.pop("topics")]
-            known = Summary(number, _written(path), topics=topics, **stored)
+            return self._load_index(number, written)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             message = "the index of a snapshot is made again: number=%d error=%s"
             logger.warning(message, number, type(error).__name__)
             return None
-        return _hold(self._known, key, known, FOLLOWED)
+
+    def _read_index(self, number: int, written: int) -> Summary:
+        path, stored = self.path(number), json.loads(self._index(number).read_bytes())
+        if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
+            raise ValueError("it is that of another model")
+        topics = [Topic(**topic) for topic in stored.pop("topics")]
+        return Summary(number, _written(path), topics=topics, **stored)
 
     def _follow(self, number: int, before: Summary | None) -> Summary:
         earlier = unless_damaged(self.model, before.number) if before else None
@@ -363,13 +348,8 @@ def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
     return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
 
 
-def _hold(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> _Value:
-    """Return a value, which is the last one to leave a cache of so many."""
-    cache[key] = value
-    cache.move_to_end(key)
-    while len(cache) > most:
-        cache.popitem(last=False)
-    return value
+def _load(path: Path, written: int) -> TopicModel:
+    return load(path)
 
 
 def fingerprint(path: Path) -> str:
@@ -401,9 +381,6 @@ def claims_privacy(privacy: Mapping[str, Any]) -> bool:
     return privacy.get("statement") == PRIVATE
 
 
-logger = logging.getLogger(__name__)
-
-
 class NamedModel(NamedTuple):
     """A model that reads text, with the digest of its file."""
 
@@ -430,39 +407,30 @@ class NewestModel:
 
     def find(self) -> NamedModel | None:
         """Return the newest model; None if a folder has none yet."""
+        path, number, before = self._path, None, self._newest
+        if self._snapshots is not None:
+            if (number := self._snapshots.latest()) is None:
+                return before
+            path = self._snapshots.path(number)
         seen: object = None
         try:
-            number = None if self._snapshots is None else self._snapshots.latest()
-            path = self._path
-            if self._snapshots is not None:
-                if number is None:
-                    return self._newest
-                path = self._snapshots.path(number)
             status = path.stat()
             seen = number, status.st_ino, status.st_mtime_ns, status.st_size
             if seen == self._seen:
-                return self._newest
+                return before
             found = _read(path, number)
             if self._snapshots is not None and number is not None:
                 found = found._replace(model=self._snapshots.named(number, found.model))
         except (OSError, ModelFileError) as error:
-            if self._newest is None:
+            if before is None:
                 raise
-            if seen is not None and seen != self._seen:
+            if seen is not None:
                 logger.warning("a newer model cannot be read: error=%s", type(error).__name__)
                 self._seen = seen
-            return self._newest
-        before = self._newest
+            return before
         grown = "vocabulary_changes" in found.model.settings
         same = before is None or before.words.fingerprint == found.words.fingerprint
-        require(
-            same or grown,
-            "a newer model must have the words of the one before",
-            path=str(self._path),
-            number=found.number,
-            remedy="begin with the new model: start again",
-            error=VocabularyError,
-        )
+        FAULTS.check(same or grown, "newer words", path=str(self._path), number=found.number)
         self._seen, self._newest = seen, found
         return found
 
@@ -478,8 +446,5 @@ def _read(path: Path, number: int | None) -> NamedModel:
 def get_words(model: TopicModel) -> Vocabulary:
     """Return the vocabulary of a model that reads text."""
     if model.vocabulary is None:
-        raise VocabularyError(
-            "a model must have a vocabulary to read text, got a model of matrices; "
-            "learn one with streamlda fit"
-        )
+        raise FAULTS.make("no words")
     return model.vocabulary

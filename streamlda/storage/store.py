@@ -27,8 +27,7 @@ from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
-from streamlda.container import to_json
+from streamlda.container import to_json, whole_file
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.model.topic_model import TopicModel, load
@@ -37,6 +36,7 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
+    OWNER_ONLY,
     PRIVATE_FOLDER,
     Checkpoint,
     CheckpointIndex,
@@ -46,6 +46,7 @@ from streamlda.storage.checkpoint import (
     read_newest,
     write_state,
 )
+from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import find_partitions, name_partition
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
 from streamlda.stream.source import Position
@@ -115,12 +116,7 @@ class Store:
 
     def _open_checkpoints(self, path: Path, partition: int | None, claim: Claim | None) -> None:
         if partition is None:
-            require(
-                not find_partitions(path),
-                "checkpoint.folder has a state for each partition, for daemons that share them",
-                path=str(path),
-                remedy="set kafka.partitions to group, or choose another folder",
-            )
+            FAULTS.check(not find_partitions(path), "several states", path=str(path))
         else:
             path /= name_partition(partition)
         make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
@@ -139,32 +135,17 @@ class Store:
         self._take_lock(path, "output.folder")
         self.snapshots = snapshots
         newest = self._newest_model()
-        require(
-            newest is None or claims_privacy(newest.privacy) == private,
-            "private snapshots must not lie in one folder with others",
-            folder=str(path),
-            private=private,
-            newest=self.snapshots.latest(),
-            remedy="choose another output.folder",
-        )
+        fits = newest is None or claims_privacy(newest.privacy) == private
+        FAULTS.check(fits, "private beside others", folder=str(path), private=private)
 
     def _take_lock(self, folder: Path, setting: str) -> None:
         try:
             self._locks.append(FileLock(folder / "lock"))
         except LockedError as error:
-            raise failure(
-                f"another process holds the lock on {setting}",
-                path=str(folder),
-                pid=error.pid,
-                remedy="stop that process, or choose another folder",
-            ) from error
+            about = {"setting": setting, "path": str(folder), "pid": error.pid}
+            raise FAULTS.make("locked", **about) from error
         except PermissionError as error:
-            raise failure(
-                f"{setting} must be writable",
-                path=str(folder),
-                cause=error.strerror,
-                remedy=f"make it writable, or choose another {setting}",
-            ) from error
+            raise FAULTS.make("read-only", setting=setting, path=str(folder)) from error
 
     def close(self) -> None:
         """Let another process in. Closing twice is allowed."""
@@ -221,13 +202,8 @@ class Store:
 
         It may run in a thread; no release may be begun meanwhile.
         """
-        require(
-            self.folder is not None and self._locks[0].held,
-            "checkpoints must be open to be saved",
-            path=str(self.folder),
-            remedy="open the store again",
-        )
         assert self.folder is not None
+        FAULTS.check(self._locks[0].held, "closed", path=str(self.folder))
         generation = self._index.newest_number() + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.
@@ -254,12 +230,16 @@ class Store:
                 path.unlink()
 
     def note_letters(self, note: Mapping[str, Any]) -> None:
-        """Keep a note on the dead letters behind the newest checkpoint."""
-        self._index.note_letters(note, self._owner)
+        """Keep a note on the dead letters behind the newest checkpoint, in place of the last."""
+        assert self.folder is not None
+        with whole_file(self.folder / "letters", OWNER_ONLY) as file:
+            file.write(to_json(note).encode("ascii"))
 
     def letters(self) -> dict[str, Any] | None:
         """Return the note on dead letters, or None if there is none."""
-        return self._index.letters()
+        assert self.folder is not None
+        path = self.folder / "letters"
+        return json.loads(path.read_bytes()) if path.exists() else None
 
     # Snapshots.
 

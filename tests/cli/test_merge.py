@@ -90,7 +90,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
     for arguments, wanted, code in (
         (("merge", *model), "Missing argument", 2),
         (("merge", one), "Missing option '--output'", 2),
-        (("merge", one, two, one, *model), "the same folder", 78),
+        (("merge", one, two, one, *model), "must be in one of the states", 78),
         (("merge", one, tmp_path / "first", *model), ",None; make one", 78),
         (("merge", *daemons, "-o", two / "index"), "must not lie in", 2),
         (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),

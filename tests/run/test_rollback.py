@@ -260,7 +260,9 @@ def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
     )
     with other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(InvalidSettingError, match=rf"lock on output.*pid={other.pid}"):
+        with pytest.raises(
+            InvalidSettingError, match=rf"lock on a folder.*output.*pid={other.pid}"
+        ):
             Store.open(output=folder, private=False)
         other.send_signal(signal.SIGKILL)
         other.wait()

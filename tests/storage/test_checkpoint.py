@@ -120,7 +120,7 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
 def test_one_daemon_has_the_folder_and_only_its_owner_reads_it(tmp_path):
     folder = tmp_path / "checkpoints"
     with Store.open(folder) as store:
-        with pytest.raises(InvalidSettingError, match="holds the lock on checkpoint"):
+        with pytest.raises(InvalidSettingError, match=r"holds the lock.*checkpoint\.folder"):
             Store.open(folder)
         with pytest.raises(InvalidSettingError, match="plain JSON"):
             store.write(store.capture(Engine(SETTINGS), {"news/0": object()}, WORDS))
@@ -138,7 +138,7 @@ def test_a_store_that_is_refused_holds_no_lock(tmp_path):
     folders = {"folder": tmp_path / "checkpoints", "output": tmp_path / "out"}
     with (
         Store.open(output=tmp_path / "out"),
-        pytest.raises(InvalidSettingError, match=r"lock on output\.folder"),
+        pytest.raises(InvalidSettingError, match=r"lock.*output\.folder"),
     ):
         Store.open(**folders)
     with Store.open(**folders) as store:

@@ -166,10 +166,10 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
 
 def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, documents):
     (tmp_path / "link").symlink_to(folders[0])
-    with pytest.raises(InvalidSettingError, match=r"the same folder, got paths=.*/0', '.*/0'"):
+    with pytest.raises(InvalidSettingError, match=r"not in both, got paths=.*/0', '.*/0'"):
         merge_checkpoints([folders[0], folders[1], tmp_path / "link"])
     both = save(tmp_path / "both", learned(documents, 0, 10), kafka({"2": 3, "7": 7}))
-    with pytest.raises(InvalidSettingError, match=r"news' partitions=2, got .*disjoint part"):
+    with pytest.raises(InvalidSettingError, match=r"news' partitions=2.*disjoint part"):
         merge_checkpoints([*folders, both])
     pipes = [
         save(tmp_path / f"pipe-{n}", learned(documents, n, n + 10), {"record": 10}) for n in (0, 10)

@@ -7,7 +7,7 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.errors import VocabularyError
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import load_state
 from streamlda.storage.merge import (
@@ -99,7 +99,5 @@ def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
 def test_a_projection_of_other_words_is_refused(path, documents):
     engine = learned(documents, 0, 100)
     save_projection(path, engine, WORDS)
-    with pytest.raises(VocabularyError, match=r"read by the same words, got fingerprints=.*path="):
+    with pytest.raises(VocabularyError, match=r"read by the same words, got kinds=.*path="):
         check_same_words(load_projection(path).vocabulary, OTHERS, str(path))
-    with pytest.raises(InvalidSettingError, match="words=32 n_features=30; pass that one"):
-        save_projection(path, engine, Vocabulary.hashed(5))
