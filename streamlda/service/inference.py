@@ -54,22 +54,16 @@ FATAL = (SourceRefusedError, InvalidSettingError, VocabularyError)
 class Inference:
     """Infers the documents of a topic, a poll at a time, until it is ended.
 
-    `with_letters` if rejected records go to the dead-letter topic; a daemon that learns from the
-    same topic writes them already. With `strict`, what only a person can mend is raised, and all
-    but brokers that are away where nothing was read yet; else it is shown, and tried again.
+    `alone`, it writes dead letters, and raises what only a person can mend, and all but brokers
+    that are away where nothing was read yet. In a daemon, which writes letters of the same topic
+    already, failures are shown, and tried again.
     """
 
     def __init__(
-        self,
-        settings: RunSettings,
-        newest: NewestModel,
-        status: Status,
-        *,
-        with_letters: bool,
-        strict: bool,
+        self, settings: RunSettings, newest: NewestModel, status: Status, *, alone: bool
     ) -> None:
         self._settings, self._newest, self._status = settings, newest, status
-        self._with_letters, self._strict = with_letters, strict
+        self._alone = alone
         self._retry = Retry("infer")
         self._exchange: Any = None
         self._letters: Any = None
@@ -105,7 +99,7 @@ class Inference:
         away = isinstance(error, SourceAwayError)
         fatal = isinstance(error, FATAL) and not isinstance(error, SourceAccessError)
         known = isinstance(error, StreamLDAError)
-        if self._strict and (fatal or not known or not (away or self._opened)):
+        if self._alone and (fatal or not known or not (away or self._opened)):
             raise error
         log_failure("infer-failed", error)
         self._status.count_failure("infer", reason_of(error))
@@ -129,7 +123,7 @@ class Inference:
             if self._newest.find() is None:
                 self._ended.wait(WAIT_SECONDS)
                 return
-            if self._with_letters:
+            if self._alone:
                 self._letters = dead_letter_sink(self._settings.dead_letters, self._settings.kafka)
             put = None if self._letters is None else self._put
             self._exchange = open_exchange(self._settings, put)
@@ -211,7 +205,7 @@ def answers_of(received: Received, newest: NamedModel, settings: RunSettings) ->
 def start(settings: RunSettings, snapshots: Snapshots, status: Status) -> Callable[[float], None]:
     """Infer in a thread, by the newest snapshot of a daemon; return what ends it in time."""
     newest = NewestModel(snapshots.folder, snapshots)
-    inference = Inference(settings, newest, status, with_letters=False, strict=False)
+    inference = Inference(settings, newest, status, alone=False)
     thread = Thread(target=inference.run, name="streamlda-inference", daemon=True)
     thread.start()
 
@@ -229,7 +223,7 @@ def run(path: str, settings: RunSettings) -> int:
     """
     status = Status(private=False, stream=f"kafka:{settings.kafka.topic}")
     newest = NewestModel(Path(path))
-    inference = Inference(settings, newest, status, with_letters=True, strict=True)
+    inference = Inference(settings, newest, status, alone=True)
     watch_signals(lambda number: inference.end(), late=lambda: leave(exit_codes.UNFINISHED))
     inference.run()
     inference.log()

@@ -55,9 +55,10 @@ class Letters:
     def __init__(self, sink: Any, status: Status, settings: RunSettings) -> None:
         self._sink, self._status = sink, status
         # Everything that says which records are rejected, and where letters go.
-        decisive = repr((settings.source, settings.dead_letters, settings.registry))
-        self._settings = blake2b(decisive.encode(), digest_size=16).hexdigest()
-        self._log: dict[str, Any] = {}
+        self._decisive = settings.source, settings.dead_letters, settings.registry
+        #: The topic that is read, and what tells notes of this run from all others.
+        self._topic: str | None = None
+        self._key = ""
         #: Stores and their notes by partition; under None those of a store of all partitions.
         self._stores: dict[int | None, tuple[Store, dict[str, Any] | None]] = {}
         #: Offset behind the last letter of each partition.
@@ -70,7 +71,9 @@ class Letters:
 
     def begin(self, position: Position) -> None:
         """Note the topic that is read: one that replaced another has other offsets."""
-        self._log = {name: position.get(name) for name in LOG}
+        log = [position.get(name) for name in LOG]
+        self._topic = position.get("topic")
+        self._key = blake2b(repr((self._decisive, log)).encode(), digest_size=16).hexdigest()
 
     def keep_note(self) -> None:
         """Note up to where letters were written, if all of them are durable."""
@@ -81,9 +84,8 @@ class Letters:
             for number, at in self._reached.items():
                 if partition in (None, number):
                     offsets[str(number)] = max(at, offsets.get(str(number), 0))
-            note = {"settings": self._settings, "log": self._log, "offsets": offsets}
             try:
-                store.note_letters(note)
+                store.note_letters({"run": self._key, "offsets": offsets})
             except (StreamLDAError, OSError) as error:
                 log_failure("dead-letters-not-noted", error)
 
@@ -92,12 +94,11 @@ class Letters:
         of_all = self._stores.get(None, (None, None))
         _, note = self._stores.get(record.partition, of_all)
         reached = self._offsets(note).get(str(record.partition), 0)
-        return record.topic == self._log.get("topic") and bool(record.offset < reached)
+        return record.topic == self._topic and bool(record.offset < reached)
 
     def _offsets(self, note: dict[str, Any] | None) -> dict[str, int]:
         """Return up to where letters were written by partition, if the note is about this run."""
-        known = note is not None and (note["settings"], note["log"]) == (self._settings, self._log)
-        return dict(note["offsets"]) if note is not None and known else {}
+        return dict(note["offsets"]) if note is not None and note["run"] == self._key else {}
 
     @property
     def on_rejected(self) -> OnRejected | None:
@@ -109,7 +110,7 @@ class Letters:
         if not self._is_written(record):
             self._sink.put(record, reason)
             self._status.count("dead_letters", reason)
-        if record.topic == self._log.get("topic"):
+        if record.topic == self._topic:
             self._reached[record.partition] = record.offset + 1
 
     def flush(self) -> None:

@@ -48,9 +48,6 @@ SHOWN = (
 )
 COUNTED = ("dead_letters", "failures", "failure_reasons")
 
-#: Reasons kept apart; further ones are counted as "other", so that the tables stay small.
-MOST_REASONS = 64
-
 
 class Figures(TypedDict, total=False):
     """Figures of a daemon, each told anew when it changes; None is not known."""
@@ -192,10 +189,6 @@ class Status:
     def note(self, **figures: Unpack[Figures]) -> None:
         """Take figures that changed."""
         given: dict[str, Any] = dict(figures)
-        if "rejects" in figures:
-            given["rejects"] = {}
-            for reason, n in figures["rejects"].items():
-                _count(given["rejects"], reason, n)
         with self._lock:
             self._known |= given
             for name in given.keys() & {"documents", "rejects", "releases", "rounds"}:
@@ -232,7 +225,7 @@ class Status:
     def count(self, name: str, key: str, n: int = 1) -> None:
         """Add to a counter of this process: ``dead_letters``, ``inferred`` or ``bytes``."""
         with self._lock:
-            _count(self._counts[name], key, n)
+            self._counts[name][key] = self._counts[name].get(key, 0) + n
 
     def count_failure(self, what: str, reason: str) -> None:
         """Count a failure of one of `FAILURES`, and the word for why."""
@@ -326,12 +319,6 @@ class Status:
         phase: str = self._known["phase"]
         has_topics = self._known["rounds"] > 0 or self._snapshot is not None
         return phase if phase != "learning" or has_topics else "warm-up"
-
-
-def _count(table: dict[str, int], reason: str, n: int) -> None:
-    known = reason in table or len(table) < MOST_REASONS
-    key = reason if known else "other"
-    table[key] = table.get(key, 0) + n
 
 
 def _iso(seconds: float | None) -> str | None:

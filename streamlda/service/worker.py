@@ -148,7 +148,7 @@ class Worker:
         pipeline = self._pipeline
         self._status.note(
             documents=pipeline.outcomes,
-            rejects=pipeline.counts.rejects,
+            rejects=dict(pipeline.counts.rejects),
             releases=pipeline.snapshots,
             rounds=pipeline.progress.rounds,
             places=pipeline.records,

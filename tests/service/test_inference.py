@@ -96,7 +96,7 @@ def inference_of(topics, topic, tmp_path):
             snapshots = Snapshots(tmp_path / "snapshots")
             newest = NewestModel(snapshots.folder, snapshots)
             parts = (settings, newest, status)
-            made = Inference(*parts, with_letters=True, strict=True)
+            made = Inference(*parts, alone=True)
             opened.callback(made.end)
             return pool.submit(made.run), status
 
@@ -141,7 +141,7 @@ def test_proportions_by_a_private_model_are_disclosed_on_purpose_alone(tmp_path)
     flags = {"kafka.bootstrap": "b", "kafka.topic": "t", "infer.topic": "out"}
     for disclose in (False, True):
         given = load_settings(None, {}, {**flags, "infer.disclose": disclose}, INFER)
-        inference = Inference(given, newest, status, with_letters=False, strict=True)
+        inference = Inference(given, newest, status, alone=True)
         with nullcontext() if disclose else pytest.raises(InvalidSettingError, match="on purpose"):
             inference._check_private(newest.find())
 
