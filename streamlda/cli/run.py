@@ -62,7 +62,7 @@ def run(
     if check:
         _show_plan(settings)
     elif probe:
-        from streamlda.service.probe import is_alive
+        from streamlda.service.signals import is_alive
 
         alive = is_alive(http)
         click.echo("alive" if alive else "not alive")

@@ -22,9 +22,8 @@ from streamlda.service.logs import log
 from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, open_source, wait_for
-from streamlda.service.partitions import Partitions, PartitionsWorker
+from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
-from streamlda.service.shared_source import SharedSource
 from streamlda.service.signals import end_at_signals, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
