@@ -47,9 +47,6 @@ MAX_FETCHED = 1000
 #: How often a client is replaced at the same offsets before they count as damaged.
 MAX_REBUILDS = 3
 
-#: How often it is looked whether brokers answered, in seconds of listening.
-LISTEN_SECONDS = 0.5
-
 
 class KafkaSource:
     """Read documents from the partitions of a topic, from offsets that the caller keeps.
@@ -147,7 +144,7 @@ class KafkaSource:
         #: Records known to be lost, by partition, and how far its offset moved without records.
         self._lost: Counter[int] = Counter()
         self._gaps: Counter[int] = Counter()
-        self._rebuilds, self._look_at, self._listened = 0, 0.0, 0.0
+        self._rebuilds = 0
         self._truncated = self._paused = self._closed = False
         #: Of each partition, when its broker answered last, and for how long it did not since.
         self._answered: dict[int, float] = {}
@@ -233,15 +230,12 @@ class KafkaSource:
             if not self._paused:
                 self._listen(client, monotonic() - begun)
             self._take(client, fetched)
-        except Broken as error:
-            self._drop_client()
-            if recover:
-                self._recover(error)
-            return False
-        except StreamLDAError:
+        except (Broken, StreamLDAError) as error:
             # Of any kind: a password file may be gone while records wait to be handed out.
             self._drop_client()
-            if recover:
+            if recover and isinstance(error, Broken):
+                self._recover(error)
+            elif recover:
                 raise
             return False
         if fetched:
@@ -262,9 +256,8 @@ class KafkaSource:
             self._pending.extend(self._rounds.in_order())
 
     def _pick_up_partitions(self, client: Client) -> None:
-        if self._joins or monotonic() < self._look_at:
+        if self._joins:
             return
-        self._look_at = monotonic() + min(1.0, self.settings.refresh_seconds)
         new = self._ours(client.partitions()) - self._next.keys() - self._left_out
         if new and self._rounds is not None:
             self._left_out |= new
@@ -382,16 +375,12 @@ class KafkaSource:
 
     def _listen(self, client: Client, seconds: float) -> None:
         """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
-        self._listened += seconds
-        if self._listened < LISTEN_SECONDS:
-            return
         for number, at in client.answered().items():
             if at is not None and at != self._answered.get(number):
                 self._answered[number] = at
                 self._silent[number] = 0
             elif number not in self._held:
-                self._silent[number] += self._listened
-        self._listened = 0.0
+                self._silent[number] += seconds
 
     def silent(self) -> float | None:
         """Return seconds of polling without an answer, or of the group; None before the first."""
