@@ -14,6 +14,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from streamlda_connectors.kafka.connection import (
+    CLOSE_SECONDS,
     Endings,
     asking,
     connecting,
@@ -41,9 +42,6 @@ POLL_SECONDS = 0.5
 
 #: How often it is looked whether partitions were given up, in seconds.
 STEP_SECONDS = 0.02
-
-#: Longest time to leave the group, in seconds.
-LEAVE_SECONDS = 2.0
 
 
 class Assignment(NamedTuple):
@@ -186,5 +184,5 @@ class GroupMember:
     def close(self) -> None:
         """Leave the group. Closing twice is allowed."""
         self._closed = True
-        self._thread.join(LEAVE_SECONDS)
-        self.consumer.close(autocommit=False, timeout_ms=milliseconds(LEAVE_SECONDS))
+        self._thread.join(CLOSE_SECONDS)
+        self.consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
