@@ -67,7 +67,7 @@ METRICS = tuple(Declared(*row) for row in (
     ("Gauge", "privacy_epsilon_total", "Epsilon of a unit.", "budget.epsilon_total"),
     ("Gauge", "privacy_delta", "Probability with which epsilon may fail.", "budget.delta"),
     ("Gauge", "source_last_answer_timestamp_seconds",
-     "When the source last answered; for Kafka, when a fetch was completed.", "last_answer"),
+     "When the source last answered; for Kafka, when a broker did.", "last_answer"),
     ("Gauge", "uptime_seconds", "Time since the start.", "uptime_seconds"),
     ("Gauge", "ready", "1 if the daemon is working.", "ready"),
     ("Gauge", "group_generation", "Generation of the consumer group.", "group.generation"),

@@ -93,20 +93,15 @@ class GroupMember:
     def _listener(self) -> Any:
         member, wait = self, self.consumer._client._manager._net.sleep
 
-        async def hand_over(parts: Any) -> None:
-            numbers, done = {part.partition for part in parts}, Event()
-            member._note(member._assignment.partitions - numbers)
-            member._handovers.put((numbers, done))
-            # The loop of the package continues to say that this member is alive.
-            while not (done.is_set() or member._closed):
-                await wait(STEP_SECONDS)
-
         class Listener(self._kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc, name-defined]
+            # Of partitions that are lost too.
             async def on_partitions_revoked(self, revoked: Any) -> None:
-                await hand_over(revoked)
-
-            async def on_partitions_lost(self, lost: Any) -> None:
-                await hand_over(lost)
+                numbers, done = {part.partition for part in revoked}, Event()
+                member._note(member._assignment.partitions - numbers)
+                member._handovers.put((numbers, done))
+                # The loop of the package continues to say that this member is alive.
+                while not (done.is_set() or member._closed):
+                    await wait(STEP_SECONDS)
 
             async def on_partitions_assigned(self, assigned: Any) -> None:
                 for part in assigned:

@@ -96,7 +96,7 @@ class KafkaSource:
     **options
         `time_format`, and as in `streamlda_connectors.options.ReadOptions`, where a `time_field` of
         ``"@record"`` is the time that the broker keeps with each record; and as in
-        `streamlda_connectors.kafka.client.ClientSettings`.
+        `streamlda_connectors.kafka.security.ClientSettings`.
 
     Raises
     ------
