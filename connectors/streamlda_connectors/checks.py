@@ -22,8 +22,6 @@ from streamlda.stream.source import Position
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "answers topic": "answers must go to another topic than the documents come from; name "
-            "another one",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
             "correct their names, permissions, contents or password",
             "compressed": "compressed files cannot be followed; read them from files",
@@ -33,13 +31,8 @@ _FAULTS = Faults(
             "or shift_jis; leave it out to find it by the bytes",
             "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
             "reading",
-            "group to show": "group must be set to show offsets",
-            "letters topic": "dead letters must have a topic of their own, which is not read as "
-            "well; name another one",
             "partitions": "partitions must be 'all', numbers, or 'group' with the name of a group",
             "registry": "a registry and the format registry go together; name both, or neither",
-            "registry login": "a user of a schema registry and one source of the password go "
-            "together; set username, and password_file or password_env",
             "registry url": "the url of a schema registry must begin with http:// or https://, and "
             "name no user; set a username and the file of its password apart",
             "timeout": "a poll must be given 0 seconds or more",

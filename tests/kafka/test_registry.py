@@ -230,9 +230,6 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
         ({"url": "localhost:8081"}, "must begin with http"),
         ({"url": "http://a:1,ftp://b"}, "must begin with http"),
         ({"url": "http://ann:hidden@a:1"}, "name no user"),
-        ({"url": "http://a", "username": "ann"}, "go together"),
-        ({"url": "http://a", "password_file": "f"}, "go together"),
-        ({"url": "http://a", **LOGIN, "password_file": "f"}, "go together"),
     ],
 )
 def test_settings_that_are_wrong(settings, rule):

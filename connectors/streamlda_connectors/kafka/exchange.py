@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from streamlda.stream.sink import Answer, Received
-from streamlda_connectors.checks import check, check_open, fault, with_reason
+from streamlda_connectors.checks import check_open, fault, with_reason
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,
     connecting,
@@ -60,7 +60,6 @@ class KafkaExchange:
     """
 
     def __init__(self, topic: str, output_topic: str, *, group: str, **options: Any) -> None:
-        check(topic != output_topic, "answers topic", topic=topic)
         self._topic, self._output, self._group = topic, output_topic, group
         self._kafka = load("writing to Kafka")
         self._in_transaction = self._closed = False

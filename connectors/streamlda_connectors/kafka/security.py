@@ -16,8 +16,6 @@ from streamlda.checks import failure, one_of, require
 from streamlda.errors import SourceAccessError, SourceAwayError
 from streamlda.stream.credentials import (
     MECHANISMS,
-    OAUTHBEARER,
-    PASSWORD_MECHANISMS,
     PROTOCOLS,
     read_secret,
 )
@@ -88,22 +86,13 @@ class Security:
         one_of(PROTOCOLS, protocol=self.protocol)
         if self.sasl:
             one_of(MECHANISMS, mechanism=self.mechanism)
-        by_token = self.sasl and self.mechanism == OAUTHBEARER
-        by_client = by_token and self.token_endpoint is not None
-        by_password = by_client or (self.sasl and self.mechanism in PASSWORD_MECHANISMS)
-        passwords = (self.password_file, self.password_env).count(None)
-        tokens = (self.token_file, self.token_env).count(None)
         certificates = self.ca_file or self.certificate_file or self.key_file
+        endpoint = self.token_endpoint
         rules = {
             "set protocol to SASL_SSL for a login": self.sasl or not self.username,
             "set protocol to SSL or SASL_SSL for certificates": self.tls or not certificates,
-            "set username, and either password_file or password_env": not by_password
-            or (self.username and passwords == 1),
-            "set either token_file or token_env, or a token_endpoint and its client": not by_token
-            or by_client
-            or tokens == 1,
-            "the address of a token_endpoint is https:// without a user, or on this machine": (
-                self.token_endpoint is None or _is_safe(self.token_endpoint)
+            "name a token_endpoint by https:// and without a user, or on this machine": (
+                endpoint is None or _is_safe(endpoint)
             ),
         }
         given = {name: value for name, value in asdict(self).items() if value is not None}

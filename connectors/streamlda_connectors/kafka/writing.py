@@ -268,9 +268,6 @@ class DeadLetters(TopicWriter):
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
-        # Letters about letters would never end.
-        own = record.topic != self._settings.topic
-        check(own, "letters topic", topic=self._settings.topic)
         self._settle(MOST_PENDING - 1, self._settings.request_timeout_seconds)
         message = _write_letter(record, reason)
         try:
