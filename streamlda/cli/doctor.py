@@ -18,7 +18,7 @@ import click
 from streamlda.cli.options import Given, command
 from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, packages_of
 from streamlda.kernels import cache_folder
-from streamlda.run.parts import dead_letter_sink, open_stream, snapshot_sink
+from streamlda.run.parts import open_stream, open_topic
 from streamlda.service.logs import reason_of
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.run_settings import RunSettings
@@ -99,8 +99,8 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
         yield _try("registry", lambda: open_stream(settings).close(), answers)
     letters, output = settings.dead_letters, settings.output.topic
     for name, topic, open_sink in (
-        ("dead letters", letters.topic, partial(dead_letter_sink, letters, alone)),
-        ("output topic", output, partial(snapshot_sink, output, alone)),
+        ("dead letters", letters.topic, partial(open_topic, "dead-letters", letters.topic, alone)),
+        ("output topic", output, partial(open_topic, "snapshots", output, alone)),
     ):
         if topic is not None:
             yield _try(name, partial(_open, open_sink), f"{topic} can be written")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import ExitStack, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, BinaryIO
 
 import click
 
@@ -16,24 +17,23 @@ from streamlda.cli.run import serve
 from streamlda.cli.shared import DOCUMENTS, allow_analyzer, check_lost, read_documents
 from streamlda.container import whole_file
 from streamlda.errors import ModelFileError
-from streamlda.model.document_table import infer_documents
+from streamlda.model.document_table import UNREADABLE, infer_documents
 from streamlda.model.groups import Groups
 from streamlda.model.topic_model import TopicModel
-from streamlda.run.appended import WORDS, AppendedTable
 from streamlda.run.proportions import (
     FORMATS,
-    WRITERS,
+    WORDS,
+    AppendedTable,
     RowWriter,
-    guess_format,
+    TableWriter,
     spread,
-    write_columns,
 )
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import INFER
 from streamlda.storage.snapshots import NamedModel, NewestModel
 from streamlda.stream.event_time import UNITS
-from streamlda.text.encoding import UNREADABLE
+from streamlda.text.encoding import UNREADABLE as NO_WORDS
 
 TASKS = {
     "Documents": (
@@ -114,11 +114,13 @@ def infer(
             f"a folder must have a snapshot to infer with, got path={model_file!r}; name a model "
             "file"
         )
-    kind = output_format or ("jsonl" if output == "-" else guess_format(output))
-    if by is not None:
-        records, rejects = _write_groups(newest.model, settings, by, output, kind)
-    else:
-        records, rejects = _write_rows(newest, settings, output, kind, append)
+    ending = output_format or Path(output).suffix.lower().removeprefix(".")
+    kind = ending if ending in FORMATS else "jsonl"
+    with nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output) as file:
+        if by is not None:
+            records, rejects = _write_groups(newest.model, settings, by, file, kind)
+        else:
+            records, rejects = _write_rows(newest, settings, file, "" if append else kind)
     lost, facts = rejects.total() / max(1, records), {"rejects": rejects.total()}
     check_lost(lost, settings, "the output is written all the same", records=records, **facts)
 
@@ -128,52 +130,49 @@ def _kind(by: str) -> str:
 
 
 def _write_groups(
-    model: TopicModel, settings: RunSettings, by: str, output: str, kind: str
+    model: TopicModel, settings: RunSettings, by: str, file: BinaryIO, kind: str
 ) -> tuple[int, Counter[str]]:
     """Write topics by class or time; return the number of records, and rejects by reason."""
     from streamlda.report.documents import bin_times
     from streamlda.report.over_time import written
 
     groups, records, rejects = Groups(model.n_components), 0, Counter[str]()
-    with nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output) as file:
-        for documents in read_documents(settings):
-            theta, reasons, _ = infer_documents(model, documents.texts)
-            keys = documents.classes if by == "class" else bin_times(documents.times, by)
-            groups.add(keys, theta, reasons)
-            documents.rejects[UNREADABLE] += reasons.count(UNREADABLE)
-            records, rejects = records + len(documents.reasons), documents.rejects
-        say = str if by == "class" else (lambda at: written(at, by))
-        write_columns(file, kind, groups.columns(model, _kind(by), WORDS, say))
+    for documents in read_documents(settings):
+        theta, reasons, _ = infer_documents(model, documents.texts)
+        keys = documents.classes if by == "class" else bin_times(documents.times, by)
+        groups.add(keys, theta, reasons)
+        documents.rejects[NO_WORDS] += reasons.count(UNREADABLE)
+        records, rejects = records + len(documents.reasons), documents.rejects
+    say = str if by == "class" else (lambda at: written(at, by))
+    columns = groups.columns(model, _kind(by), WORDS, say)
+    with closing(TableWriter(file, kind, list(columns))) as writer:
+        writer.write(zip(*columns.values(), strict=True))
     return records, rejects
 
 
 def _write_rows(
-    newest: NamedModel, settings: RunSettings, output: str, kind: str, append: bool
+    newest: NamedModel, settings: RunSettings, file: BinaryIO, kind: str
 ) -> tuple[int, Counter[str]]:
-    """Write a row for each record; return their number, and rejects by reason."""
-    top, with_id = 2 if append else settings.infer.top, settings.source.id_field is not None
-    shape = newest.model.n_components, top, with_id
+    """Write a row for each record, or append columns; return their number and the rejects."""
+    model, top, cluster = newest.model, settings.infer.top, None
     records, rejects = 0, Counter[str]()
-    writer: RowWriter | AppendedTable
-    with ExitStack() as opened:
-        whole = nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output)
-        file = opened.enter_context(whole)
-        if append:
-            writer = AppendedTable(settings, newest.model, file)
-            opened.callback(writer.close)
-        else:
-            writer = WRITERS[kind](file, *shape)
-            opened.callback(writer.finish)
-        cluster = None
-        if settings.cluster.dask is not None:
-            from streamlda.run.cluster import InferredFiles
+    if settings.cluster.dask is not None:
+        from streamlda.run.cluster import InferredFiles
 
-            cluster = InferredFiles(settings, newest, top)
+        cluster = InferredFiles(settings, newest, top)
+    with_id = settings.source.id_field is not None
+    writer: RowWriter | AppendedTable = (
+        RowWriter(file, kind, model.n_components, top, with_id)
+        if kind
+        else AppendedTable(settings, model, file)
+    )
+    with closing(writer):
         for documents in read_documents(settings, cluster):
-            found = cluster.found if cluster else infer_texts(newest, documents.texts, top)
-            writer.write(documents.records, spread(found, documents.reasons))
-            documents.rejects[UNREADABLE] += len(documents.texts) - len(found.readable)
+            if isinstance(writer, AppendedTable):
+                reasons = writer.add(documents.texts, documents.reasons)
+            else:
+                found = cluster.found if cluster else infer_texts(newest, documents.texts, top)
+                reasons = writer.add(documents.records, spread(found, documents.reasons))
+            documents.rejects[NO_WORDS] += reasons.count(UNREADABLE)
             records, rejects = records + len(documents.reasons), documents.rejects
-        if append:
-            writer.finish()
     return records, rejects

@@ -18,7 +18,7 @@ from streamlda.privacy.statement import statement_lines
 from streamlda.private.plan import Plan
 from streamlda.private.released import released_model
 from streamlda.private.settings import LEAST_WINDOW
-from streamlda.run.private_run import PrivateTerms
+from streamlda.run.opening import PrivateTerms
 from streamlda.settings.build import (
     DEFAULT_EVERY,
     WORDS_OF_WINDOW,

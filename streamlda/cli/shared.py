@@ -185,8 +185,8 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
 
     `InvalidDocumentsError` where there are records and none is a document.
     """
+    from streamlda.model.document_table import BLANK
     from streamlda.run.parts import open_stream
-    from streamlda.run.proportions import BLANK
     from streamlda.stream.counts import RecordCounts, fields_found
     from streamlda.text.encoding import UNREADABLE
 

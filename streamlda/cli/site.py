@@ -22,7 +22,6 @@ from streamlda.private.settings import MOMENTS
 from streamlda.run.census import Census, make_provenance, take_census
 from streamlda.run.outputs import check_output
 from streamlda.run.parts import name_stream, open_stream
-from streamlda.run.private_run import make_document_test
 from streamlda.settings.build import private_settings, public_words
 from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import AGREEMENT
@@ -364,8 +363,7 @@ def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | 
     """Let a site know its documents by what they are, and refuse too few that are unspent."""
     ledger = at_work.ledger
     ledger.warn = warn
-    is_document = make_document_test(at_work.config.vocabulary)
-    census = take_census(settings, ledger.key, ledger.known, is_document)
+    census = take_census(settings, ledger, at_work.config.vocabulary)
     at_work.provenance = make_provenance(settings, ledger, census)
     if census is None:
         return None

@@ -81,7 +81,7 @@ class ReleaseManager:
     Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
     writing. `provenance` says which documents a release takes: whoever feeds the learner gives it
     every record; without it they are the slots of `stream`, and known by that name alone. `run` is
-    the random name of the run, and `asked` a digest of its settings, both public.
+    the random name of the run, which is public.
     """
 
     def __init__(
@@ -92,11 +92,10 @@ class ReleaseManager:
         *,
         provenance: Provenance | None = None,
         run: str | None = None,
-        asked: str | None = None,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
         self.ledger = ledger
-        self.stream, self.run, self.asked = stream, run, asked
+        self.stream, self.run = stream, run
         self.provenance = provenance
         if ledger is not None:
             self.folder = releases_folder(ledger.path)
@@ -146,7 +145,7 @@ class ReleaseManager:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         temporary = final.with_name(final.name + UNPUBLISHED)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
-        stored |= {"secure": self.noise.secure, "asked": self.asked}
+        stored["secure"] = self.noise.secure
         every = {**arrays, **(beside or {})}
         write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, every, stored)
         self.ledger.publish(intent, temporary, final)

@@ -111,8 +111,7 @@ def spent(ledger: Ledger, before: int = 0) -> str:
         f"spent: epsilon={report['spent']['epsilon']:.4g} of {report['budget']['epsilon']:g} by "
         f"releases={len(report['snapshots'])} of ledger={str(path)!r}; their documents cannot be "
         f"released again; the noisy sums and words released so far are public, in "
-        f"{path}.releases; a run with a checkpoint folder, and a fit of files in windows with the "
-        f"same settings, can finish its window; {then}"
+        f"{path}.releases; a run with a checkpoint folder can finish its window; {then}"
     )
 
 

@@ -8,7 +8,7 @@ record slots too, so that the ledger knows the documents again wherever they are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
@@ -17,9 +17,8 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import RejectsFile, file_options, skip_records
-from streamlda.run.proportions import Proportions, infer
+from streamlda.run.proportions import Rows, infer
 from streamlda.scaleout import (
-    ClusterFit,
     Corpus,
     Progress,
     connect,
@@ -29,7 +28,7 @@ from streamlda.scaleout import (
     of_files,
     summed_stages,
 )
-from streamlda.scaleout.cluster import Run
+from streamlda.scaleout.cluster import Run, listed
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
@@ -37,7 +36,6 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.snapshots import NamedModel
 from streamlda.storage.store import Store
 from streamlda.stream.listing import name_part
-from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch, Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
@@ -56,103 +54,83 @@ def fit_on_cluster(
     should_stop: Callable[[], bool] = never,
 ) -> FitResult:
     """Learn topics on the cluster of the settings; `on_opened` is called before any payment."""
-    start, address, stopped = time.monotonic(), settings.cluster.dask, None
-    assert address is not None
+    start, stopped = time.monotonic(), False
     with ExitStack() as opened:
         store = opened.enter_context(open_store(settings, checkpoints=False))
         ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
         run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
-        client = opened.enter_context(connect(address))
         # Refined topics begin with documents from all files; others are those of one process.
-        mixed = BEGINNING if not settings.private and settings.topics.refine is not False else 0
-        corpus = of_files(
-            settings.source.files,
-            file_options(settings),
-            shards=settings.cluster.shards,
-            beginning=mixed,
-        )
-        if run.ledger is not None:
-            _check_unspent(run)
+        mixed = BEGINNING if ledger is None and settings.topics.refine is not False else 0
+        client, corpus = _reach(settings, opened, mixed)
+        if ledger is not None:
+            assert run.census is not None
+            # Workers count slots from the first record of each file.
+            check(not run.census.spent, "spent", released=run.census.spent)
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
-                    model = _fit_privately(client, corpus, run, store, source, on_progress)
+                    slots = run.census.slots
+                    model = _fit_privately(client, corpus, run, slots, store, source, on_progress)
             except BaseException:
                 if message := run.spending:
                     warn(message)
                 raise
         else:
-            found = _fit(client, corpus, pipeline, settings, on_progress, on_plan, should_stop)
-            stopped = found.stopped
+            asked, words = (
+                engine_settings(settings, most_words(settings.vocabulary)),
+                pipeline.words,
+            )
+            assert not isinstance(words, PrivateVocabularySelection)
+            found = learn_once(
+                client,
+                corpus,
+                asked if pipeline.learner is None else pipeline.learner.settings,
+                words,
+                names_rejects=settings.source.rejects is not None,
+                state_folder=settings.checkpoint.folder,
+                on_progress=on_progress,
+                on_plan=on_plan,
+                should_stop=should_stop,
+            )
+            assert found.vocabulary is not None
+            stopped = found.stopped is not None
+            pipeline.counts, pipeline.vocabulary_documents = (
+                found.counts,
+                found.vocabulary_documents,
+            )
+            pipeline.take(found.vocabulary, found.engine)
             model = found.model(pipeline.facts())
             store.publish(model)
             if settings.source.rejects is not None:
                 with RejectsFile(settings.source.rejects) as file:
                     for reject in found.rejects:
                         file.write(reject)
-    return FitResult.of(
-        model,
-        pipeline,
-        time.monotonic() - start,
-        stopped=stopped is not None,
-        stored_bytes=corpus.stored_bytes,
-    )
+    stored = corpus.stored_bytes
+    return FitResult.of(model, pipeline, start, stopped=stopped, stored_bytes=stored)
 
 
-def _fit(
-    client: Any,
-    corpus: Corpus,
-    pipeline: Pipeline[Any],
-    settings: RunSettings,
-    on_progress: Progress,
-    on_plan: Callable[[str], None],
-    should_stop: Callable[[], bool],
-) -> ClusterFit:
-    """Learn from all files, and bring the pipeline to their end."""
-    words, path = pipeline.words, settings.topics.projection_file
-    assert not isinstance(words, PrivateVocabularySelection)
-    check(path is None, "projection", path=path)
-    if pipeline.learner is None:
-        asked = engine_settings(settings, most_words(settings.vocabulary))
-    else:
-        asked = pipeline.learner.settings
-    found = learn_once(
-        client,
-        corpus,
-        asked,
-        words,
-        names_rejects=settings.source.rejects is not None,
-        state_folder=settings.checkpoint.folder,
-        on_progress=on_progress,
-        on_plan=on_plan,
-        should_stop=should_stop,
-    )
-    assert found.vocabulary is not None
-    pipeline.counts, pipeline.vocabulary_documents = found.counts, found.vocabulary_documents
-    pipeline.take(found.vocabulary, found.engine)
-    return found
+def _reach(settings: RunSettings, opened: ExitStack, mixed: int = 0) -> tuple[Any, Corpus]:
+    """Return a client of the cluster, and the files, cut for its workers."""
+    address, shards = settings.cluster.dask, settings.cluster.shards
+    assert address is not None
+    client = opened.enter_context(connect(address))
+    files, options = settings.source.files, file_options(settings)
+    return client, of_files(files, options, shards=shards, beginning=mixed)
 
 
 def _fit_privately(
     client: Any,
     corpus: Corpus,
     run: OpenedRun,
+    slots: int,
     store: Store,
     source: Source,
     on_progress: Progress,
 ) -> TopicModel:
     """Make all releases that the files suffice for; the `source` is read here for the ledger."""
-    pipeline = run.pipeline
-    newest, missed = None, ""
-    if run.released is not None:
-        newest, missed = run.released.model, run.released.missed
-        if newest is not None:
-            store.publish(newest)
+    pipeline, newest, missed = run.pipeline, None, ""
     assert pipeline.learner is not None
-    assert run.census is not None
-    run.skip(source)
-    slots = run.census.slots
     for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary, slots=slots):
         pipeline.counts.update(met)
         skip_records(source, met.records, pipeline, released=False)
@@ -168,16 +146,6 @@ def _fit_privately(
     return newest
 
 
-def _check_unspent(run: OpenedRun) -> None:
-    """Refuse files of which a part is spent: workers count slots from the first record of each."""
-    spent = 0 if run.census is None else run.census.spent
-    check(not spent, "spent", released=spent)
-
-
-#: Records without texts, and the proportions of those that have one.
-Inferred = tuple[RecordBatch, Proportions]
-
-
 class InferredFiles:
     """A source of files whose topic proportions are inferred on a cluster, shard by shard in order.
 
@@ -185,64 +153,56 @@ class InferredFiles:
     """
 
     def __init__(self, settings: RunSettings, named: NamedModel, top: int | None) -> None:
-        self.found = Proportions([], [], [])
-        address, source = settings.cluster.dask, settings.source
-        assert address is not None
+        self.found = Rows([], [], [])
         with ExitStack() as opened:
-            client = opened.enter_context(connect(address))
-            corpus = of_files(source.files, file_options(settings), shards=settings.cluster.shards)
+            client, corpus = _reach(settings, opened)
             self._run = Run(client)
             sent = self._run.start([self._run.given(named)])
             tasks = [self._run.task("infer", _infer, *sent, s, top) for s in corpus.shards]
-            self._shards = self._run.start(tasks)
+            self._polls = self._read(self._run.start(tasks))
             self._opened = opened.pop_all()
-        self._polls: list[Inferred] = []
         readings = [reading for shard in corpus.shards for reading in shard.readings]
-        self._parts = {name_part(r.names[0], r.part): r.names[0] for r in readings if r.part}
+        #: Files of parts, and records of the parts of each that were read.
+        self._files = {name_part(r.names[0], r.part): r.names[0] for r in readings if r.part}
         self._before = dict[str, int]()
 
-    def poll(self, most: int, timeout: float) -> RecordBatch:
-        """Return the next records, numbered in their files in place of parts of them."""
-        while not self._polls and self._shards:
-            shard = self._shards.pop(0)
-            self._polls = self._run.compute(self._run.task("answer", _answer, shard))
+    def _read(self, shards: list[Any]) -> Iterator[tuple[RecordBatch, Rows]]:
+        """Yield records without texts and their rows, numbered in files in place of their parts."""
+        while shards:
+            shard = shards.pop(0)
+            (polls,) = self._run.compute(self._run.task("answer", listed, shard))
             self._run.release([shard])
-            self._number(self._polls)
-        if not self._polls:
-            return RecordBatch(exhausted=True)
-        batch, self.found = self._polls.pop(0)
+            ends = dict[str, int]()
+            for batch, found in polls:
+                for places in (batch.rejects, batch.locations):
+                    places[:] = map(self._number, places)
+                ends |= {at.location: at.record for at in batch.locations}
+                yield batch, found
+            # Parts of one file follow each other.
+            self._before |= ends
+
+    def _number(self, at: Any) -> Any:
+        file = self._files.get(at.location)
+        before = self._before.get(file or "", 0)
+        return at._replace(location=file, record=before + at.record) if file else at
+
+    def poll(self, most: int, timeout: float) -> RecordBatch:
+        """Return the next records."""
+        end = RecordBatch(exhausted=True), self.found
+        batch, self.found = next(self._polls, end)
         return batch
 
     def close(self) -> None:
         """Leave the cluster."""
         self._opened.close()
 
-    def _number(self, polls: list[Inferred]) -> None:
-        # Parts of one file follow each other.
-        ends = dict[str, int]()
-        for batch, _ in polls:
-            for n, reject in enumerate(batch.rejects):
-                if name := self._parts.get(reject.location):
-                    number = self._before.get(name, 0) + reject.record
-                    batch.rejects[n] = reject._replace(location=name, record=number)
-            for n, at in enumerate(batch.locations):
-                if name := self._parts.get(at.location):
-                    ends[name] = self._before.get(name, 0) + at.record
-                    batch.locations[n] = at._replace(location=name, record=ends[name])
-        self._before |= ends
 
-
-def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[Inferred]:
+def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[tuple[RecordBatch, Rows]]:
     """Return the records of a shard without texts, and their proportions. A task; pure."""
-    found: list[Inferred] = []
+    found: list[tuple[RecordBatch, Rows]] = []
     with task_of(shard):
         for rows in rows_of(shard, None):
             assert isinstance(rows, RecordBatch)
             texts = [None if text is None else "" for text in rows.texts]
-            proportions = infer(named, rows.documents, top)
-            found.append((replace(rows, texts=texts), proportions))
-    return found
-
-
-def _answer(found: list[Inferred]) -> list[Inferred]:
+            found.append((replace(rows, texts=texts), infer(named, rows.documents, top)))
     return found

@@ -1,40 +1,41 @@
 """A run over a source that ends: polls it, makes what is due, and returns the newest model.
 
-A topic, which has no end, ends for a fit where nothing more is there yet.
-With a folder of checkpoints a fit that was cut short resumes as the daemon does; a private fit of
-files has one of its own beside the ledger until it is done.
+A topic, which has no end, ends for a fit where nothing more is there yet. With a folder of
+checkpoints a fit that was cut short resumes as the daemon does.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from streamlda.errors import SourceError
-from streamlda.model.topic_model import TopicModel, load
-from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
+from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
-from streamlda.run.parts import RejectsFile, name_published_stream
-from streamlda.settings.build import word_documents
+from streamlda.run.parts import RejectsFile
 from streamlda.settings.run_settings import RunSettings
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline, Released
-from streamlda.stream.source import Reject, Source, poll
+from streamlda.stream.source import Source, poll
 from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
-#: What a run says where it must pay before it knows that its slots suffice.
+#: Message of a run that must pay before it knows that its slots suffice.
 UNCOUNTED = (
     "record slots cannot be counted before they are paid for: that takes files that are read "
     "once; if the source ends before a window is full, what was spent gives no model, or one of an "
     "incomplete window"
+)
+
+#: Reason of a private run that has no model, since no record came after its checkpoint.
+NOTHING_LEFT = (
+    "the run has nothing left to release; its models are where it wrote them, and streamlda budget "
+    "--publish writes each once more"
 )
 
 Progress = Callable[[Source, RecordCounts], None]
@@ -61,19 +62,11 @@ class FitResult:
         return max(rejected, counts.lost_bytes / (self.stored_bytes or max(1, counts.lost_bytes)))
 
     @classmethod
-    def of(
-        cls, model: TopicModel, pipeline: Pipeline[Any], seconds: float, **end: Any
-    ) -> FitResult:
-        """Return what a pipeline has come to; `end` says how."""
-        assert pipeline.vocabulary is not None
-        return cls(
-            model=model,
-            counts=pipeline.counts,
-            vocabulary=pipeline.vocabulary,
-            vocabulary_documents=pipeline.vocabulary_documents,
-            seconds=seconds,
-            **end,
-        )
+    def of(cls, model: TopicModel, pipeline: Pipeline[Any], began: float, **end: Any) -> FitResult:
+        """Return the result of a pipeline that began at a time; `end` says how it ended."""
+        names = "counts", "vocabulary", "vocabulary_documents"
+        own = {name: getattr(pipeline, name) for name in names}
+        return cls(model=model, seconds=time.monotonic() - began, **own, **end)
 
 
 def fit(
@@ -100,24 +93,6 @@ def fit(
             raise
 
 
-def warn_of_few_words(
-    words: Vocabulary, settings: RunSettings, warn: Callable[[str], None]
-) -> None:
-    """Warn of a private choice of words that is too small for what was wanted."""
-    facts, topics = words.selection or {}, settings.topics.count
-    public = facts.get("public_words", 0)
-    n, size = words.n_features - public, settings.vocabulary.size - public
-    if few_words(n, size, topics, public):
-        warn(
-            "a private choice of words should find half of those wanted and "
-            f"{LEAST_WORDS_PER_TOPIC} for each topic, got words={n} wanted={size} "
-            f"documents={word_documents(settings)} topics={topics} "
-            f"threshold={facts['threshold']:.4g}; next time choose from more records "
-            "(vocabulary.documents), or add a public word list "
-            "(vocabulary.file, --vocabulary)"
-        )
-
-
 class FitLoop:
     """The loop of a fit."""
 
@@ -135,51 +110,40 @@ class FitLoop:
         self._newest: TopicModel | None = None
         self._missed, self._shows_nothing = "", False
         self._store = opened.enter_context(open_store(settings))
-        self._rejects: RejectsFile | None = None
-        rejects = settings.source.rejects
         ledger = open_ledger(settings, opened, self._store, lambda ended: warn(CUT_SHORT + ended))
-        run = open_pipeline(
-            *(settings, self._store, ledger, None if rejects is None else self._on_reject),
-            warn=warn,
-            should_stop=should_stop,
-        )
-        self.run, self._pipeline = run, run.pipeline
-        self._slots: int | None = None
-        if run.census is not None:
-            self._slots = run.census.slots
-        elif settings.private:
+        path, rejects = settings.source.rejects, None
+        if path is not None:
+            rejects = opened.enter_context(RejectsFile(path, append=True))
+        on_reject = None if rejects is None else rejects.write
+        self.run = run = open_pipeline(settings, self._store, ledger, on_reject, warn=warn)
+        self._pipeline = run.pipeline
+        if ledger is not None and run.census is None:
             warn(UNCOUNTED)
-        self._released_at = self._start
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source(settings)
         opened.callback(self._source.close)
-        if rejects is not None:
+        if rejects is not None and self._store.is_empty:
             # After the source: a name that is wrong must not empty the file of an earlier run.
-            file = RejectsFile(rejects, append=not self._store.is_empty)
-            self._rejects = opened.enter_context(file)
+            rejects.clear()
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be resumed after.
             self._save()
 
-    def _on_reject(self, reject: Reject) -> None:
-        if self._rejects is not None:
-            self._rejects.write(reject)
-
     def turn(self, on_progress: Progress) -> FitResult:
         """Read to the end, and return what came of it."""
         pipeline = self._pipeline
         while not (self._ended or self._failure or self._should_stop()):
-            if pipeline.due == 0 or self._clock_ends_window():
-                self._release()
+            if pipeline.due == 0:
+                self._publish(pipeline.release())
                 self._save()
             if pipeline.due is None:
                 break
             if self._shows_nothing or self._too_few_are_left():
                 self._ended = True
                 break
-            self._poll()
+            self._poll(pipeline.due)
             on_progress(self._source, pipeline.counts)
             if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
                 self._save()
@@ -192,41 +156,28 @@ class FitLoop:
         may_end = self._ended or not pipeline.counts_slots
         due = self._ended and (pipeline.due == 0 or pipeline.progress.unfinished)
         if due or (may_end and pipeline.ends_well):
-            self._release(last=True)
+            self._publish(pipeline.release(last=True))
         if not cut_short:
             self._save()
-        seconds, progress = time.monotonic() - self._start, self._source.progress()
-        model = self._get_model()
-        if self._store.folder and not (self._settings.checkpoint.folder or cut_short):
-            # A private fit that is done does not resume: its raw sums go.
-            shutil.rmtree(self._store.folder.parent)
+        progress = self._source.progress()
+        stored = progress.total if progress.unit == "B" else None
         return FitResult.of(
-            model,
-            pipeline,
-            seconds,
+            *(self._get_model(), pipeline, self._start),
             stopped=stopped,
             failure=self._failure,
-            stored_bytes=progress.total if progress.unit == "B" else None,
+            stored_bytes=stored,
         )
-
-    def _clock_ends_window(self) -> bool:
-        seconds, pipeline = self._settings.snapshots.seconds, self._pipeline
-        if seconds is None or not (pipeline.has_words and pipeline.since_release):
-            return False
-        return time.monotonic() - self._released_at >= seconds
 
     def _too_few_are_left(self) -> bool:
         """Return whether the rest of the source cannot give a snapshot: it is not paid for."""
-        learner = self._pipeline.learner
-        if self._slots is None or learner is None:
+        learner, census = self._pipeline.learner, self.run.census
+        if census is None or learner is None:
             return False
-        return bool(learner.private.least_missing > self._slots - self._pipeline.records)
+        return bool(learner.private.least_missing > census.slots - self._pipeline.records)
 
-    def _poll(self) -> None:
+    def _poll(self, n: int) -> None:
         """Take what is there; note whether it was the last."""
         pipeline, counts = self._pipeline, self._pipeline.counts
-        assert pipeline.due is not None
-        n = min(pipeline.due, POLL_RECORDS)
         most = self._settings.source.max_documents
         if most is not None:
             n = min(n, most - (counts.records if self._settings.private else counts.documents))
@@ -234,7 +185,7 @@ class FitLoop:
             self._ended = True
             return
         try:
-            batch = poll(self._source, n, POLL_SECONDS)
+            batch = poll(self._source, min(n, POLL_RECORDS), POLL_SECONDS)
         except SourceError as error:
             self._failure = error
             return
@@ -242,14 +193,6 @@ class FitLoop:
         # A topic has no end; behind the present one may be an open transaction.
         at_end = getattr(self._source, "at_end", None)
         self._ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
-
-    def _release(self, *, last: bool = False) -> None:
-        chosen = self._pipeline.learner is not None
-        self._publish(self._pipeline.release(last=last))
-        self._released_at = time.monotonic()
-        words = self._pipeline.vocabulary
-        if not chosen and words is not None and words.kind == "selected":
-            warn_of_few_words(words, self._settings, self._warn)
 
     def _publish(self, released: Released) -> None:
         self._missed = released.missed or self._missed
@@ -270,7 +213,10 @@ class FitLoop:
         """Return the newest model; or raise, with what came instead."""
         if self._newest is None and self.run.checkpoint is not None:
             # Nothing came after the checkpoint that would give another model.
-            self._publish_again()
+            if not self._settings.private:
+                self._publish(self._pipeline.release(last=True))
+            elif self._pipeline.snapshots:
+                self._missed = NOTHING_LEFT
         if self._newest is not None:
             return self._newest
         reason = self._pipeline.make_shortage_error(self._missed)
@@ -278,21 +224,3 @@ class FitLoop:
             self._warn(f"no snapshot was made: {reason}")
             raise self._failure
         raise reason
-
-    def _publish_again(self) -> None:
-        """Publish the topics of a run that has nothing left to read once more."""
-        if not self._settings.private:
-            self._publish(self._pipeline.release(last=True))
-            return
-        file, ledger = self._settings.output.file, self.run.ledger
-        assert file is not None
-        assert ledger is not None
-        model = load(file) if Path(file).exists() else None
-        own = name_published_stream(self._settings), ledger.ledger_id
-        if model and (model.settings.get("stream"), model.privacy.get("ledger")) == own:
-            self._newest = model
-        elif self._pipeline.snapshots:
-            self._missed = (
-                "the run has nothing left to release, and its last model is elsewhere, got "
-                f"output={file!r}; name the --output that it wrote"
-            )

@@ -1,60 +1,76 @@
 """One path from settings to a running pipeline, for a fit, a daemon and its parts.
 
 1. `open_store` opens the folders of checkpoints and snapshots, `open_ledger` the ledger.
-2. `open_pipeline` makes the pipeline of words, learner and schedule.
-3. It restores the newest checkpoint, if there is one, and accepts what a private run has released
-   since (`streamlda.run.private_run`).
+2. `open_pipeline` makes the pipeline of words, learner and schedule. A private run begins with a
+   census of its files (`streamlda.run.census`), before anything is paid for.
+3. It restores the newest checkpoint, if there is one. A private release may be on the disk while no
+   checkpoint knows of it yet: then its records are skipped unread, and its stored noisy sums are
+   accepted as if nothing had happened. So no document is released twice, and none is lost.
 4. `OpenedRun.begin_source` opens the source where the pipeline resumes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
 
-from streamlda.checks import require
+from streamlda.checks import Faults, require
+from streamlda.container import sync_folder, whole_file
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import LedgerError, SourceAwayError
+from streamlda.errors import InsufficientDataError, LedgerError, SourceAwayError
 from streamlda.model.representatives import CandidateDocuments
-from streamlda.privacy.ledger import Ledger
+from streamlda.privacy.events import Event, event_of_selection
+from streamlda.privacy.ledger import Intent, Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
+from streamlda.private.budget import (
+    STATEMENTS,
+    WordsAndDelta,
+    check_first_price,
+    words_and_delta,
+)
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.public_start import PublicTopics
+from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import spent
-from streamlda.run.census import Census
+from streamlda.private.settings import PrivateSettings
+from streamlda.run.census import UNSPENT, Census, make_provenance, take_census
 from streamlda.run.parts import (
     OnRejected,
     about_models,
     name_published_stream,
+    name_stream,
     open_stream,
     skip_records,
 )
-from streamlda.run.private_run import (
-    PrivateRun,
-    PrivateTerms,
-    get_own_folder,
-    make_private_pipeline,
-    restore_private,
-)
 from streamlda.settings.build import (
     engine_settings,
+    make_analyzer,
     most_words,
+    private_settings,
+    public_topics,
     public_words,
     snapshot_every,
     text_settings,
     time_bins,
+    word_documents,
+    words_besides,
     words_to_learn,
 )
+from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import read_seeds, seed_by_words
-from streamlda.storage.checkpoint import Checkpoint, PendingCheckpoint
+from streamlda.settings.seeds import SeedWords, read_seeds, seed_by_words
+from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, PendingCheckpoint
 from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline, Released, Schedule
 from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
+from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
 
 OnReject = Callable[[Reject], None]
@@ -62,6 +78,35 @@ Warn = Callable[[str], None]
 
 #: Message of a run about a release that it has ended.
 CUT_SHORT = "a release was interrupted earlier, and stays paid: "
+
+#: File in a folder of checkpoints that names the private run of that folder. The name stands in
+#: each release of the run, so that one that no checkpoint knows of is known as its own.
+RUN_FILE = "run"
+
+FAULTS = Faults(
+    {
+        LedgerError: {
+            "spent": "documents must not be in two releases, and too few of these were in none; "
+            f"{UNSPENT}; what was released gives a model (budget --publish)",
+            "behind": "a run must have the checkpoints that go with its ledger; bring the folder "
+            "back, or begin with other documents",
+            "other release": "a release must be that of this run, and come after that of its "
+            "words; use the settings that it was made with, or begin with other documents",
+            "begins": "a run must begin after all releases of its log, and skip none but its own; "
+            "bring the folder of checkpoints back, or take later records: use an empty folder and "
+            "kafka.start=latest",
+        },
+        InsufficientDataError: {
+            "few slots": "a private snapshot needs a whole window of record slots, after those of "
+            "the vocabulary; set snapshots.every (--snapshot-every) to at most the room, "
+            "take fewer records for the vocabulary, or read more; nothing was spent",
+        },
+        SourceAwayError: {
+            "silent": "a source must answer while records of a release are skipped; wait, or check "
+            "that it runs",
+        },
+    }
+)
 
 
 @dataclass(slots=True)
@@ -108,9 +153,8 @@ class OpenedRun:
             if position is not None:
                 source.seek(position)
             else:
-                skipped_to = self.pipeline.position
                 self.go_on(source, settings.kafka.group)
-                self.skip(source, skipped_to)
+                self.skip(source)
         except BaseException:
             source.close()
             raise
@@ -130,66 +174,47 @@ class OpenedRun:
             where = f"the offsets of kafka.group={group!r}"
             shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
             self.ledger.check_evidence(each for each in shown if each is not None)
-        if self.checkpoint is not None:
+        if self._left_to_skip < self.slots_to_skip:
+            # The source was away: it stands where skipping came to.
+            assert self.pipeline.position is not None
+            source.seek(self.pipeline.position)
+        elif self.checkpoint is not None:
             source.seek(self.checkpoint.position)
         if self.ledger is not None:
             self._check_unspent(source, self.ledger)
         self.pipeline.begin_at(stand(source))
 
-    def skip(self, source: Source, skipped_to: Position | None = None) -> None:
-        """Take the source behind records of a release; an earlier try came to `skipped_to`."""
-        if self._left_to_skip < self.slots_to_skip:
-            assert skipped_to is not None
-            source.seek(skipped_to)
-            self.pipeline.begin_at(stand(source))
+    def skip(self, source: Source) -> None:
+        """Take the source behind records of a release."""
 
         def on_poll(n_records: int) -> None:
             self._left_to_skip -= n_records
             silent = source.silent() if hasattr(source, "silent") else None
-            require(
-                not silent,
-                "a source must answer while records of a release are skipped",
-                error=SourceAwayError,
-                silent_seconds=silent,
-                remedy="wait, or check that it runs",
-            )
+            FAULTS.check(not silent, "silent", silent_seconds=silent)
 
         skip_records(source, self._left_to_skip, self.pipeline, on_poll)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
         """Refuse logs that continue before what was in a release, or too far after it."""
-        behind = _logs(source, self.slots_to_skip)
+        behind = _logs(source, self._left_to_skip)
         for location, log in _logs(source).items():
-            spent = ledger.known.reach.get(log.name, 0)
-            goes_on = behind[location].next
-            require(
-                goes_on == spent if goes_on > log.next else goes_on >= spent,
-                "a run must begin after all releases of its log, and skip none but its own",
-                error=LedgerError,
-                source=location,
-                begins=log.next,
-                spent=spent,
-                remedy="bring the folder of checkpoints back, or take later records: use an empty "
-                "folder and kafka.start=latest",
-            )
+            released, goes_on = ledger.known.reach.get(log.name, 0), behind[location].next
+            continues = goes_on == released if goes_on > log.next else goes_on >= released
+            found = {"source": location, "begins": log.next, "spent": released}
+            FAULTS.check(continues, "begins", **found)
 
 
 def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
     """Return the logs of a source by location, `ahead` records on; none without logs."""
-    logs = getattr(source, "logs", None)
-    found: Mapping[str, Log] = {} if logs is None else logs(ahead)
+    found: Mapping[str, Log] = source.logs(ahead) if hasattr(source, "logs") else {}
     return found
 
 
 def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
     """Open the folders of checkpoints and snapshots of the settings."""
-    output, folder = settings.output, settings.checkpoint.folder
-    own = get_own_folder(settings) if checkpoints else None
-    if own is not None:
-        own.parent.mkdir(mode=0o700, exist_ok=True)
-        folder = str(own)
+    output = settings.output
     return Store.open(
-        folder if checkpoints else None,
+        settings.checkpoint.folder if checkpoints else None,
         output=output.folder,
         file=output.file,
         private=settings.private,
@@ -222,43 +247,20 @@ def open_pipeline(
     on_reject: OnReject | None = None,
     *,
     warn: Warn = lambda message: None,
-    should_stop: Callable[[], bool] = lambda: False,
     schedule: Schedule | None = None,
-    known: Vocabulary | None = None,
 ) -> OpenedRun:
     """Make the pipeline of settings, and take it to where its last process came to.
 
-    `schedule` and `known` words replace those of the settings. A private run over files reads them
-    once before, to count what is spent and what is left.
+    `schedule` replaces that of the settings. A private run over files reads them once before, to
+    count what is spent and what is left.
     """
-    saved = None if store is None else store.newest(ledger, catch_up=ledger is not None)
-    if ledger is None:
-        pipeline = _open_public(settings, saved, on_reject, warn, schedule, known)
-        return OpenedRun(pipeline, saved)
-    private = PrivateRun(settings, store, ledger, saved, warn, should_stop)
-    learning = make_private_pipeline(settings, private.terms, private.manager, warn)
-    if saved is not None:
-        _check_text(learning, saved)
-        restore_private(learning, saved)
-        learning.behind = Behind(saved.position, {})
-    skipped, released = private.catch_up(learning)
-    return OpenedRun(learning, saved, skipped, released, private.census, ledger)
-
-
-def _open_public(
-    settings: RunSettings,
-    saved: Checkpoint | None,
-    on_reject: OnReject | None,
-    warn: Warn,
-    schedule: Schedule | None,
-    known: Vocabulary | None,
-) -> Pipeline[Engine]:
-    """Make the pipeline of a run without privacy, or restore it."""
-    topics, candidates = settings.topics, None
+    if ledger is not None:
+        return _open_private(settings, store, ledger, warn)
+    saved, topics, candidates = None if store is None else store.newest(), settings.topics, None
     shared = None if topics.projection_file is None else load_projection(topics.projection_file)
     sums = None if shared is None else not shared.refines
-    known = known if shared is None else shared.vocabulary
-    words = known or public_words(settings) or words_to_learn(settings)
+    given = public_words(settings) if shared is None else shared.vocabulary
+    words = given or words_to_learn(settings)
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
     engine_settings(settings, most, sums)  # raises before anything is read
     seeds = read_seeds(topics.seeds, topics.count)
@@ -287,18 +289,17 @@ def _open_public(
         time_bins=time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
     )
-    if saved is None:
-        return pipeline
-    _check_text(pipeline, saved)
-    engine = saved.restore()
-    assert isinstance(engine, Engine)
-    wanted, found = asdict(ask(saved.vocabulary)), asdict(engine.settings)
-    digest = None if shared is None else shared.digest
-    differing = {name: (wanted[name], found[name]) for name in wanted}
-    check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
-    pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
-    pipeline.behind = Behind(saved.position, {})
-    return pipeline
+    if saved is not None:
+        _check_text(pipeline, saved)
+        engine = saved.restore()
+        assert isinstance(engine, Engine)
+        wanted, found = asdict(ask(saved.vocabulary)), asdict(engine.settings)
+        digest = None if shared is None else shared.digest
+        differing = {name: (wanted[name], found[name]) for name in wanted}
+        check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
+        pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
+        pipeline.behind = Behind(saved.position, {})
+    return OpenedRun(pipeline, saved)
 
 
 def _check_text(pipeline: Pipeline[Any], saved: Checkpoint) -> None:
@@ -327,10 +328,197 @@ def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
     assert pipeline.vocabulary is not None
     assert pipeline.position is not None
     return store.capture(
-        pipeline.learner,
-        pipeline.position,
-        pipeline.vocabulary,
-        pipeline.values(),
-        pipeline.blocks.waiting,
-        pipeline.beside(),
+        *(pipeline.learner, pipeline.position, pipeline.vocabulary),
+        *(pipeline.values(), pipeline.blocks.waiting, pipeline.beside()),
     )
+
+
+# Private runs.
+
+
+class PrivateTerms(NamedTuple):
+    """Settings for the most words there can be, and the words, or their `choice`, of a run."""
+
+    settings: PrivateSettings
+    words: Vocabulary | None
+    choice: WordsAndDelta | None
+    public: PublicTopics | None = None
+    seeds: Sequence[SeedWords] = ()
+    besides: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> PrivateTerms:
+        """Return the terms of the settings."""
+        words, privacy = public_words(settings), settings.privacy
+        seeds = read_seeds(settings.topics.seeds, settings.topics.count)
+        if words is not None:
+            public = public_topics(settings, words.n_features, words.words)
+            asked = private_settings(settings, words.n_features, public=public)
+            seed_by_words(asked, seeds, words)  # Raises before anything is paid for.
+            return cls(asked, words, None, public, seeds)
+        assert privacy.epsilon is not None
+        assert privacy.delta is not None
+        choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
+        asked = private_settings(settings, settings.vocabulary.size, choice.delta)
+        return cls(asked, None, choice, seeds=seeds, besides=words_besides(settings, seeds))
+
+
+class ResumedReleaseManager(ReleaseManager):
+    """Pays for a run that is under way, which may start when the budget is used up."""
+
+    def check(self, event: Event) -> None:
+        """Do nothing."""
+
+
+def _open_private(
+    settings: RunSettings, store: Store | None, ledger: Ledger, warn: Warn
+) -> OpenedRun:
+    """Make or restore the pipeline of a private run, and accept what it has released since."""
+    ledger.warn = warn
+    saved = None if store is None else store.newest(ledger, catch_up=True)
+    run, terms, stream = _name_run(store), PrivateTerms.of(settings), name_stream(settings)
+    made, before = ledger.releases_of(run)
+    begins = saved is None and not made
+    if begins:
+        choice = terms.choice
+        words_event = None if choice is None else event_of_selection(choice.selection)
+        # Of other sources, names are all that is known before they are read.
+        named = get_source_kind(settings) in ("stdin", "follow")
+        check_first_price(ledger, terms.settings, words_event, stream if named else None)
+    words = terms.words or Vocabulary.hashed(1, make_analyzer(settings.vocabulary))
+    census = take_census(settings, ledger, words, before)
+    if begins and census is not None:
+        census.check_new(ledger)
+        _check_slots(settings, terms, census)
+        if census.spent:
+            warn(f"records={census.spent} were in earlier releases, and are left out")
+    provenance = make_provenance(settings, ledger, census)
+    make = ReleaseManager if begins else ResumedReleaseManager
+    manager = make(ledger=ledger, stream=stream, provenance=provenance, run=run)
+    pipeline = make_private_pipeline(settings, terms, manager, warn)
+    if saved is not None:
+        _check_text(pipeline, saved)
+        _restore_private(pipeline, saved)
+    behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
+    if not behind:
+        return OpenedRun(pipeline, saved, census=census, ledger=ledger)
+    assert last is not None
+    if saved is None and last.description == WORDS:
+        # Nothing is saved before the words are known: all releases so far were choices of words,
+        # and each but the last was lost.
+        behind = 1
+    FAULTS.check(behind == 1, "behind", releases=behind, path=str(store and store.folder))
+    return OpenedRun(pipeline, saved, *_catch_up(pipeline, manager, last), census, ledger)
+
+
+def _name_run(store: Store | None) -> str:
+    """Return the random name of the run of a folder of checkpoints, and keep it there."""
+    if store is None or store.folder is None:
+        return secrets.token_hex(8)
+    path = store.folder / RUN_FILE
+    if not path.exists():
+        with whole_file(path, OWNER_ONLY) as file:
+            file.write(secrets.token_hex(8).encode("ascii"))
+        sync_folder(store.folder)
+    return path.read_text("ascii")
+
+
+def _check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> None:
+    """Refuse to begin a run whose files cannot end in a model; nothing is spent."""
+    words = 0 if terms.choice is None else word_documents(settings)
+    window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
+    # How many words there will be decides how a window is cut: a whole one always suffices.
+    enough = census.slots >= words + (window if words else least)
+    found = {"slots": census.slots, "documents_per_snapshot": window}
+    found |= {"vocabulary_documents": words} if words else {}
+    see = f"streamlda budget {settings.privacy.ledger}"
+    FAULTS.check(enough or not census.spent, "spent", released=census.spent, **found, see=see)
+    FAULTS.check(enough, "few slots", **found, room=max(0, census.slots - words))
+    census.check_has_document()
+
+
+def make_private_pipeline(
+    settings: RunSettings,
+    terms: PrivateTerms,
+    manager: ReleaseManager,
+    warn: Warn = lambda message: None,
+) -> Pipeline[PrivateLearner]:
+    """Return the pipeline of a private run that begins."""
+    asked, delta = terms.settings, settings.privacy.delta
+    assert delta is not None
+    words: Vocabulary | PrivateVocabularySelection | None = terms.words
+    if words is None:
+        assert terms.choice is not None
+        words = PrivateVocabularySelection(
+            terms.choice.selection,
+            size=settings.vocabulary.size,
+            slots=word_documents(settings),
+            public=terms.besides,
+            analyzer=make_analyzer(settings.vocabulary),
+            release=manager.release,
+        )
+
+    def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
+        own = replace(asked, n_features=vocabulary.n_features)
+        return PrivateLearner(
+            seed_by_words(own, terms.seeds, vocabulary, warn),
+            manager,
+            vocabulary=STATEMENTS[vocabulary.kind],
+            delta_of_words=delta - asked.delta,
+            first_slot=first_slot,
+            public=terms.public,
+            publish_useless=settings.privacy.publish_useless,
+        )
+
+    return Pipeline(
+        words,
+        make_learner,
+        schedule=Schedule(every=asked.documents_per_snapshot),
+        about=about_models(settings),
+        reading=text_settings(settings),
+        provenance=manager.provenance,
+    )
+
+
+def _restore_private(pipeline: Pipeline[PrivateLearner], saved: Checkpoint) -> None:
+    """Restore a pipeline from a checkpoint of its run."""
+    learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
+    saved.restore(learner)
+    learner.resume(int(saved.about["stages"]))
+    stage, slots = learner.engine.stage, learner.engine.slots
+    begun = slots if stage is None else stage.first
+    values = {**saved.about, "places": slots, "released_at": begun}
+    pipeline.restore(saved.vocabulary, learner, values)
+    pipeline.behind = Behind(saved.position, {})
+
+
+def _catch_up(
+    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, last: Intent
+) -> tuple[int, Released]:
+    """Accept a release that no checkpoint knows of; return its record slots and its outcome."""
+    if (learner := pipeline.learner) is not None:
+        before = learner.engine.snapshot
+        skipped = learner.catch_up(last)
+        model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
+        return skipped, pipeline.resume_after(skipped, model)
+    words, (_, end) = pipeline.words, last.cohort.slots_of_run
+    own = isinstance(words, PrivateVocabularySelection) and manager.made(last)
+    FAULTS.check(own and last.description == WORDS, "other release", release=last.number)
+    assert isinstance(words, PrivateVocabularySelection)
+    skipped = end - words.first_slot
+    found = manager.stored(last)
+    if found is None:
+        # Paid for and never drawn: the next records vote.
+        words.first_slot = end
+        pipeline.skip(skipped)
+        return skipped, Released(None, "a choice of words was lost in a crash")
+    try:
+        chosen = words.read_words(found.arrays, found.metadata["selection"])
+    except InsufficientDataError as error:
+        raise InsufficientDataError(
+            f"{error}; its record slots up to {end} are spent: begin after them, in another "
+            "checkpoint.folder"
+        ) from error
+    pipeline.begin(chosen, end)
+    pipeline.skip(skipped)
+    return skipped, Released(None)

@@ -37,8 +37,7 @@ def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: boo
     if not is_ledger:
         _check_no_ledger(here)
     try:
-        with tempfile.TemporaryFile(dir=here.parent):
-            pass
+        tempfile.TemporaryFile(dir=here.parent).close()
     except OSError as error:
         raise _FAULTS.make("no folder", path=path, reason=error.strerror) from error
 
@@ -49,29 +48,23 @@ def check_outputs(settings: RunSettings) -> None:
     from streamlda.stream.listing import find_files, split_patterns
     from streamlda.text.stop_words import parse_languages
 
-    words = settings.vocabulary
+    words, source, ledger = settings.vocabulary, settings.source, settings.privacy.ledger
     lists = () if parse_languages(words.stop_words) else (words.stop_words,)
     named = (words.file, settings.topics.projection_file, *lists)
-    taken: list[str | Path] = [*settings.source.files, *(name for name in named if name)]
+    taken: list[str | Path] = [*source.files, *filter(None, named)]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
         if get_source_kind(settings) == "files":
-            source = settings.source
             patterns = split_patterns(source.include)
             stored = find_files(source.files, source.format, "infer", patterns)
             taken += [file.name for file in stored if file.local]
-    ledger = settings.privacy.ledger
+    own = [] if ledger is None else beside(Path(ledger).resolve())
+    for path in filter(None, (settings.output.file, source.rejects)):
+        check_output(path, [*taken, *own])
+        taken.append(path)
     if ledger is not None:
-        taken += beside(Path(ledger))
-    for path in (settings.output.file, settings.source.rejects):
-        if path is not None:
-            check_output(path, taken)
-            taken.append(path)
-    if ledger is not None:
-        check_output(ledger, taken, is_ledger=True)
-    for folder in (settings.output.folder, settings.checkpoint.folder):
-        if folder is not None:
-            here = Path(folder).resolve()
-            _check_no_ledger(here, () if ledger is None else beside(Path(ledger).resolve()))
+        check_output(ledger, [*taken, *own], is_ledger=True)
+    for folder in filter(None, (settings.output.folder, settings.checkpoint.folder)):
+        _check_no_ledger(Path(folder).resolve(), own)
 
 
 def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from streamlda.checks import require
 from streamlda.errors import SourceError
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import Secret
-from streamlda.settings.table import (
-    DeadLetterSettings,
-    KafkaSettings,
-    RegistrySettings,
-    SourceSettings,
-)
+from streamlda.settings.table import KafkaSettings, RegistrySettings, SourceSettings
 from streamlda.stream.listing import split_patterns
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.sink import open_sink
@@ -29,11 +22,16 @@ from streamlda.stream.source import Reject, Source, open_source, poll
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]
 
+#: Settings of connections to brokers, and to a schema registry.
+SECURITY = (
+    *("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file"),
+    *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
+    *("password", "token", "key_password"),
+)
+REGISTRY = ("url", "username", "ca_file", "password")
+
 #: Records that are skipped at once, after a release.
 SKIPPED_RECORDS = 4096
-
-#: Characters of a spelling of a source that are kept.
-MOST_SPELLED = 4000
 
 
 def name_stream(settings: RunSettings) -> str:
@@ -71,15 +69,6 @@ def resolve_name(name: str) -> str:
     return name if "://" in name else str(Path(name).resolve())
 
 
-def spell_source(settings: RunSettings) -> str:
-    """Return how a source was spelled, in bounded space: a folder for very many names."""
-    if get_source_kind(settings) != "files":
-        return name_stream(settings)
-    names = [resolve_name(name) for name in settings.source.files]
-    joined = " ".join(names)
-    return joined if len(joined) <= MOST_SPELLED else os.path.commonpath(names)
-
-
 def open_stream(
     settings: RunSettings,
     on_rejected: OnRejected | None = None,
@@ -88,16 +77,15 @@ def open_stream(
 ) -> Source:
     """Open the source that the settings name, at its beginning."""
     source, kind = settings.source, get_source_kind(settings)
-    shared = _record_options(source)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))
-    if kind == "stdin":
-        stored = "text" if source.format == "auto" else source.format
-        return open_source("stdin", format=stored, **shared)
-    records = "jsonl" if source.format == "auto" else source.format
-    if kind == "follow":
-        gaps = source.allow_gaps
-        return open_source("follow", list(source.files), format=records, allow_gaps=gaps, **shared)
+    if kind != "kafka":
+        stored = {"follow": "jsonl", "stdin": "text"}[kind]
+        options = {"format": stored if source.format == "auto" else source.format}
+        options |= _record_options(source)
+        if kind == "stdin":
+            return open_source("stdin", **options)
+        return open_source("follow", list(source.files), allow_gaps=source.allow_gaps, **options)
     kafka = settings.kafka
     numbers = kafka.partitions.split(",")
     return open_source(
@@ -113,91 +101,65 @@ def open_stream(
 def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dict[str, Any]:
     """Return the options of reading a topic, to learn or to infer."""
     source, kafka = settings.source, settings.kafka
+    by_registry = source.format == "registry"
     return {
         "bootstrap_servers": kafka.bootstrap,
-        "security": security(kafka),
+        "security": connect_by(kafka, SECURITY),
         "start": kafka.start,
         "format": "jsonl" if source.format == "auto" else source.format,
         **_record_options(source),
         "allow_gaps": source.allow_gaps,
         "on_reject": on_rejected,
-        "registry": registry(settings.registry) if source.format == "registry" else None,
+        "registry": connect_by(settings.registry, REGISTRY) if by_registry else None,
     }
 
 
 def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return options of the connector ``files``; private records must not decide the encoding."""
     source = settings.source
-    read = {"format": source.format, "delimiter": source.delimiter}
-    shared = {**_record_options(source), "include": split_patterns(source.include)}
-    return {**read, **shared, **({"encoding": None} if settings.private else {})}
+    read: dict[str, Any] = {"format": source.format, "delimiter": source.delimiter}
+    read |= {**_record_options(source), "include": split_patterns(source.include)}
+    return read | ({"encoding": None} if settings.private else {})
 
 
 def _record_options(source: SourceSettings) -> dict[str, Any]:
+    names = ("text_field", "records_field", "time_field", "time_format", "id_field", "encoding")
     return {
-        "text_field": source.text_field,
-        "records_field": source.records_field,
+        **{name: getattr(source, name) for name in names},
         # A class is a name of a record as a user is, and no command reads both.
         "user_field": source.class_field or source.user_field,
-        "time_field": source.time_field,
-        "time_format": source.time_format,
-        "id_field": source.id_field,
-        "encoding": source.encoding,
         "max_document_bytes": source.max_record,
     }
 
 
-def security(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return how to connect to Kafka; secrets are named, and read at each connection."""
-    names = (
-        *("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file"),
-        *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
-    )
-    found = {name: getattr(kafka, name) for name in names}
-    for name in ("password", "token", "key_password"):
-        if (secret := getattr(kafka, name)) is not None:
-            found |= _place(name, secret)
-    return {name: value for name, value in found.items() if value is not None}
+def connect_by(section: KafkaSettings | RegistrySettings, names: Iterable[str]) -> dict[str, Any]:
+    """Return how to connect; secrets are named, and read at each connection."""
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(section, name)
+        if isinstance(value, Secret) and value.file is None:
+            found[f"{name}_env"] = value.variable
+        elif isinstance(value, Secret):
+            found[f"{name}_file"] = value.file
+        elif value is not None:
+            found[name] = value
+    return found
 
 
-def registry(given: RegistrySettings) -> dict[str, Any]:
-    """Return how to reach the schema registry; the password is named, and read when needed."""
-    found = {"url": given.url, "username": given.username, "ca_file": given.ca_file}
-    return found | ({} if given.password is None else _place("password", given.password))
-
-
-def _place(name: str, secret: Secret) -> dict[str, str]:
-    if secret.file is None:
-        return {f"{name}_env": secret.variable}
-    return {f"{name}_file": secret.file}
-
-
-def dead_letter_sink(letters: DeadLetterSettings, kafka: KafkaSettings) -> Any:
-    """Open the topic for rejected records, if there is one."""
-    return _sink("kafka-dead-letters", letters.topic, kafka)
-
-
-def snapshot_sink(topic: str | None, kafka: KafkaSettings) -> Any:
-    """Open the topic for snapshots, if there is one."""
-    return _sink("kafka-snapshots", topic, kafka)
+def open_topic(sink: str, topic: str | None, kafka: KafkaSettings) -> Any:
+    """Open the topic of a sink, ``dead-letters`` or ``snapshots``, if there is one."""
+    if topic is None:
+        return None
+    how = connect_by(kafka, SECURITY)
+    return open_sink(f"kafka-{sink}", topic, bootstrap_servers=kafka.bootstrap, security=how)
 
 
 def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Any:
     """Open the topic to infer and the one for results, as a member of their group."""
-    infer = settings.infer
-    return open_sink(
-        "kafka-exchange",
-        settings.kafka.topic,
-        infer.topic,
-        group=infer.group or f"streamlda-infer-{infer.topic}",
-        **_topic_options(settings, on_rejected),
-    )
-
-
-def _sink(name: str, topic: str | None, kafka: KafkaSettings) -> Any:
-    if topic is None:
-        return None
-    return open_sink(name, topic, bootstrap_servers=kafka.bootstrap, security=security(kafka))
+    topic, infer = settings.kafka.topic, settings.infer
+    group = infer.group or f"streamlda-infer-{infer.topic}"
+    options = _topic_options(settings, on_rejected)
+    return open_sink("kafka-exchange", topic, infer.topic, group=group, **options)
 
 
 def skip_records(
@@ -223,7 +185,7 @@ def skip_records(
         )
 
 
-class RejectsFile(AbstractContextManager["RejectsFile"]):
+class RejectsFile:
     """A file with a JSON line for each rejected record, written before a checkpoint after it."""
 
     def __init__(self, path: str, *, append: bool = False) -> None:
@@ -233,6 +195,13 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
     def write(self, reject: Reject) -> None:
         """Write one line."""
         self._file.write(json.dumps(reject._asdict()) + "\n")
+
+    def clear(self) -> None:
+        """Forget the lines of an earlier run."""
+        self._file.truncate(0)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

@@ -78,8 +78,6 @@ _FAULTS = Faults(
             "number for a collection",
             "private collection": "a private fit must be of a matrix, or of files on a cluster; "
             "fit a matrix, or run streamlda fit --dask",
-            "projection": "a cluster finds its projection itself; leave cluster.dask or "
-            "topics.projection_file out",
             "seeds": "seeded topics must be learned in one process; leave them out on a cluster",
             "stage": "sums must be of the stage that is merged or released; sum all documents "
             "through the stage that was handed out, and keep no sums from one stage to the next "

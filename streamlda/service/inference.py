@@ -24,7 +24,8 @@ from streamlda.errors import (
     StreamLDAError,
     VocabularyError,
 )
-from streamlda.run.parts import dead_letter_sink, open_exchange
+from streamlda.model.document_table import UNREADABLE
+from streamlda.run.parts import open_exchange, open_topic
 from streamlda.run.proportions import infer
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
@@ -124,7 +125,8 @@ class Inference:
                 self._ended.wait(WAIT_SECONDS)
                 return
             if self._alone:
-                self._letters = dead_letter_sink(self._settings.dead_letters, self._settings.kafka)
+                topic, kafka = self._settings.dead_letters.topic, self._settings.kafka
+                self._letters = open_topic("dead-letters", topic, kafka)
             put = None if self._letters is None else self._put
             self._exchange = open_exchange(self._settings, put)
             self._opened = True
@@ -186,8 +188,10 @@ def answers_of(received: Received, newest: NamedModel, settings: RunSettings) ->
     if not rows:
         return []
     found = infer(newest, [text for text, _, _ in rows], settings.infer.top)
-    answers, rows = [], [rows[i] for i in found.readable]
-    for (_, at, key), tokens, topics in zip(rows, found.tokens, found.rows, strict=True):
+    answers = []
+    for (_, at, key), tokens, topics, why in zip(rows, *found, strict=True):
+        if why == UNREADABLE:
+            continue
         topic, _, number = at.location.rpartition("/")
         value: Mapping[str, Any] = {
             "topic": topic,

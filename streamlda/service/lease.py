@@ -16,7 +16,7 @@ from streamlda.engine.timeline import shares_since
 from streamlda.errors import MISPLACED, SourceAwayError, StreamLDAError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import check_same, open_pipeline
-from streamlda.run.parts import name_stream, open_stream, snapshot_sink
+from streamlda.run.parts import name_stream, open_stream, open_topic
 from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
@@ -187,7 +187,7 @@ class Lease(Thread):
         output = self.settings.output
         store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         try:
-            store.sink = snapshot_sink(self.settings.output.topic, self.settings.kafka)
+            store.sink = open_topic("snapshots", output.topic, self.settings.kafka)
             store.send()
         except BaseException:
             store.close()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
-from streamlda.run.parts import RejectsFile, dead_letter_sink, name_stream, snapshot_sink
+from streamlda.run.parts import RejectsFile, name_stream, open_topic
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
@@ -80,9 +80,9 @@ class Opened(NamedTuple):
 
     def letters(self) -> Letters:
         """Open the topic for rejected records, if there is one, as soon as it is there."""
-        settings = self.settings
+        settings, topic = self.settings, self.settings.dead_letters.topic
         sink = self.wait_for(
-            "dead-letters", lambda: dead_letter_sink(settings.dead_letters, settings.kafka)
+            "dead-letters", lambda: open_topic("dead-letters", topic, settings.kafka)
         )
         return Letters(sink, self.status, settings)
 
@@ -141,7 +141,9 @@ def _run_alone(opened: Opened) -> int:
     status.note_snapshot(store.newest_summary())
     letters = opened.letters()
     letters.read_note(store)
-    store.sink = opened.wait_for("output", lambda: snapshot_sink(output.topic, settings.kafka))
+    store.sink = opened.wait_for(
+        "output", lambda: open_topic("snapshots", output.topic, settings.kafka)
+    )
     ledger = wait_for(
         status,
         "output",

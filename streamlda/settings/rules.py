@@ -64,8 +64,8 @@ EXCLUDES = {
     ("topics.seeds", "kafka.partitions=group"): "members share a start",
     ("topics.solver topics.representative_documents snapshots.most vocabulary.grow_every",
      "kafka.partitions=group"): "",
-    ("source.max_documents source.time_field snapshots.seconds topics.representative_documents "
-     "topics.seeds vocabulary.grow_every vocabulary.kind=private", "cluster.dask"): "",
+    ("source.max_documents source.time_field topics.representative_documents topics.seeds "
+     "topics.projection_file vocabulary.grow_every vocabulary.kind=private", "cluster.dask"): "",
     ("source.format=csv|parquet|json|file", "source.kind=kafka|follow"): "it has no end",
     ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
         "a private run keeps no documents",

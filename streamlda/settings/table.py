@@ -246,7 +246,7 @@ class SnapshotSettings:
         parameter="documents_per_snapshot")
     seconds: float | None = entry(
         "seconds", None, "Also publish a snapshot after this time; default: never.", least=0,
-        open=True, flag="--snapshot-seconds")
+        open=True, flag="--snapshot-seconds", commands=RUN_ONLY)
     most: int | None = entry(
         "int", None, "Maximum number of snapshots; default: no limit.", least=1, flag="--snapshots",
         parameter="snapshots")

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from contextlib import ExitStack
 
 import numpy as np
 import openpyxl
@@ -13,11 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
-from streamlda.container import whole_file
 from streamlda.model.topic_model import load
-from streamlda.run.proportions import FORMATS, WRITERS, Rows
+from streamlda.run.proportions import FORMATS, RowWriter
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.source import RecordLocation
 from streamlda.utils.exit_codes import DATA
 from tests.cli.conftest import refused, run
 
@@ -73,22 +70,21 @@ def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_appears_whole_or_not_at_all(tmp_path, kind):
-    output = tmp_path / "out"
+def test_a_file_appears_whole_or_not_at_all(folder, records, tmp_path, kind, monkeypatch):
+    (tmp_path / "out").mkdir()
+    output = tmp_path / "out" / "rows"
     output.write_text("before")
-    rows = Rows([1], [[1.0]], [None])
 
-    def cut_off():
-        with ExitStack() as opened:
-            writer = WRITERS[kind](opened.enter_context(whole_file(output)), 1, None, False)
-            opened.callback(writer.finish)
-            writer.write([RecordLocation("a", 1)], rows)
-            raise KeyboardInterrupt
+    def write(self, locations, found):
+        written(self, locations, found)
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        cut_off()
+    written = RowWriter.add
+    monkeypatch.setattr(RowWriter, "add", write)
+    given = ("infer", folder / "model", records, "--output-format", kind, "-o", output)
+    CliRunner().invoke(commands, [*map(str, given)])
     assert output.read_text() == "before"
-    assert [*tmp_path.iterdir()] == [output]
+    assert [*output.parent.iterdir()] == [output]
 
 
 def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):

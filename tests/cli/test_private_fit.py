@@ -207,18 +207,6 @@ def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
     assert statement["cohort"] == {"first": 3000, "last": 8999}
 
 
-@pytest.mark.parametrize(
-    ("most", "more"),
-    [
-        (3, ("privacy.unit=user", "source.user_field=by", "privacy.documents_per_user=4")),
-        (1, ("privacy.mode=prefix",)),
-    ],
-)
-def test_noise_for_more_snapshots_than_there_are_slots_is_warned_of(folder, tmp_path, more, most):
-    said = fit(folder, tmp_path, *more, f"snapshots.most={most}", every=9000)
-    assert ("is for snapshots=3, and the files have record slots for 1" in said) == (most == 3)
-
-
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False)])
 def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     """The last stage has 480 of 4000 slots: it counts if half of them were read."""

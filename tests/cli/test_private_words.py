@@ -71,13 +71,11 @@ def test_a_choice_of_words_that_cannot_be_made(folder, tmp_path, slots, wanted, 
     assert not (tmp_path / "m").exists()
 
 
-def test_a_refused_run_may_be_corrected_and_few_words_are_warned_of(folder, tmp_path):
+def test_a_refused_run_may_be_corrected(folder, tmp_path):
     """With the same ledger: nothing was spent."""
     words = chosen_words(200, 4000)
     assert "room=5200" in fit(folder, tmp_path, *words, every=5201, words=False, code=65)
-    said = fit(folder, tmp_path, *words, every=5200, words=False)
-    wanted = r"half of those wanted .*words=\d+ wanted=200 documents=4000 topics=3 threshold="
-    assert re.search(wanted, said)
+    fit(folder, tmp_path, *words, every=5200, words=False)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
 

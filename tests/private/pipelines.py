@@ -230,6 +230,7 @@ class Scene:
             # So that each run has a model to look at.
             "privacy.publish_useless": True,
             "output.file": str(folder / "model"),
+            "checkpoint.folder": str(folder / "kept") if self.taken_up else None,
             **self.flags,
         }
         if flags.get("vocabulary.kind") == "private":

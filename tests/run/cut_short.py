@@ -59,6 +59,7 @@ def settings_at(folder, data, kind, **flags):
         "privacy.ledger": str(folder / "L"),
         "snapshots.every": WINDOW,
         "output.file": str(folder / "m"),
+        "checkpoint.folder": str(folder / "kept"),
         **({} if kind == "words" else {"vocabulary.hash_bits": 5}),
         **KINDS[kind],
         **flags,

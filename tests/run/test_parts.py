@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from streamlda.run.parts import RejectsFile, name_published_stream, name_stream, security
+from streamlda.run.parts import (
+    SECURITY,
+    RejectsFile,
+    connect_by,
+    name_published_stream,
+    name_stream,
+)
 from streamlda.settings.build import make_analyzer, public_words
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Reject
@@ -52,10 +58,10 @@ def test_secrets_are_named_and_not_read(tmp_path):
     flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
     flags["kafka.username"] = "reader"
     file = str(tmp_path / "absent")
-    found = security(loaded({**flags, "kafka.password_file": file}).kafka)
+    found = connect_by(loaded({**flags, "kafka.password_file": file}).kafka, SECURITY)
     assert (found["password_file"], found["username"]) == (file, "reader")
     variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
-    found = security(load_settings(environment=variable, flags=flags).kafka)
+    found = connect_by(load_settings(environment=variable, flags=flags).kafka, SECURITY)
     assert found["password_env"] == "STREAMLDA_KAFKA_PASSWORD"
     assert "canary" not in str(found)
 

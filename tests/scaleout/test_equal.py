@@ -15,9 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from streamlda.cli import commands
-from streamlda.engine.engine import Engine
-from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError
+from streamlda.errors import InsufficientDataError, LedgerError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
@@ -27,9 +25,6 @@ from streamlda.run.fit import fit
 from streamlda.scaleout.store import Documents
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.merge import save_projection
-from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.long
 
@@ -138,13 +133,6 @@ def test_a_shared_projection_is_refused_and_one_document_more_would_show(cluster
     more = [*sources, str(tmp_path / "more.jsonl")]
     _, wrong = both(cluster, tmp_path, more, **flags)
     assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
-    engine = Engine(EngineSettings(n_components=K, n_features=V, oversampling=10, refine=False))
-    engine.add(PlantedLDA(K, V, seed=2, mean_length=20).documents(500))
-    words = Vocabulary.given(PLANTED_WORDS, TextAnalyzer(token_pattern=r"w\d+"))
-    save_projection(tmp_path / "projection", engine, words)
-    flags = {"topics.projection_file": str(tmp_path / "projection")}
-    with pytest.raises(InvalidSettingError, match="a cluster finds its projection itself"):
-        both(cluster, tmp_path, sources, **flags)
 
 
 def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):

@@ -138,9 +138,11 @@ class LedgerReader:
         """The records of its releases by names and numbers: grows with each release."""
         return self._state.known
 
-    def known_at(self, generation: int) -> KnownRecords:
-        """Return the records of the first releases."""
-        return KnownRecords(r.intent.cohort for r in self._state.releases[:generation])
+    def releases_of(self, run: str) -> tuple[int, KnownRecords]:
+        """Return the number of releases of a run, and the records of those before its first."""
+        cohorts = [release.intent.cohort for release in self._state.releases]
+        own = [number for number, cohort in enumerate(cohorts) if cohort.run == run]
+        return len(own), KnownRecords(cohorts[: own[0] if own else None])
 
     def report(self, *, first: int = 0, last: int = sys.maxsize) -> dict[str, Any]:
         """Return budget, spending and releases as plain JSON values (`describe_ledger`).
