@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import Faults, between, require
 from streamlda.documents import DocumentBatch, read_counts
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import Faults, InsufficientDataError, between, require
 from streamlda.estimator import StreamLDA
 from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity

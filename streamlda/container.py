@@ -20,13 +20,15 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from streamlda.checks import Faults, failure, require
 from streamlda.errors import (
+    Faults,
     InvalidSettingError,
     ModelFileError,
     NewerFormatError,
     OlderFormatError,
     StreamLDAError,
+    failure,
+    require,
 )
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, at_least, failure, require
 from streamlda.kernels import checking
 from streamlda.kernels.words import copy_documents
 

@@ -1,16 +1,30 @@
-"""Errors that streamlda raises on purpose.
+"""Errors that streamlda raises on purpose, and the checks of values that raise them.
 
 A message states the rule, then ``name=value``, then what to do. It never holds document text.
+Values are passed to a check by keyword, under the name that the user knows them by::
+
+    at_least(1, n_components=K)
+    require(low <= high, "limits must be in order", low=low, high=high, remedy="swap them")
+
+A check returns None or raises `InvalidSettingError`; ``error=`` chooses another class.
 """
 
 from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from streamlda.guarantee.checks import Error as Error
 from streamlda.guarantee.checks import InvalidDocumentsError as InvalidDocumentsError
 from streamlda.guarantee.checks import InvalidSettingError as InvalidSettingError
 from streamlda.guarantee.checks import StreamLDAError as StreamLDAError
+from streamlda.guarantee.checks import at_least as at_least
+from streamlda.guarantee.checks import between as between
+from streamlda.guarantee.checks import failure as failure
+from streamlda.guarantee.checks import is_finite
+from streamlda.guarantee.checks import require as require
 
 
 class TopicWarning(UserWarning):
@@ -125,3 +139,53 @@ def packages_of(extra: str) -> list[str]:
 
     listed = (line.split(";") for line in requires("streamlda") or ())
     return [name.strip() for name, *mark in listed if mark and f"'{extra}'" in mark[0]]
+
+
+class Faults:
+    """Rules of a package as data: by class of error and by name, ``"rule; remedy"``."""
+
+    def __init__(self, rules: Mapping[Error, Mapping[str, str]]) -> None:
+        self._rules = {
+            name: (rule.partition("; "), error)
+            for error, named in rules.items()
+            for name, rule in named.items()
+        }
+
+    def make(self, name: str, /, **values: Any) -> StreamLDAError:
+        """Return the error of a rule that does not hold."""
+        (rule, _, remedy), error = self._rules[name]
+        return failure(rule, remedy=remedy, error=error, **values)
+
+    def check(self, holds: object, name: str, /, **values: Any) -> None:
+        """Raise the error of a rule unless it holds."""
+        if not holds:
+            raise self.make(name, **values)
+
+
+def above(
+    low: float, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Values must be finite numbers > `low`."""
+    for name, value in values.items():
+        holds = is_finite(value) and value > low
+        rule = f"{name} must be > {low:g} and finite"
+        require(holds, rule, remedy=remedy, error=error, **{name: value})
+
+
+def one_of(
+    choices: Collection[Any], *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
+) -> None:
+    """Values must be among the choices."""
+    for name, value in values.items():
+        rule = f"{name} must be one of {', '.join(map(str, choices))}"
+        require(value in choices, rule, remedy=remedy, error=error, **{name: value})
+
+
+def require_state(holds: object, **found: Any) -> None:
+    """Refuse arrays that `state` cannot have returned."""
+    require(
+        holds,
+        "a saved state must hold what state() returned, whole and within its ranges",
+        **found,
+        remedy="restore the checkpoint whole, with the settings it was made with",
+    )

@@ -19,15 +19,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.checks import Faults, at_least, require
 from streamlda.documents import DocumentBatch, read_counts, round_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import (
+    Faults,
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,
     TopicWarning,
+    at_least,
+    require,
 )
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed

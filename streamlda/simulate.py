@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import above, at_least, between, require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
+from streamlda.errors import above, at_least, between, require
 from streamlda.kernels.sampling import draw_tokens, tally_tokens
 from streamlda.model.inference import checked_alpha
 

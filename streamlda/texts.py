@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import failure
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, failure
 
 #: Most tokens of a bag of words, which are listed one by one.
 MOST_WORDS = 10**6

@@ -5,8 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from streamlda.checks import above, at_least, between, failure, one_of, require
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.errors import (
+    InvalidSettingError,
+    VocabularyError,
+    above,
+    at_least,
+    between,
+    failure,
+    one_of,
+    require,
+)
 
 TAKEN = [
     lambda: at_least(1, n=1),

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.corpus import is_archive
-from streamlda.checks import require
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, require
 
 #: Address and SHA-256 of files that anybody can get, by the option that names them.
 DOWNLOADS = {

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from streamlda.checks import Faults, failure, require
 from streamlda.errors import (
+    Faults,
     InvalidSettingError,
     MissingExtraError,
     SinkAwayError,
@@ -16,6 +16,8 @@ from streamlda.errors import (
     SourceError,
     SourceRefusedError,
     StreamLDAError,
+    failure,
+    require,
 )
 from streamlda.stream.source import Position
 

@@ -11,8 +11,7 @@ from itertools import accumulate, pairwise
 from math import ceil
 from typing import Any, cast
 
-from streamlda.checks import failure
-from streamlda.errors import SourceError
+from streamlda.errors import SourceError, failure
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from streamlda.checks import one_of
+from streamlda.errors import one_of
 from streamlda_connectors.encodings import recoded
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (

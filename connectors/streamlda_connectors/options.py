@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamlda.checks import at_least, require
+from streamlda.errors import at_least, require
 from streamlda.stream.event_time import TimeReader
 from streamlda_connectors.encodings import AUTO, check_encoding
 

@@ -14,7 +14,7 @@ from itertools import islice, repeat
 from time import monotonic
 from typing import NamedTuple
 
-from streamlda.checks import at_least
+from streamlda.errors import at_least
 from streamlda.stream.source import RecordBatch, RecordLocation, Reject
 from streamlda_connectors.checks import check
 

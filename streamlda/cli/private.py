@@ -9,10 +9,10 @@ from typing import Annotated
 
 import click
 
-from streamlda.checks import require
 from streamlda.cli import options
 from streamlda.cli.options import command, count, flag, output
 from streamlda.cli.shared import say, warn
+from streamlda.errors import require
 from streamlda.privacy.ledger import budget_table, read_report
 from streamlda.privacy.statement import statement_lines
 from streamlda.private.plan import Plan

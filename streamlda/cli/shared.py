@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from streamlda.checks import require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, require
 from streamlda.utils.process import resident_bytes
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import click
 
-from streamlda.checks import Faults
 from streamlda.cli import options
 from streamlda.cli.options import POSITIVE, command, files, option, output, path
 from streamlda.cli.shared import POLL_RECORDS, POLL_SECONDS, Progress, say, show_warnings, warn
-from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.errors import Faults, InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.file import beside

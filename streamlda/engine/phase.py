@@ -9,10 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import require
 from streamlda.documents import CHECK_TEXTS, TOPICS_NEED, DocumentBatch
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, require
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.seeds import seeded

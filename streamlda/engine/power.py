@@ -31,7 +31,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.rounds import (
@@ -42,7 +41,7 @@ from streamlda.engine.rounds import (
 )
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import first_projection, held_out_pairs
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, failure
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.coordinates import change_basis, inverse_root, pairs_within

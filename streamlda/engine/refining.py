@@ -17,10 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.settings import EngineSettings
+from streamlda.errors import failure
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import of_start, start_of

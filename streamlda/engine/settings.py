@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from streamlda.checks import above, at_least, between, one_of, require
+from streamlda.errors import above, at_least, between, one_of, require
 from streamlda.spectral.seeds import SeedTopic, checked_seeds
 
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.

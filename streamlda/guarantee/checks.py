@@ -1,4 +1,4 @@
-"""Checks of values, and the errors that they raise; `streamlda.checks` has more of them."""
+"""Checks of values, and the errors that they raise; `streamlda.errors` has more of them."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, require
 from streamlda.kernels.cooccurrence import count_documents
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least
+from streamlda.errors import at_least
 from streamlda.model.coherence import NPMI_WORDS
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check

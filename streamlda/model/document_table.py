@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, MissingExtraError
+from streamlda.errors import InvalidDocumentsError, MissingExtraError, one_of, require
 from streamlda.model.faults import fault
 from streamlda.model.table import in_line
 from streamlda.texts import read_texts

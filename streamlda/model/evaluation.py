@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import require
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.faults import check
 from streamlda.model.inference import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamlda.checks import Faults
 from streamlda.errors import (
+    Faults,
     InsufficientDataError,
     InvalidDocumentsError,
     InvalidSettingError,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
+from streamlda.errors import at_least, between, require
 from streamlda.model.diagnostics import hellinger, warn_of_background
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between
 from streamlda.documents import DocumentBatch
+from streamlda.errors import at_least, between
 from streamlda.kernels.inference import fold_in
 from streamlda.model.faults import check
 

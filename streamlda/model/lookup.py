@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import require
-from streamlda.errors import VocabularyError
+from streamlda.errors import VocabularyError, require
 from streamlda.model.faults import fault
 
 if TYPE_CHECKING:

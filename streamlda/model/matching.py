@@ -17,8 +17,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
-from streamlda.errors import VocabularyError
+from streamlda.errors import VocabularyError, between, require
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import common_columns, hellinger
 from streamlda.model.faults import check

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.container import ArraysFile, read_arrays, write_arrays
-from streamlda.errors import ModelFileError
+from streamlda.errors import ModelFileError, require
 from streamlda.model.faults import check, fault
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.text.vocabulary import Vocabulary

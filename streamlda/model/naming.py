@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.model.matching import matched_topics
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics, check_name
 from streamlda.privacy.statement import PRIVATE, SEEDED

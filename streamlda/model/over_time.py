@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, failure, require
+from streamlda.errors import at_least, failure, require
 from streamlda.model.faults import check
 
 Array = NDArray[np.float64]

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, failure, require
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, at_least, between, failure, require
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions

@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import psi
 
-from streamlda.checks import above, at_least, between, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import MissingExtraError
+from streamlda.errors import MissingExtraError, above, at_least, between, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.kernels import (

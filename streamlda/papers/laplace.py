@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
+from streamlda.errors import between, require
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.events import LaplaceRelease
 

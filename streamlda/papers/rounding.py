@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamlda.checks import between
+from streamlda.errors import between
 from streamlda.guarantee.mechanism import Block, JointGaussian
 
 #: T: a projection of a million distinct words, and all else that goes into it.

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.errors import between, one_of, require
 from streamlda.privacy.events import CLIP_SOURCES
 
 Array = NDArray[np.float64]

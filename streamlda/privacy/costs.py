@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import scipy
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.guarantee.accounting import DELTA_MARGIN, ULPS_UP, epsilon_of
 from streamlda.privacy.events import (
     Approximate,

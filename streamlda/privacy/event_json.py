@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from streamlda.checks import one_of, require
+from streamlda.errors import one_of, require
 from streamlda.privacy.events import (
     Approximate,
     Composed,

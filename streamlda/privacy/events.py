@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamlda.checks import between, failure, require
-from streamlda.errors import StreamLDAError
+from streamlda.errors import StreamLDAError, between, failure, require
 from streamlda.guarantee.selection import WordSelection
 
 #: Where a clip bound came from: public numbers, earlier documents, all documents there can be.

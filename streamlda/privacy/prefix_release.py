@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require, require_state
+from streamlda.errors import at_least, between, require, require_state
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, NoisyRows, StrategyRows
 from streamlda.guarantee.mechanism import Array, Block
 from streamlda.guarantee.noise import Noise

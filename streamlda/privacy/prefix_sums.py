@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import require_state
+from streamlda.errors import require_state
 from streamlda.guarantee.matrix_mechanism import (
     MAX_BUFFERS,
     BufferedToeplitz,

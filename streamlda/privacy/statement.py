@@ -46,8 +46,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from streamlda.checks import between, require
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, between, require
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease

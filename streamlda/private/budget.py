@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamlda.checks import between, require
-from streamlda.errors import LedgerError
+from streamlda.errors import LedgerError, between, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.accounting import sampler_factor
 from streamlda.guarantee.selection import MAX_DELTA, MAX_WORDS_PER_DOCUMENT, WordSelection

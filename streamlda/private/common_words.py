@@ -28,8 +28,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import require
 from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.contributions import (

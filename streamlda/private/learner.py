@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from streamlda.checks import require
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.errors import InsufficientDataError, LedgerError, require
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import failure, require
 from streamlda.documents import MAX_TOKENS, DocumentBatch
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
     LedgerError,
     StreamLDAError,
+    failure,
+    require,
 )
 from streamlda.guarantee.noise import Noise
 from streamlda.learner import Users, feed

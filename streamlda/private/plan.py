@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import at_least
 from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.errors import at_least
 from streamlda.guarantee.selection import WordSelection
 from streamlda.model.table import plural
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words

@@ -42,8 +42,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import VocabularyError
+from streamlda.errors import VocabularyError, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smoothed

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic, gain_of

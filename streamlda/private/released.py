@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import failure, require
 from streamlda.container import ArraysFile, read_arrays, valid_content
-from streamlda.errors import InsufficientDataError, StreamLDAError
+from streamlda.errors import InsufficientDataError, StreamLDAError, failure, require
 from streamlda.model.model_file import vocabulary_from
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.event_json import from_json

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-from streamlda.checks import at_least, between, one_of, require
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
+from streamlda.errors import at_least, between, one_of, require
 from streamlda.guarantee.accounting import noise_multiplier, sampler_factor
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.guarantee.noise import Noise

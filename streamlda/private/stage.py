@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import require
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.mechanism import Array, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise

@@ -27,8 +27,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, require
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.spectral.power import Components
 from streamlda.spectral.topics import (

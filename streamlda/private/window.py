@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.privacy.clipping import (
     ClipBounds,
     holds_documents,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.private.denoising import Denoised, denoise
 
 Array = NDArray[np.float64]

@@ -23,9 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, require
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
     NO_SCORES,

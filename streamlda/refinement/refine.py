@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, at_least, require
 from streamlda.model.diagnostics import suggest_n_components, warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import chosen, has_too_small_alpha_0

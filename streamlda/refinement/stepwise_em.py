@@ -30,8 +30,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import require
 from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import NO_SCORES, add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step

@@ -16,8 +16,8 @@ from warnings import warn
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import one_of, require
 from streamlda.documents import UNDATED
+from streamlda.errors import one_of, require
 from streamlda.model.document_table import choose_form, infer_documents
 from streamlda.model.groups import Groups, list_groups
 from streamlda.model.over_time import Timeline

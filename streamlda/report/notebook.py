@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from streamlda.checks import one_of
+from streamlda.errors import one_of
 from streamlda.model.groups import list_groups
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import render_report, save_page

@@ -17,8 +17,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from streamlda.checks import Faults
-from streamlda.errors import LedgerError
+from streamlda.errors import Faults, LedgerError
 from streamlda.privacy.ledger import Container, Ledger, Provenance
 from streamlda.privacy.ledger.documents import REFUSED_OF
 from streamlda.privacy.ledger.known import KnownRecords

@@ -17,12 +17,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from streamlda.checks import Faults, require
 from streamlda.container import sync_folder, whole_file
 from streamlda.engine.engine import Engine
 from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, LedgerError, SourceAwayError
+from streamlda.errors import Faults, InsufficientDataError, LedgerError, SourceAwayError, require
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event, event_of_selection
 from streamlda.privacy.ledger import Intent, Ledger

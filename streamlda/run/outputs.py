@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from streamlda.checks import Faults
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import Faults, InvalidSettingError, SourceError
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 

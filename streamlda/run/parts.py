@@ -8,8 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.checks import require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceError, require
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import Secret

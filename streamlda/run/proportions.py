@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import require
-from streamlda.errors import MissingExtraError
+from streamlda.errors import MissingExtraError, require
 from streamlda.model.document_table import BLANK, DECIMALS, UNKNOWN, UNREADABLE
 from streamlda.run.parts import file_options
 from streamlda.stream.source import RecordBatch, open_source

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.checks import at_least
+from streamlda.errors import at_least
 from streamlda.scaleout.faults import check
 from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.listing import FilePart, Paths

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamlda.checks import at_least, require
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS, DocumentBatch
 from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
 from streamlda.engine.engine import Engine
@@ -28,7 +27,7 @@ from streamlda.engine.warmup import (
     held_out_pairs,
     warmup_end,
 )
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, at_least, require
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import HELD_OUT, choice_of, chosen, hold_out
 from streamlda.refinement.refine import most_prevalent_first

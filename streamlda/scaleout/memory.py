@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from streamlda.checks import failure
 from streamlda.engine.settings import EngineSettings
+from streamlda.errors import failure
 from streamlda.scaleout.faults import ClusterError
 
 #: Bytes of a worker that has loaded the kernels and does nothing (200 MB were measured), and of a

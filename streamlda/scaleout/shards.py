@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import sparray, spmatrix
 
-from streamlda.checks import failure
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
+from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError, failure
 from streamlda.learner import Learner, Users
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.files import Reading, polled, readings_of

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from streamlda.checks import require
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import VocabularyError
+from streamlda.errors import VocabularyError, require
 from streamlda.scaleout.cluster import Run, listed
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, rows_of, task_of

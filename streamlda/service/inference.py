@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamlda.checks import require
 from streamlda.errors import (
     InvalidSettingError,
     SourceAccessError,
@@ -23,6 +22,7 @@ from streamlda.errors import (
     SourceRefusedError,
     StreamLDAError,
     VocabularyError,
+    require,
 )
 from streamlda.model.document_table import UNREADABLE
 from streamlda.run.parts import open_exchange, open_topic

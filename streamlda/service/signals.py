@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException
 from threading import Thread, Timer
 from typing import TYPE_CHECKING, NoReturn
 
-from streamlda.checks import failure
+from streamlda.errors import failure
 from streamlda.service.logs import log
 from streamlda.utils import exit_codes
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from streamlda.checks import Faults
 from streamlda.engine.settings import SUMMING_WARMUP, EngineSettings
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import Faults, InvalidSettingError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streamlda.checks import Faults
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import Faults, InvalidSettingError
 from streamlda.private.settings import PrivateSettings
 from streamlda.spectral.seeds import SeedTopic
 from streamlda.text.analysis import TextAnalyzer

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, require
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import check_statement, private_statement, seeded

@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.checks import at_least, between
 from streamlda.container import digest_content, sync_folder
+from streamlda.errors import at_least, between
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, read_json

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from streamlda.checks import Faults
-from streamlda.errors import InsufficientDataError, InvalidSettingError, LedgerError, ModelFileError
+from streamlda.errors import (
+    Faults,
+    InsufficientDataError,
+    InvalidSettingError,
+    LedgerError,
+    ModelFileError,
+)
 
 _FAULTS = Faults(
     {

@@ -35,9 +35,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.checks import require
 from streamlda.container import digest_content, to_json
 from streamlda.engine.settings import WHITENED_TENSOR
+from streamlda.errors import require
 from streamlda.guarantee.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms

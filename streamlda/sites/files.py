@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from streamlda.checks import failure
 from streamlda.container import check_version, to_json
-from streamlda.errors import ModelFileError, StreamLDAError
+from streamlda.errors import ModelFileError, StreamLDAError, failure
 
 T = TypeVar("T")
 

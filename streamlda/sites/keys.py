@@ -37,8 +37,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import MissingExtraError
+from streamlda.errors import MissingExtraError, require
 from streamlda.sites.faults import check
 from streamlda.sites.files import check_members, read_json
 

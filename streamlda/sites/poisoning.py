@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage

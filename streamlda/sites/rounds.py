@@ -23,9 +23,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, require
 from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
-from streamlda.errors import StreamLDAError
+from streamlda.errors import StreamLDAError, at_least, between, require
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.contributions import TripleStatistic

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import at_least
 from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
+from streamlda.errors import at_least
 from streamlda.sites.announcement import Announcement
 from streamlda.sites.faults import check
 from streamlda.sites.federation import FederationConfig

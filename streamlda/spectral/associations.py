@@ -21,9 +21,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, at_least, require
 from streamlda.kernels import association
 from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, grouped_by_word
 from streamlda.utils.arrays import Arrays, fill

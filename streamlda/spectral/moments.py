@@ -26,9 +26,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.kernels import association
 from streamlda.utils.arrays import Arrays, fill
 from streamlda.utils.threads import one_blas_thread, run_pieces

@@ -25,8 +25,7 @@ from typing import Any, Generic, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import above, at_least, failure, require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, above, at_least, failure, require
 from streamlda.spectral.associations import Association, Batch
 from streamlda.spectral.power import Array, Components, PowerMethod
 from streamlda.utils.arrays import Arrays, named, with_prefix

@@ -26,8 +26,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, at_least, require
 from streamlda.utils.arrays import Arrays
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import failure, require
+from streamlda.errors import failure, require
 
 Array = NDArray[np.float64]
 

@@ -26,8 +26,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, require
 from streamlda.spectral.joint_power import MANY_COMPONENTS, joint_power, word_starts
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import SHOW_NONE, Spectrum, trailing_norms

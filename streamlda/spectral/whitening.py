@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.errors import require
 from streamlda.kernels import association
 
 Array = NDArray[np.float64]

@@ -24,7 +24,6 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
 from streamlda.container import (
     ArraysFile,
     check_version,
@@ -44,6 +43,8 @@ from streamlda.errors import (
     NewerFormatError,
     OlderFormatError,
     StreamLDAError,
+    failure,
+    require,
 )
 from streamlda.model.model_file import STATE_FORMAT, vocabulary_from, vocabulary_parts
 from streamlda.privacy.ledger import LedgerReader

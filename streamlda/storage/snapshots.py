@@ -28,9 +28,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streamlda.checks import between
 from streamlda.container import MAX_HEADER_BYTES, whole_file
-from streamlda.errors import InvalidSettingError, ModelFileError
+from streamlda.errors import InvalidSettingError, ModelFileError, between
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.matching import matched_topics
 from streamlda.model.over_time import Timeline

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamlda.checks import failure, require
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
-from streamlda.errors import AccountError, InsufficientDataError
+from streamlda.errors import AccountError, InsufficientDataError, failure, require
 from streamlda.stream.source import WHOLE, RecordBatch
 from streamlda.text.encoding import UNREADABLE, EncodedTexts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streamlda.checks import require
+from streamlda.errors import require
 
 #: Ways to connect to Kafka, and to log in there; the names are Kafka's own.
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

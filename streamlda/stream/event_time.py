@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from streamlda.checks import require
+from streamlda.errors import require
 
 #: The time field of a source whose records have a time of their own (Kafka).
 RECORD_TIME = "@record"

@@ -14,8 +14,7 @@ from typing import IO, Any, NamedTuple
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from streamlda.checks import Faults, one_of
-from streamlda.errors import InvalidSettingError, SourceError, StreamLDAError
+from streamlda.errors import Faults, InvalidSettingError, SourceError, StreamLDAError, one_of
 
 #: File name endings and the compressions they stand for.
 COMPRESSION_SUFFIXES = {

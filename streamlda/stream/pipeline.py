@@ -23,9 +23,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
 from streamlda.documents import AHEAD, CHECK_TEXTS, TOPICS_NEED, UNDATED, DocumentBatch
-from streamlda.errors import InsufficientDataError, VocabularyError
+from streamlda.errors import InsufficientDataError, VocabularyError, require
 from streamlda.learner import NEVER_BY_ITSELF, Learner, LearnerProgress
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel

@@ -15,8 +15,7 @@ from itertools import compress
 from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from streamlda.checks import require
-from streamlda.errors import SourceError
+from streamlda.errors import SourceError, require
 
 #: Position as plain JSON values; nothing before it is read again.
 Position = Mapping[str, Any]

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure, require
-from streamlda.errors import InsufficientDataError
+from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.learner import Learner

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
+from streamlda.errors import at_least, require
 from streamlda.text.faults import check
 from streamlda.text.functions import Analyze
 from streamlda.texts import check_texts

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from streamlda.checks import failure
+from streamlda.errors import failure
 from streamlda.text.faults import check, fault
 
 Analyze = Callable[[str], list[str]]

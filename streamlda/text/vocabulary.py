@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, between
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.faults import check, fault
 from streamlda.text.frequencies import TOO_FREQUENT, FrequencyLimits, WordFrequencies

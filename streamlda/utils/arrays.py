@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
+from streamlda.errors import require
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]

@@ -15,7 +15,6 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
-from streamlda.checks import failure
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
@@ -24,6 +23,7 @@ from streamlda.errors import (
     SourceRefusedError,
     StreamLDAError,
     errno_of,
+    failure,
 )
 from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda_connectors.checks import with_reason

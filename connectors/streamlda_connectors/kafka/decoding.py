@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from streamlda.checks import one_of
-from streamlda.errors import StreamLDAError
+from streamlda.errors import StreamLDAError, one_of
 from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda_connectors.checks import check
 from streamlda_connectors.encodings import recoded

@@ -16,12 +16,12 @@ from uuid import UUID
 
 import orjson
 
-from streamlda.checks import failure
 from streamlda.errors import (
     MissingExtraError,
     SourceAccessError,
     SourceAwayError,
     StreamLDAError,
+    failure,
 )
 from streamlda.stream.credentials import read_secret
 from streamlda_connectors.checks import check, with_reason

@@ -12,8 +12,7 @@ from http import HTTPStatus
 from time import monotonic
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from streamlda.checks import failure, one_of, require
-from streamlda.errors import SourceAccessError, SourceAwayError
+from streamlda.errors import SourceAccessError, SourceAwayError, failure, one_of, require
 from streamlda.stream.credentials import (
     MECHANISMS,
     PROTOCOLS,

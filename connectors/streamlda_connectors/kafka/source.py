@@ -9,8 +9,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from streamlda.checks import failure, one_of
-from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError
+from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError, failure, one_of
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, fault, not_a_position
 from streamlda_connectors.kafka.connection import NO_ANSWER, show_offsets

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from streamlda.checks import between, one_of, require
+from streamlda.errors import between, one_of, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.dplda.flow import Configuration

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streamlda.checks import one_of
+from streamlda.errors import one_of
 
 DOCUMENTS, OUTPUT = "documents", "output"
 

@@ -23,9 +23,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from streamlda.checks import above, require
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError
+from streamlda.errors import InsufficientDataError, InvalidDocumentsError, above, require
 from streamlda.spectral.moments import Moments, document_weights
 
 Array = NDArray[np.float64]

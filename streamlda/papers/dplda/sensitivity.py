@@ -52,7 +52,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from streamlda.checks import at_least
+from streamlda.errors import at_least
 from streamlda.papers.dplda.moments import coefficients
 
 #: Bounds on the absolute terms that the moments are added up from, for rounding. Of a document, the

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, require
+from streamlda.errors import at_least, require
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from streamlda.spectral.power import SimultaneousPower

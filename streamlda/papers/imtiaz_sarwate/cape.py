@@ -64,7 +64,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
+from streamlda.errors import between, require
 
 Array = NDArray[np.float64]
 

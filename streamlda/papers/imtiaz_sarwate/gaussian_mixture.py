@@ -48,7 +48,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.errors import between, one_of, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.imtiaz_sarwate.pca import (

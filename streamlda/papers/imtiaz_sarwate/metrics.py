@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from streamlda.checks import require
+from streamlda.errors import require
 
 Array = NDArray[np.float64]
 

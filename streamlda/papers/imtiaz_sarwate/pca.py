@@ -47,8 +47,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import above, between, one_of, require
-from streamlda.errors import InvalidDocumentsError
+from streamlda.errors import InvalidDocumentsError, above, between, one_of, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites

@@ -47,7 +47,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
+from streamlda.errors import between, one_of, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise

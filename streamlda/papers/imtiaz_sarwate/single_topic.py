@@ -54,8 +54,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, one_of, require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import at_least, one_of, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import paper_components, weights_of
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, require
+from streamlda.errors import between, require
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import DeflatedPower, unit_columns
 

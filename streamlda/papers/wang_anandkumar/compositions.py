@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlda.checks import at_least, between, require
+from streamlda.errors import at_least, between, require
 from streamlda.guarantee import accounting
 from streamlda.papers.laplace import gaussian_multiplier
 

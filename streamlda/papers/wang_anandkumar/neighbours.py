@@ -41,8 +41,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import between, one_of, require
 from streamlda.documents import DocumentBatch
+from streamlda.errors import between, one_of, require
 from streamlda.kernels.association import associate_triples, group_by_word, project_powers
 
 Array = NDArray[np.float64]

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import at_least, between, one_of, require
-from streamlda.errors import BudgetExceededError
+from streamlda.errors import BudgetExceededError, at_least, between, one_of, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.checks import above, at_least, one_of, require
+from streamlda.errors import above, at_least, one_of, require
 from streamlda.spectral.power import unit_columns
 from streamlda.spectral.tensor_power import check_finite, checked_array
 

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import require
-from streamlda.errors import LedgerError
+from streamlda.errors import LedgerError, require
 
 #: A third of the documents of a run must not have been in earlier releases.
 REFUSED_OF = 3

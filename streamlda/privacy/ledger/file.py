@@ -25,9 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamlda.checks import failure, require
 from streamlda.container import check_version, sync_folder
-from streamlda.errors import LedgerError, StreamLDAError
+from streamlda.errors import LedgerError, StreamLDAError, failure, require
 from streamlda.utils.lock import FileLock, LockedError
 
 FORMAT_VERSION = 3

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.checks import failure
 from streamlda.container import sync_folder
 from streamlda.documents import DocumentBatch
-from streamlda.errors import LedgerError
+from streamlda.errors import LedgerError, failure
 from streamlda.utils.unicode_forms import normalized
 
 _KEY_BYTES, _VALUE_BYTES, _LINK_BYTES = 32, 8, 16

@@ -26,9 +26,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from streamlda.checks import require
 from streamlda.container import sync_folder
-from streamlda.errors import BudgetExceededError, LedgerError
+from streamlda.errors import BudgetExceededError, LedgerError, require
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger.artifact import SUFFIX, check_placed, digest_file, holds

@@ -21,8 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from streamlda.checks import failure
-from streamlda.errors import LedgerError, StreamLDAError
+from streamlda.errors import LedgerError, StreamLDAError, failure
 from streamlda.guarantee.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
 from streamlda.privacy.event_json import from_json, to_json
 from streamlda.privacy.events import Event

@@ -45,7 +45,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from streamlda.checks import above, at_least, between, one_of, require
+from streamlda.errors import above, at_least, between, one_of, require
 from streamlda.guarantee.accounting import MIN_DELTA, mu_of, sampler_factor
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import Cost

@@ -18,8 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamlda.checks import require
-from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError
+from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError, require
 from streamlda.service.http.guard import KNOWN, NONE, Guard, Refused, json_response
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
