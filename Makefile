@@ -31,7 +31,7 @@ help:
 	@echo 'make demo        learn topics of dated news, print them and write a report'
 	@echo 'make demo-kafka  the same by the daemon: broker, producer, topics and a page, live'
 	@echo 'make docs        the documentation, into build/docs'
-	@echo 'make test        checks and tests of all that a change can break, in 7 minutes on 2 cores'
+	@echo 'make test        checks and tests of all that a change can break, in 4 minutes on 2 idle cores'
 	@echo 'make test-all    what that leaves: long tests, papers, benchmarks, packages, no compiler'
 	@echo 'make soak        the tests that take hours'
 	@echo 'make bench       the benchmarks'
