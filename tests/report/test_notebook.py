@@ -1,5 +1,7 @@
 """Models and fits in a notebook: tables, the report as a value, progress."""
 
+import io
+import sys
 import webbrowser
 from html import unescape
 from html.parser import HTMLParser
@@ -83,17 +85,23 @@ def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypat
     assert repr(found).startswith("<report of ")
 
 
-@pytest.mark.parametrize("verbose", [0, 1])
-def test_a_fit_shows_its_progress_when_it_is_asked_to(verbose, capsys, monkeypatch):
+class Screen(io.StringIO):
+    """What is written to a terminal, or to a file."""
+
+    def __init__(self, *, terminal):
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize(("verbose", "terminal"), [(0, True), (1, True), (1, False)])
+def test_a_fit_shows_its_progress_on_a_terminal_when_it_is_asked_to(verbose, terminal, monkeypatch):
     monkeypatch.setattr(module, "_LEAST_SECONDS", 0.0)
     X = PlantedLDA(2, 40, seed=0).documents(300).to_csr()
-    fits = [
-        StreamLDA(2, refinement_passes=2, random_state=0, verbose=v).fit(X) for v in (verbose, 0)
-    ]
-    said = capsys.readouterr().err
-    stages = ("documents: 300 in ", "refinement passes: 2 in ")
-    assert [stage in said for stage in stages] == [bool(verbose)] * 2
+    fits = []
+    for asked in (verbose, 0):
+        screen = Screen(terminal=terminal)
+        monkeypatch.setattr(sys, "stderr", screen)
+        fits.append(StreamLDA(2, refinement_passes=2, random_state=0, verbose=asked).fit(X))
+        for stage in ("documents: ", "refinement passes: "):
+            assert (stage in screen.getvalue()) == bool(asked and terminal)
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
-    streamed = StreamLDA(2, random_state=0, verbose=verbose).partial_fit(X)
-    streamed.set_params(verbose=0).partial_fit(X)
-    assert capsys.readouterr().err.count("documents: 300 in ") == verbose

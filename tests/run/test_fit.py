@@ -8,7 +8,7 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.run import opening
-from streamlda.run.fit import FitLoop, fit
+from streamlda.run.fit import fit
 from streamlda.run.outputs import check_outputs
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
@@ -215,16 +215,3 @@ def test_files_give_the_topics_of_a_fit_of_all_documents(tmp_path, monkeypatch, 
     _, fitted = Engine.fit(engine_settings(asked, batch.n_features, keeps=True), batch)
     np.testing.assert_array_equal(found.model.components, fitted.components)
     assert found.model.documents_seen == 900
-
-
-def test_a_clock_ends_windows_that_have_records(settings, scripted, monkeypatch):
-    scripted(*[RecordBatch([TEXT] * n) for n in (9, 0, 9, 0)])
-    seen, publish = [], FitLoop._publish
-
-    def noted(self, released):
-        seen.append(released.model.documents_seen)
-        publish(self, released)
-
-    monkeypatch.setattr(FitLoop, "_publish", noted)
-    fit(settings(**{"snapshots.seconds": 1e-6}))
-    assert seen == [9, 18]
