@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from time import monotonic
 from typing import IO, Any
@@ -19,7 +20,7 @@ from streamlda_connectors.records import BatchBuilder
 READ_BYTES = 1024 * 1024
 
 
-class LineSource:
+class LineSource(ABC):
     """A source of lines that are numbered from its start, to which it cannot go back."""
 
     def __init__(self, name: str, format: str, **reading: Any) -> None:
@@ -32,9 +33,9 @@ class LineSource:
         self._target = 0
         self._ended = self._closed = False
 
+    @abstractmethod
     def _read_block(self) -> bytes:
         """Return the next bytes, none at the end."""
-        raise NotImplementedError
 
     def _wait(self, seconds: float) -> bool:
         """Wait until there are bytes or an end; return False if there is neither."""

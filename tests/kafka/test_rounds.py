@@ -157,6 +157,7 @@ def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, so
     ahead = {at: log.next for at, log in source.logs(60).items()}
     more = [f"1 {i}".encode() for i in range(137, 210)]
     topics.send(topic, more, 1)
+    assert not source.at_end()
     assert places_of(source, 60)[-1][0] == 2
     assert {at: log.next for at, log in source.logs().items()} == ahead
     assert source.waits_for() is None

@@ -132,6 +132,19 @@ def test_aborted_transactions_and_markers_are_blanks(topics, topic, source_of):
         assert source.position()["offsets"] == {"0": 8}
 
 
+def test_an_open_transaction_lies_behind_the_end(topics, topic, source_of):
+    topics.make(topic)
+    topics.transact(topic, b"a", b"a")
+    source = source_of(topics, topic)
+    with topics.transaction(topic, b"b"):
+        assert read(source, 2)[0] == ["a", "a"]
+        wait_until(lambda: source.poll(10, 0.5).n_records or source.at_end())
+        assert source.position()["offsets"] == {"0": 2}
+    assert not source.at_end()
+    # Behind them the mark of the first transaction is a blank.
+    assert read(source, 2)[0] == ["b"]
+
+
 @pytest.mark.long
 def test_a_message_of_64_megabytes_is_read_or_skipped(topics, topic, source_of, letters_to):
     """It is larger than a fetch brings, too."""

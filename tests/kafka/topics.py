@@ -1,6 +1,7 @@
 """Making, filling and reading topics on a real broker."""
 
 import time
+from contextlib import contextmanager
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -51,16 +52,23 @@ class Topics:
         producer.flush(60)
         return [future.get(30).offset for future in sent]
 
-    def transact(self, topic, *values, end="commit"):
-        """Append values in one transaction, which is committed or aborted."""
+    @contextmanager
+    def transaction(self, topic, *values, end="commit"):
+        """Append values in one transaction, which is open inside, then committed or aborted."""
         producer = KafkaProducer(bootstrap_servers=self.bootstrap, transactional_id=topic)
         producer.init_transactions()
         producer.begin_transaction()
         for value in values:
             producer.send(topic, value, key=b"key", partition=0)
         producer.flush(10)
+        yield
         getattr(producer, f"{end}_transaction")()
         producer.close(timeout=5)
+
+    def transact(self, topic, *values, end="commit"):
+        """Append values in one transaction, which is committed or aborted."""
+        with self.transaction(topic, *values, end=end):
+            pass
 
     def read(self, topic, n_partitions=1, **options):
         """Return all records of a topic, partition after partition, as the client has them."""

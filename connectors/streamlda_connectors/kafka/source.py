@@ -510,9 +510,19 @@ class KafkaSource:
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Return whether all was returned that is known to be there, in the fixed order too."""
-        lag = self.lag()
-        return all(lag[n] == 0 for n in (lag if self._rounds is None else [self._rounds.turn]))
+        """Ask the brokers whether all was returned that can be read now, in the fixed order too.
+
+        The last known end of a partition, of `lag`, lies behind open transactions.
+        """
+        if self._client is None:
+            return False
+        try:
+            at, logs = self.offsets(), self._client.bounds(set(self._next))
+        except (Broken, SourceError):
+            return False  # The next poll meets the fault again, and says it.
+        last = logs if self._rounds is None else [self._rounds.turn]
+        # Before an offset behind its end, a log was cut, which the next poll says.
+        return all(at[number] == logs[number].stop for number in last)
 
     def offsets(self) -> dict[int, int]:
         """Return the next offsets, behind marks that no record waits before; or `Broken`."""
