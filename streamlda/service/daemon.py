@@ -284,7 +284,7 @@ class Daemon:
         try:
             try:
                 self._polling = True
-                # A client that fetches ahead looks after its connections only while it is polled.
+                # Handovers of partitions are answered by polls, also while it is paused.
                 if asked or hasattr(source, "pause"):
                     batch = poll(source, asked, WAIT_SECONDS if asked else 0.0)
             finally:

@@ -67,7 +67,12 @@ class Letters:
     def read_note(self, store: Store, partition: int | None = None) -> None:
         """Take the note of a store, of one partition or of all."""
         if self._sink is not None:
-            self._stores[partition] = store, store.letters()
+            try:
+                note = store.letters()
+            except ValueError as error:
+                log_failure("dead-letters-not-noted", error)
+                note = None
+            self._stores[partition] = store, note
 
     def begin(self, position: Position) -> None:
         """Note the topic that is read: one that replaced another has other offsets."""
@@ -98,7 +103,7 @@ class Letters:
 
     def _offsets(self, note: dict[str, Any] | None) -> dict[str, int]:
         """Return up to where letters were written by partition, if the note is about this run."""
-        return dict(note["offsets"]) if note is not None and note["run"] == self._key else {}
+        return dict(note["offsets"]) if note and note.get("run") == self._key else {}
 
     @property
     def on_rejected(self) -> OnRejected | None:

@@ -149,17 +149,28 @@ class CheckpointIndex:
         text = to_json(body)
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            if owner is not None:
-                # Another process may have claimed the folder since.
-                found = database.execute("SELECT owner, number FROM fence").fetchone()
-                if found is None or found[0] != owner:
-                    raise self._fenced(None, found and found[1])
+            self._check_owner(database, owner)
             row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
             database.execute("DELETE FROM generations WHERE number <= ?", (generation - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
+
+    @contextmanager
+    def held(self, owner: str | None) -> Iterator[None]:
+        """Let no other claim the folder meanwhile; `FencedError` if one has since `owner` did."""
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            self._check_owner(database, owner)
+            yield
+
+    def _check_owner(self, database: sqlite3.Connection, owner: str | None) -> None:
+        if owner is None:
+            return
+        found = database.execute("SELECT owner, number FROM fence").fetchone()
+        if found is None or found[0] != owner:
+            raise self._fenced(None, found and found[1])
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

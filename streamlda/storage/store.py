@@ -230,9 +230,13 @@ class Store:
                 path.unlink()
 
     def note_letters(self, note: Mapping[str, Any]) -> None:
-        """Keep a note on the dead letters behind the newest checkpoint, in place of the last."""
+        """Keep a note on the dead letters behind the newest checkpoint, in place of the last.
+
+        `FencedError` where another opening has claimed the folder.
+        """
         assert self.folder is not None
-        with whole_file(self.folder / "letters", OWNER_ONLY) as file:
+        path = self.folder / "letters"
+        with self._index.held(self._owner), whole_file(path, OWNER_ONLY) as file:
             file.write(to_json(note).encode("ascii"))
 
     def letters(self) -> dict[str, Any] | None:

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
+from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError
 
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka import Record
@@ -67,6 +69,28 @@ def test_a_letter_refers_to_the_record_and_has_its_time_but_no_text(topics, topi
     assert all(SECRET not in repr(row).encode() for row in rows)
 
 
+def test_a_letter_after_one_that_could_not_be_sent_is_waited_for(
+    topics, topic, letters_to, monkeypatch
+):
+    topics.make(topic)
+    letters = letters_to(topics, topic)
+
+    def fail(*_, **__):
+        raise KafkaTimeoutError("no metadata")
+
+    monkeypatch.setattr(letters._producer, "send", fail)
+    with pytest.raises(SourceError, match="pending=0"):
+        letters.put(record(1), "not-json")
+    # It is sent by another producer.
+    letters.put(record(1), "not-json")
+    with monkeypatch.context() as silent:
+        silent.setattr(letters, "_is_written", lambda *_: False)
+        with pytest.raises(SourceError, match="pending=1"):
+            letters.flush(0)
+    letters.flush(10)
+    assert offsets(topics.read(topic)) == [1]
+
+
 def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "200"})
     letters = letters_to(topics, topic)
@@ -123,6 +147,12 @@ def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, to
     assert snapshots.newest("mine") == b"newest"
     assert snapshots.newest("other 2") == b"47"
     assert snapshots.newest("min") is None
+    # The clock of who writes may go back.
+    with closing(KafkaProducer(bootstrap_servers=topics.bootstrap)) as producer:
+        for value, time in ((b"before", 1_700_000_002_000), (b"after", 1_700_000_001_000)):
+            producer.send(topic, value, key=b"clock", timestamp_ms=time)
+        producer.flush(10)
+    assert snapshots.newest("clock") == b"after"
 
 
 def test_a_topic_that_is_not_compacted_is_refused(topics, topic, snapshots_to):

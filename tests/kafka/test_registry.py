@@ -121,6 +121,12 @@ NOTHING = {"type": "record", "name": "E", "fields": []}
         {"type": "record", "name": "A", "fields": [field("a", {"type": "array", "items": "null"})]},
         {"type": "array", "items": {**NOTHING, "fields": [field("e", NOTHING)]}},
         {"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}},
+        {"type": "array", "items": {"type": "null"}},
+        {
+            "type": "record",
+            "name": "A",
+            "fields": [field("e", NOTHING), field("a", {"type": "array", "items": "E"})],
+        },
         {"type": "record", "name": "A", "fields": [field("a", "unknown.Name")]},
         ["null", {"type": "enum"}],
     ],

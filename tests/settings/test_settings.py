@@ -219,6 +219,8 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, **GROWING}, "vocabulary.grow_every must be left out with privacy.epsilon"),
         ({"http.host": "0.0.0.0"}, "http.token must be set"),
         ({"http.operator_token_file": "o"}, "http.operator_token needs http.token"),
+        ({"kafka.key_file": "k"}, "kafka.key_file needs kafka.certificate_file"),
+        ({**REGISTRY, "registry.password_file": "p"}, "registry.password needs registry.username"),
         ({"privacy.delta": 1e-6, "privacy.unit": "user"}, "privacy.unit needs privacy.epsilon"),
         ({"vocabulary.kind": "private"}, "needs privacy.epsilon"),
         ({"topics.solver": "noisy-power"}, "needs privacy.epsilon"),

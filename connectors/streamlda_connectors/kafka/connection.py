@@ -305,9 +305,7 @@ class Endings:
         if own and len([*_behind(error)]) == 1:
             return
         self._at, self._reason = monotonic(), name_cause(error)
-        if not self.connecting:
-            return
-        if is_no_access(self._reason):
+        if self.connecting and is_no_access(self._reason):
             manager._net.call_soon(manager.close)
         elif self._reason.startswith("closed:") and (cause := _closed_login(connection)):
             # Brokers that restart close one, and then refuse connections; tried until the end.

@@ -66,10 +66,10 @@ class Client:
         self._manager = self.consumer._client._manager
 
     def answered(self) -> dict[int, float | None]:
-        """Return when the broker of each partition answered last; None while it is not connected.
+        """Return when the broker of each partition was heard last; None while it is not connected.
 
-        While a partition is fetched that is half a second ago: the package tells nobody of fetches
-        that bring nothing.
+        The connection itself counts, and so does any answer: the package tells nobody of a fetch
+        that brought nothing.
         """
         found: dict[int, float | None] = {}
         for number, part in self._assigned.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -173,7 +173,9 @@ def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
     try:
         # One that refers to others of the registry is not parsed.
         parsed: Any = parse_schema(orjson.loads(schema))
-        _may_be_empty(parsed)
+        _check_bounded(parsed, {}, ())
+    except MemoryError:
+        raise
     except Exception:
         # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
         return _refuse
@@ -195,24 +197,33 @@ def reader_of(kind: str, schema: str, options: ReadOptions) -> Reader:
     return read
 
 
-def _may_be_empty(schema: Any, around: tuple[str, ...] = ()) -> bool:
-    """Return whether a value may need no bytes; reject a schema of lists of such values.
+def _check_bounded(schema: Any, named: dict[str, int], around: Collection[str]) -> int:
+    """Return the fewest bytes of a value; reject a schema whose values need no bytes to be huge.
 
-    One within itself is rejected too: fastavro reads it by recursion, which ends the process.
+    fastavro reads a schema within itself by recursion, which ends the process a few thousand deep.
     """
+    if isinstance(schema, list):
+        return 1 + min((_check_bounded(each, named, around) for each in schema), default=0)
     if isinstance(schema, str):
         if schema in around:
             raise Rejected("bad-schema")
-        return schema == "null"
-    if isinstance(schema, list):
-        return not [_may_be_empty(each, around) for each in schema]
-    inner = [field["type"] for field in schema.get("fields", ())]
-    inner += [schema[key] for key in ("items", "values") if key in schema]
-    found = [_may_be_empty(each, (*around, schema.get("name", ""))) for each in inner]
-    empty = all(found)
-    if empty and "items" in schema:
-        raise Rejected("bad-schema")
-    return (empty and "fields" in schema) or schema.get("size") == 0
+        return named.get(schema, {"null": 0, "float": 4, "double": 8}.get(schema, 1))
+    kind = schema["type"]
+    if kind in ("array", "map"):
+        least = _check_bounded(schema["items" if kind == "array" else "values"], named, around)
+        if kind == "array" and not least:
+            raise Rejected("bad-schema")
+        return 1
+    if kind in ("record", "error"):
+        within = (*around, schema["name"])
+        named[schema["name"]] = sum(
+            _check_bounded(field["type"], named, within) for field in schema["fields"]
+        )
+        return named[schema["name"]]
+    if kind in ("fixed", "enum"):
+        named[schema["name"]] = schema["size"] if kind == "fixed" else 1
+        return named[schema["name"]]
+    return _check_bounded(kind, named, around)
 
 
 def _avro_value(record: Any, field: Field) -> Any:

@@ -109,9 +109,11 @@ class Security:
         return self.protocol.endswith("SSL")
 
     def read(self, secret: str) -> str:
-        """Return a password, token or key_password, read now, or none; it must not be stored."""
+        """Return a password, token or key_password, read now; it must not be stored."""
         file, variable = getattr(self, f"{secret}_file"), getattr(self, f"{secret}_env")
-        return read_secret(file, variable) if file or variable else ""
+        # A key may have none.
+        is_optional = secret == "key_password" and not (file or variable)
+        return "" if is_optional else read_secret(file, variable)
 
 
 def _is_safe(address: str) -> bool:

@@ -209,10 +209,10 @@ class SnapshotTopic(TopicWriter):
                     begins = {n: max(log.start, log.stop - reach) for n, log in logs.items()}
                     ends = {n: log.stop for n, log in logs.items() if begins[n] < log.stop}
                     rows = (row for row in self._read(client, begins, ends) if row.key == wanted)
-                    # In several partitions times tell which is the last.
-                    last = max(rows, key=lambda row: (row.timestamp_ms, row.offset), default=None)
-                    if last is not None:
-                        return last.value
+                    # Of a partition the last in its order; of several, times tell which is it.
+                    last = {row.partition: row for row in rows}.values()
+                    if last:
+                        return max(last, key=lambda row: row.timestamp_ms).value
                     if all(begins[n] == log.start for n, log in logs.items()):
                         return None
                     reach *= 8
@@ -271,9 +271,11 @@ class DeadLetters(TopicWriter):
         self._settle(MOST_PENDING - 1, self._settings.request_timeout_seconds)
         message = _write_letter(record, reason)
         try:
-            self._pending.append((message, self._send(message)))
+            # A new producer has a new queue of what is pending.
+            future = self._send(message)
         except self._kafka.errors.KafkaError as error:
             raise self._give_up(error) from error
+        self._pending.append((message, future))
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter; call it again after an error."""
