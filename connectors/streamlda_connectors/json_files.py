@@ -41,6 +41,8 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> str:
         raise Rejected("not-json" if is_whole else "too-long")
     else:
         rows, note = _find_table(found, options) if type(found) is dict else (found, "")
+    if found is None and body.startswith(b"{") and _parse(line) is None:
+        note = "is no JSON as a whole, nor by lines: write an object a line, as jq -c . does"
     if rows is not None:
         blocks.replace(orjson.dumps(row) + b"\n" for row in rows)
     return note

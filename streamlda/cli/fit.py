@@ -46,7 +46,8 @@ is read up to its present end. With checkpoint.folder, an interrupted run contin
 checkpoint. Documents beyond memory.kept are followed as a stream, not fitted together.
 
 With --epsilon the model is differentially private: each snapshot is paid for in the --ledger before
-its noise is drawn. --output is the newest snapshot; all go to output.folder, if it is set. Numbers
+its noise is drawn. --output is the newest snapshot; all go to output.folder, if it is
+set, and streamlda budget LEDGER --publish writes each once more. Numbers
 of documents, rejects and tokens are private and not shown; standard error is only for the owner of
 the documents.
 """

@@ -16,6 +16,7 @@ import click
 from streamlda.cli import options
 from streamlda.cli.options import command, count, files, flag, option, output, path
 from streamlda.cli.shared import DOCUMENTS, read_documents, say, show_warnings, warn
+from streamlda.errors import require
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.hierarchy import topic_tree
 from streamlda.model.matching import compare_models
@@ -432,6 +433,13 @@ def reduce(
     if n_topics is None:
         model = before.merge_topics([list(map(int, group)) for group in joined])
     else:
+        require(
+            n_topics <= before.n_components,
+            "--topics must be at most the topics of the model",
+            topics=n_topics,
+            of=before.n_components,
+            remedy="name fewer",
+        )
         model = before.reduce(n_topics)
     made = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]
     lines = [f"joined: {', '.join(map(str, group))}" for group in made]
@@ -459,6 +467,8 @@ def rename(
         number, equals, name = text.partition("=")
         if not (equals and number.isdecimal()):
             raise click.UsageError(f"a name must be TOPIC=NAME, as in 3=sport, got {text[:40]!r}")
+        if int(number) in found:
+            raise click.UsageError(f"a topic must have one name, got two of topic {number}")
         found[int(number)] = name.strip() or None
     if Path(path).is_dir() == bool(output):
         raise click.UsageError("--output must be given with a model file, and only with one")

@@ -134,11 +134,16 @@ def format_reasons(counts: Mapping[str, int]) -> str:
 
 def warn_about(counts: RecordCounts) -> None:
     """Print how the source was read, and which records were of no use."""
+    for note in counts.notes:
+        warn(note)
+    warn_of_rejects(counts)
+
+
+def warn_of_rejects(counts: RecordCounts) -> None:
+    """Print which records were of no use."""
     from streamlda.model.table import plural
     from streamlda.stream.counts import fields_found
 
-    for note in counts.notes:
-        warn(note)
     if rejects := +counts.rejects:
         skipped = f"{plural(rejects.total(), 'record')} skipped"
         warn(f"{skipped}: {format_reasons(rejects)}{fields_found(counts.fields)}")
@@ -149,7 +154,7 @@ def check_lost(lost: float, settings: RunSettings, where: str, **found: int) -> 
     most = settings.source.most_lost
     require(
         lost <= most,
-        f"at most {most:.4g} of the records may be rejected, and of the stored bytes be lost",
+        f"at most {most:.4g} of the records may be rejected, or of stored bytes be lost",
         lost=round(lost, 4),
         **found,
         remedy=f"{where}: repair the files, or raise source.most_lost",
@@ -211,6 +216,8 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
             yield Documents(texts, locations, times, classes, counts.rejects, places, reasons)
             ended = batch.exhausted
     rejects, n = +counts.rejects, counts.documents
+    for note in counts.notes:
+        warn(note)
     require(
         n > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
@@ -218,7 +225,7 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_about(counts)
+    warn_of_rejects(counts)
     for kind, field in (("id", fields.id_field), ("class", fields.class_field)):
         if field is not None and lacking[kind]:
             warn(f"{lacking[kind]:,} of {n:,} documents have no {field}, their {kind}")

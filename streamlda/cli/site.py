@@ -77,7 +77,10 @@ Config = Annotated[str, path("--config", "Federation config, the same for all.")
 RoundFile = Annotated[str, path("--round", "Round, from site begin or aggregate.")]
 Key = Annotated[str, path("--key", "Key file of this site.")]
 Message = Annotated[str, output("File to write.")]
-EXPECT = "Digest that the config must have, all 64 digits. [default: the one that was signed]"
+EXPECT = (
+    "Digest that the config must have, all 64 digits. [default: the one that was signed; the first "
+    "sign needs it]"
+)
 Expect = Annotated[str | None, option("--expect", EXPECT, metavar="DIGEST")]
 ALONE = (
     "Refuse a config that leaves a document of this site more than this epsilon if all other sites "
@@ -224,7 +227,8 @@ def sign(
     if expect is not None:
         federation.check_expected(config, expect)
     federation.check_member(config, own)
-    federation.check_alone(config, max_epsilon_alone)
+    if round_file is None:
+        federation.check_alone(config, max_epsilon_alone)
     round_keys.announce(own, config.digest, number, attempt).save(output)
     say(False, f"announcement of site {own.public.name}, round {number}.{attempt}: {output}")
 
@@ -280,7 +284,7 @@ def share(
     settings = given.read()
     taken = [*settings.source.files, config_path, key, round_file]
     check_output(ledger, taken, is_ledger=True)
-    check_output(output, beside(Path(ledger)))
+    check_output(output, [*beside(Path(ledger)), f"{ledger}.{SHARES}"])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
     say(quiet, *describe(config))
     if expect is not None:

@@ -48,7 +48,7 @@ def _find_column(model: Topics, word: str) -> int:
         "topics are looked up of one word that the model knows",
         word=word,
         known_words=len(columns),
-        remedy=f"pass one of {', '.join(near)}" if near else "pass texts to document_table",
+        remedy=f"pass one of {', '.join(near)}" if near else "check how it is spelled",
         error=VocabularyError,
     )
     return int(columns[0])

@@ -215,7 +215,7 @@ class FitLoop:
             # Nothing came after the checkpoint that would give another model.
             if not self._settings.private:
                 self._publish(self._pipeline.release(last=True))
-            elif self._pipeline.snapshots:
+            elif self._pipeline.snapshots and not self._missed:
                 self._missed = NOTHING_LEFT
         if self._newest is not None:
             return self._newest

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -91,6 +92,9 @@ FAULTS = Faults(
             "back, or begin with other documents",
             "other release": "a release must be that of this run, and come after that of its "
             "words; use the settings that it was made with, or begin with other documents",
+            "run file": "a folder with checkpoints of a private run must have the file that names "
+            "it, 16 hexadecimal digits; bring it back, or begin with other documents in an empty "
+            "folder",
             "begins": "a run must begin after all releases of its log, and skip none but its own; "
             "bring the folder of checkpoints back, or take later records: use an empty folder and "
             "kafka.start=latest",
@@ -375,7 +379,8 @@ def _open_private(
     """Make or restore the pipeline of a private run, and accept what it has released since."""
     ledger.warn = warn
     saved = None if store is None else store.newest(ledger, catch_up=True)
-    run, terms, stream = _name_run(store), PrivateTerms.of(settings), name_stream(settings)
+    run = _name_run(store, saved is not None)
+    terms, stream = PrivateTerms.of(settings), name_stream(settings)
     made, before = ledger.releases_of(run)
     begins = saved is None and not made
     if begins:
@@ -410,16 +415,18 @@ def _open_private(
     return OpenedRun(pipeline, saved, *_catch_up(pipeline, manager, last), census, ledger)
 
 
-def _name_run(store: Store | None) -> str:
+def _name_run(store: Store | None, begun: bool) -> str:
     """Return the random name of the run of a folder of checkpoints, and keep it there."""
     if store is None or store.folder is None:
         return secrets.token_hex(8)
     path = store.folder / RUN_FILE
-    if not path.exists():
+    if not (begun or path.exists()):
         with whole_file(path, OWNER_ONLY) as file:
             file.write(secrets.token_hex(8).encode("ascii"))
         sync_folder(store.folder)
-    return path.read_text("ascii")
+    name = path.read_text("ascii", "replace") if path.exists() else ""
+    FAULTS.check(re.fullmatch("[0-9a-f]{16}", name), "run file", path=str(path))
+    return name
 
 
 def _check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> None:

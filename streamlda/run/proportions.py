@@ -169,7 +169,7 @@ class AppendedTable:
         )
         self._model, self._file, self._arrow = model, file, None
         self._names = list(model.document_table([], n_words=WORDS, form="dict"))
-        is_parquet = Path(files[0]).suffix == ".parquet" and source.format == "auto"
+        is_parquet = Path(files[0]).suffix.lower() == ".parquet" and source.format == "auto"
         if is_parquet or source.format == "parquet":
             self._arrow, self._found = import_pyarrow(), list[tuple[Any, ...]]()
             self._own = self._arrow.parquet.read_table(files[0])

@@ -170,7 +170,8 @@ def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         problems.append(
-            f"the settings file must be TOML in UTF-8, got path={str(path)!r}: {reason}"
+            "the settings file must be TOML in UTF-8 that can be read, "
+            f"got path={str(path)!r}: {reason}"
         )
         return {}
     values: dict[str, Any] = {}

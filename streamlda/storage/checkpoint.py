@@ -57,7 +57,7 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 BUSY_SECONDS = 30.0
 #: Modes of files and folders that hold raw data, whatever the umask allows.
@@ -207,7 +207,7 @@ def _digest(number: int, text: str) -> str:
     return blake2b(f"{number} {text}".encode(), digest_size=32).hexdigest()
 
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 
 #: Begin the names of arrays in the file of a state.
 LEARNER, ROWS, BESIDE = "learner.", "rows.", "beside."

@@ -191,6 +191,9 @@ def test_flags_that_the_help_has_no_room_for_are_taken(folder, tmp_path):
     run("fit", folder / "all.txt", "-k", "2", "-o", model)
     rows = run("infer", model, tmp_path, "--include", "*.json", "--records-field", "data").stdout
     assert len(rows.splitlines()) == 2
+    # Without it no document is found, and it is said why.
+    message = run("infer", model, tmp_path, "--include", "*.json", code=65).stderr
+    assert "name it by --records-field data" in message
 
 
 def test_a_flag_that_went_names_the_setting_that_replaces_it(folder):

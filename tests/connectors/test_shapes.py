@@ -134,6 +134,13 @@ def test_an_array_of_records_that_was_not_named_is_said(tmp_path):
     assert "--records-field page.docs" in poll.notes[0]
 
 
+def test_objects_over_several_lines_are_said(tmp_path):
+    (tmp_path / "a.json").write_text("".join(json.dumps(row, indent=1) + "\n" for row in ROWS))
+    poll = FileSource(tmp_path / "a.json", text_field="body").poll(99)
+    assert {each.reason for each in poll.rejects} == {"not-json"}
+    assert "write an object a line" in poll.notes[0]
+
+
 #: Tables of CSV as offices and databases write them, and what is said of them.
 WRITTEN = {
     "title": ("My export,,\n\n,,\nid,body,note\n1,one,x\n2,two,\n", "header in line 3"),

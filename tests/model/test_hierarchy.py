@@ -96,7 +96,7 @@ def test_the_command_the_list_and_the_report_show_the_tree(tmp_path):
     for arguments, wanted, code in (
         (
             ("-k", 6, "-o", few),
-            "n_topics must lie in 1..5, got n_topics=6; pass a number of topics up to the 5",
+            "topics of the model, got topics=6 of=5; name fewer",
             78,
         ),
         (("-k", 0, "-o", few), "'--topics'", 2),

@@ -102,6 +102,19 @@ def test_records_of_a_release_that_are_summed_again_would_be_refused(tmp_path, d
     assert read_report(settings.privacy.ledger)["generation"] == 2
 
 
+@pytest.mark.parametrize("held", [None, b"", b"\xff" * 16, b'{"name": "f0205a"}'])
+def test_a_run_without_its_name_is_refused(tmp_path, data, monkeypatch, held):
+    settings = settings_at(tmp_path / "named", data, "windows")
+    cut_at(settings, monkeypatch, 3)
+    name = Path(settings.checkpoint.folder) / opening.RUN_FILE
+    name.unlink()
+    if held is not None:
+        name.write_bytes(held)
+    with pytest.raises(LedgerError, match="must have the file that names it"):
+        fitted(settings)
+    assert read_report(settings.privacy.ledger)["generation"] == 3
+
+
 def test_a_release_that_was_paid_and_never_stored_is_not_drawn_again(tmp_path, data, monkeypatch):
     """Its window is lost; the next one is made of the records behind, if there are enough."""
     settings = settings_at(tmp_path / "long", data, "windows")

@@ -21,6 +21,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.checkpoint import FORMAT_VERSION
 from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import IO, exit_code
@@ -105,8 +106,8 @@ def test_an_index_that_is_lost_edited_or_not_ours_is_refused(tmp_path, documents
         store.newest()
     # In this order: of another program is what has another identity, of whatever version.
     for pragma, error in (
-        ("user_version=4", NewerFormatError),
-        ("user_version=2", OlderFormatError),
+        (f"user_version={FORMAT_VERSION + 1}", NewerFormatError),
+        (f"user_version={FORMAT_VERSION - 1}", OlderFormatError),
         ("application_id=7", ModelFileError),
     ):
         edit(tmp_path, f"PRAGMA {pragma}")

@@ -16,10 +16,8 @@ class KnownRecords:
     def __init__(self, cohorts: Iterable[Cohort] = ()) -> None:
         #: Names of the keys that fingerprints were made with.
         self.keys: set[str] = set()
-        #: How many of the first records of each stream were in releases, and of the longest of all
-        #: files at most.
+        #: How many of the first records of each stream were in releases.
         self.reach: dict[str, int] = {}
-        self.longest = 0
         self._marks: dict[int, dict[int, int]] = {}
         for cohort in cohorts:
             self.add(cohort)
@@ -33,7 +31,6 @@ class KnownRecords:
             self.keys.add(found.key)
             for name, records, value in found.marks:
                 self._marks.setdefault(name, {})[records] = value
-                self.longest = max(records, self.longest)
 
     def marks_of(self, name: int) -> dict[int, int]:
         """Return the numbers of records of a file at which releases end, and its values there."""
