@@ -119,7 +119,8 @@ def login(security: Security) -> dict[str, Any]:
 
         AbstractTokenProvider.register(TokenProvider)
         # A file that cannot be read is no matter of the brokers.
-        security.read("token")
+        if security.token_endpoint is None:
+            security.read("token")
         return {"sasl_oauth_token_provider": TokenProvider(security)}
     if security.mechanism in PASSWORD_MECHANISMS:
         password = security.read("password")
