@@ -24,6 +24,8 @@ from streamlda.stream.source import Position
 _FAULTS = Faults(
     {
         InvalidSettingError: {
+            "append": "columns can only be appended to CSV and Parquet; convert the file, or leave "
+            "--append out",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
             "correct their names, permissions, contents or password",
             "compressed": "compressed files cannot be followed; read them from files",
@@ -33,6 +35,10 @@ _FAULTS = Faults(
             "or shift_jis; leave it out to find it by the bytes",
             "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
             "reading",
+            "inside": "records can only be inside an object in the format json; name the format "
+            "json, or leave records_field out",
+            "no fields": "users, times and ids can only be read from a format with fields; name "
+            "another format, or leave them out",
             "partitions": "partitions must be 'all', numbers, or 'group' with the name of a group",
             "registry": "a registry and the format registry go together; name both, or neither",
             "registry url": "the url of a schema registry must begin with http:// or https://, and "

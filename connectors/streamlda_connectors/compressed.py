@@ -1,19 +1,15 @@
-"""Decompressed blocks of stored files and workbooks, with bounded memory.
-
-The decompressors are driven directly: the file objects of the libraries end silently where bz2 or
-xz is damaged between two streams, or where zstd is cut off.
-"""
+"""Decompressed blocks of stored files and workbooks, with bounded memory."""
 
 from __future__ import annotations
 
 import bz2
 import csv
+import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date, time
-from functools import partial
 from typing import IO, Any
 from zipfile import BadZipFile
 
@@ -31,36 +27,25 @@ from streamlda_connectors.encodings import (
 )
 from streamlda_connectors.records import Rejected
 
-#: Stored bytes read at once.
-READ_BYTES = 64 * 1024
-
-#: Most bytes of a block, but for data that is one byte repeated.
+#: Most bytes of a block.
 BLOCK_BYTES = 256 * 1024
 
-#: Input in small slices bounds the output: 128 KiB of zstd may be stored in 4 bytes.
+#: Stored bytes of zstd read at once: 128 KiB may be stored in 4 of them.
 SLICE_BYTES = 512
 
+_OPENERS: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 
-def _get_decompressor(
-    compression: str,
-) -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
-    """Return the class that opens one stream, and the errors that mean damaged data."""
-    if compression == "gzip":
-        return partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), (zlib.error,)
-    if compression == "bz2":
-        return bz2.BZ2Decompressor, (OSError,)
-    if compression == "xz":
-        return lzma.LZMADecompressor, (lzma.LZMAError,)
-    zstandard = import_extra("zstandard", "zstd", "reading zstd-compressed files")
-    return zstandard.ZstdDecompressor().decompressobj, (zstandard.ZstdError,)
+
+def _import_zstandard() -> Any:
+    return import_extra("zstandard", "zstd", "reading zstd-compressed files")
 
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
     if compression == WORKBOOK:
         _import_openpyxl()
-    elif compression is not None:
-        _get_decompressor(compression)
+    elif compression == "zstd":
+        _import_zstandard()
 
 
 def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
@@ -71,45 +56,40 @@ def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
         raise Rejected("broken-compression") from error
 
 
-def _decompress_part(stream: Any, part: bytes) -> Iterator[bytes]:
-    """Yield what a slice of a stream holds, in bounded pieces where the package can bound them."""
-    if not hasattr(stream, "needs_input"):
-        yield stream.decompress(part)
-        return
-    yield stream.decompress(part, BLOCK_BYTES)
-    while not (stream.needs_input or stream.eof):
-        yield stream.decompress(b"", BLOCK_BYTES)
-
-
 def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
-    make, damaged = _get_decompressor(compression)
-    stream, begun, found = make(), False, bytearray()
-    while stored := raw.read(READ_BYTES):
-        data = memoryview(stored)
-        while data:
-            part, data = bytes(data[:SLICE_BYTES]), data[SLICE_BYTES:]
-            # A file may hold several streams one after the other, and zeros after any of them.
-            part = part if begun else part.lstrip(b"\0")
-            if not part:
-                continue
+    try:
+        if compression == "zstd":
+            yield from _read_zstd(raw)
+        else:
+            file = _OPENERS[compression](raw)
+            while block := file.read1(BLOCK_BYTES):
+                yield block
+            if raw.read(1):  # the libraries stop where a later stream does not begin as one
+                raise EOFError
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # Damage is a bare OSError in bz2; one that has a number comes from the system.
+        if isinstance(error, OSError) and type(error) not in (OSError, gzip.BadGzipFile):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise Rejected("broken-compression") from error
+
+
+def _read_zstd(raw: IO[bytes]) -> Iterator[bytes]:
+    """Yield what one frame after the other holds; the file object of the package ends silently."""
+    zstandard, stream = _import_zstandard(), None
+    while part := raw.read(SLICE_BYTES):
+        while part:
+            stream = stream or zstandard.ZstdDecompressor().decompressobj()
             try:
-                for piece in _decompress_part(stream, part):
-                    found += piece
-                    if len(found) >= BLOCK_BYTES:
-                        yield bytes(found)
-                        found.clear()
-            except damaged as error:
-                if found:
-                    yield bytes(found)
-                raise Rejected("broken-compression") from error
-            begun = not stream.eof
-            if stream.eof:
-                data = memoryview(stream.unused_data + bytes(data))
-                stream = make()
-    if found:
-        yield bytes(found)
-    if begun:
-        raise Rejected("broken-compression")
+                if block := stream.decompress(part):
+                    yield block
+            except zstandard.ZstdError as error:
+                raise EOFError from error
+            part = stream.unused_data
+            stream = None if stream.eof else stream
+    if stream is not None:
+        raise EOFError
 
 
 class BlockReader:
@@ -136,7 +116,7 @@ class BlockReader:
             self._raw.seek(self.begin)
             self._blocks = _read_plain(self._raw, self._end)
             return
-        if file.compression is None:
+        if file.compression is None or file.size == 0:
             blocks = _read_plain(self._raw, None)
         elif file.compression == WORKBOOK:
             blocks, note = read_workbook(self._raw, BLOCK_BYTES)

@@ -19,15 +19,11 @@ from streamlda_connectors.records import (
     Record,
     Rejected,
     Skipped,
-    are_names,
     read_name,
 )
 
 #: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")
-
-#: Most lines above a header, such as a title.
-MOST_ABOVE = 20
 
 #: A null as PostgreSQL, MySQL and Hive write it.
 SQL_NULL = "\\N"
@@ -46,18 +42,12 @@ class Dialect(NamedTuple):
 
 
 class CsvHeader(NamedTuple):
-    """Columns of the text of a CSV file, their number in all, and where its records start."""
+    """Names of the columns of a CSV file, and where its header begins and ends."""
 
     dialect: Dialect
-    columns: tuple[int, ...] = (0,)
-    n_columns: int = 1
-    user_column: int | None = None
-    time_column: int | None = None
-    id_column: int | None = None
-    #: Where the header begins and ends, and how many lines are above it.
+    names: list[str]
     start: int = 0
     end: int = 0
-    n_above: int = 0
     #: Whether there is no header, and columns are named by their numbers from 1.
     numbered: bool = False
 
@@ -112,20 +102,18 @@ class CsvSplitter(LineSplitter):
 
 def open_csv(
     blocks: BlockReader, options: ReadOptions, usual: str
-) -> tuple[CsvSplitter, Parser, int, str, bytes]:
-    """Return splitter and parser of a file, where its records begin, a note, and a first record.
+) -> tuple[CsvSplitter, Parser, int, bytes]:
+    """Return splitter and parser of a file, where its records begin, and a first record.
 
     `usual` is the delimiter of the ending of its name.
     """
     # Without a header there are only blank lines, which any columns fit.
-    header = _find_header(blocks, options, usual) or CsvHeader(Dialect(usual))
-    note = f"has its header in line {header.n_above + 1}; those above it are skipped"
+    header = _find_header(blocks, options, usual) or CsvHeader(Dialect(usual), options.text_fields)
     splitter = CsvSplitter(options.max_document_bytes, header.dialect)
-    names = map(str, range(1, header.n_columns + 1))
-    first = header.dialect.delimiter.join(names) if options.as_rows and header.numbered else ""
+    numbers = header.dialect.delimiter.join(header.names)
+    first = numbers.encode() if options.as_rows and header.numbered else b""
     start = header.start if options.as_rows else min(header.end, len(blocks.head))
-    note = note if header.n_above else ""
-    return splitter, _make_parser(header, options), start, note, first.encode()
+    return splitter, _make_parser(header, options), start, first
 
 
 def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHeader | None:
@@ -134,12 +122,13 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
     escapes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
     faults: list[Rejected] = []
     for delimiter in dict.fromkeys((usual, *DELIMITERS)) if given is None else given:
-        splitter = CsvSplitter(options.max_document_bytes, Dialect(delimiter, escapes))
+        dialect = Dialect(delimiter, escapes)
+        splitter = CsvSplitter(options.max_document_bytes, dialect)
         # The mark is no part of the first field, which may start with a quote.
         start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
         records = [*splitter.feed(head[start:]), *(splitter.finish() if blocks.is_whole else ())]
         try:
-            return _read_header(records, start, Dialect(delimiter, escapes), options)
+            return _read_header(records, start, dialect, options)
         except Rejected as fault:
             faults.append(fault)
     missing = [fault for fault in faults if isinstance(fault, MissingColumn)]
@@ -148,60 +137,44 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
 
 
 def _read_header(
-    records: Sequence[Record], end: int, dialect: Dialect, options: ReadOptions
+    records: Sequence[Record], start: int, dialect: Dialect, options: ReadOptions
 ) -> CsvHeader | None:
-    missing: list[Rejected] = []
-    # Where one record must not decide how others are read, only the first is a header.
-    most = 0 if options.encoding is None else MOST_ABOVE
+    """Return the header in the first record that is not blank."""
     for item in records:
-        if len(missing) > most:
-            break
+        if isinstance(item, Skipped):
+            raise Rejected(item.reason)
+        end = start + len(item) + 1
+        line = decode(item).removesuffix("\r")
+        if line.strip(" "):
+            names = split_fields(line, dialect)
+            # Where one record must not decide how others are read, there is a header.
+            numbered = options.encoding is not None and _find_texts(names, options) is None
+            if numbered and all(name.isdecimal() for name in options.text_fields):
+                names = [str(number + 1) for number in range(len(names))]
+            if _find_texts(names, options) is None:
+                raise MissingColumn("missing-column", names)
+            return CsvHeader(dialect, names, start, start if numbered else end, numbered)
         start = end
-        try:
-            if isinstance(item, Skipped):
-                raise Rejected(item.reason)
-            end += len(item) + 1
-            line = decode(item).removesuffix("\r")
-            if line.strip(" "):
-                found = _find_columns(line, dialect, options, below=len(missing) > 0)
-                return found._replace(
-                    start=start, end=start if found.numbered else end, n_above=len(missing)
-                )
-        except MissingColumn as fault:
-            missing.append(fault)
-        except Rejected:
-            if not missing:
-                raise
-            break
-    if missing:
-        raise missing[0]
     return None
 
 
-def _find_columns(line: str, dialect: Dialect, options: ReadOptions, *, below: bool) -> CsvHeader:
-    columns = split_fields(line, dialect)
-    texts = [options.text_field] if options.text_field in columns else options.text_fields
-    numbered = not (below or set(texts) <= set(columns)) and options.encoding is not None
-    if numbered and all(name.isdecimal() for name in texts):
-        columns = [str(number + 1) for number in range(len(columns))]
-    # Records below a first line may hold the word too.
-    if not set(texts) <= set(columns) or (below and not are_names(columns)):
-        raise MissingColumn("missing-column", columns)
-    user, time, name = (
-        columns.index(name) if name in columns else None
-        for name in (options.user_field, options.time_field, options.id_field)
-    )
-    places = tuple(map(columns.index, texts))
-    return CsvHeader(dialect, places, len(columns), user, time, name, numbered=numbered)
+def _find_texts(names: list[str], options: ReadOptions) -> list[int] | None:
+    """Return the numbers of the columns of the text, None if one is missing."""
+    texts = [options.text_field] if options.text_field in names else options.text_fields
+    return [names.index(name) for name in texts] if set(texts) <= set(names) else None
 
 
 def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
     """Return the parser of the records of a file: their texts or, `as_rows`, their fields."""
-    user_column, time_column, id_column = header.user_column, header.time_column, header.id_column
-    (column, *others), read_time = header.columns, options.read_time
+    names, texts = header.names, _find_texts(header.names, options) or [0]
+    user_column, time_column, id_column = (
+        names.index(name) if name in names else None
+        for name in (options.user_field, options.time_field, options.id_field)
+    )
+    (column, *others), read_time = texts, options.read_time
 
     def parse(record: bytes) -> Document | None:
-        fields = _split_record(record, header)
+        fields = _split_record(record, header.dialect, len(names), max(texts))
         if fields is None:
             return None
         if options.as_rows:
@@ -211,24 +184,24 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
-        text = join_fields([fields[at] for at in header.columns]) if others else fields[column]
+        text = join_fields([fields[at] for at in texts]) if others else fields[column]
         return text, user, time, name
 
     return parse
 
 
-def _split_record(record: bytes, header: CsvHeader) -> list[str] | None:
-    """Return the fields of a record; None of a blank one."""
+def _split_record(record: bytes, dialect: Dialect, width: int, last: int) -> list[str] | None:
+    """Return the fields of a record, with those up to the `last` text; None of a blank one."""
     line = decode(record.removesuffix(b"\r"))
     if not line.strip(" "):
         return None
-    fields = split_fields(line, header.dialect)
-    missing = header.n_columns - len(fields)
+    fields = split_fields(line, dialect)
+    missing = width - len(fields)
     if missing:
         # Offices leave out empty fields at the end of a row, or add some.
-        if len(fields) <= max(header.columns) or any(fields[header.n_columns :]):
+        if len(fields) <= last or any(fields[width:]):
             raise Rejected("broken-csv")
-        fields = fields[: header.n_columns] + [""] * missing
+        fields = fields[:width] + [""] * missing
     return fields
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from streamlda_connectors.stdin import LineSource
+from streamlda_connectors.stdin import StdinSource
 
 #: Packages that are read beside the standard library.
 PACKAGES = ("numpy", "scipy", "sklearn", "numba")
@@ -27,7 +27,7 @@ _TRIPLE_QUOTED = re.compile(
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
-class DocstringSource(LineSource):
+class DocstringSource(StdinSource):
     """Read the docstrings of the standard library and of packages that streamlda needs.
 
     A document is a paragraph of at least `MIN_WORDS` words that is not an example session. The
@@ -36,16 +36,17 @@ class DocstringSource(LineSource):
     in 2 to 4 s, memory O(text).
     """
 
+    _name = "docstrings"
+
     def __init__(self) -> None:
-        super().__init__("docstrings", "text")
+        super().__init__()
         self._roots = {"stdlib": sysconfig.get_paths()["stdlib"]}
         for name in PACKAGES:
             spec = importlib.util.find_spec(name)
             assert spec is not None
-            assert spec.origin is not None
-            self._roots[name] = str(Path(spec.origin).parent)
+            (self._roots[name],) = spec.submodule_search_locations or []
 
-    def _read_block(self) -> bytes:
+    def _read_block(self, seconds: float) -> bytes:
         """Return all paragraphs, and nothing at the second call."""
         found = sorted(each for root in self._roots.items() for each in _read_paragraphs(*root))
         self._roots.clear()

@@ -31,19 +31,17 @@ from streamlda_connectors.json_files import open_json
 from streamlda_connectors.lines import (
     LineSplitter,
     RecordStream,
-    WholeSplitter,
     json_parser,
     parse_text,
 )
 from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.parquet import ParquetReader, count_group_rows
+from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
 from streamlda_connectors.records import (
     NO_HEADER,
     BatchBuilder,
     MissingColumn,
     Parser,
     Rejected,
-    StoredRecords,
     shorten_names,
     suggest_field,
 )
@@ -132,7 +130,7 @@ class FileSource:
         self._index = self._record = self._offset = 0
         #: Records of all files that were handed out.
         self._records = 0
-        self._reader: StoredRecords | None = None
+        self._reader: FileReader | None = None
         self._closed = False
 
     def _check_files(self) -> list[StoredFile]:
@@ -194,7 +192,7 @@ class FileSource:
         file = self._files[self._index]
         try:
             if self._reader is None:
-                self._reader = open_reader(file, self._options, self._record, self._offset)
+                self._reader = FileReader(file, self._options, self._record, self._offset)
                 if self._reader.note:
                     self._notes.append(f"{file.name} {self._reader.note}")
             ended = self._reader.take(batch)
@@ -222,7 +220,7 @@ class FileSource:
         options = replace(self._options, read_time=cast(Any, values.append))
         for file in self._files:
             try:
-                reader = open_reader(replace(file, part=None), options, 0, 0)
+                reader = FileReader(replace(file, part=None), options, 0, 0)
             except Rejected:
                 continue
             with closing(reader):
@@ -232,7 +230,7 @@ class FileSource:
                     yield from values
                     values.clear()
 
-    def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: StoredRecords) -> None:
+    def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: FileReader) -> None:
         if reader.fault is not None:
             # How much is missing of a file that was cut off is not known.
             size = file.size if file.part is None else file.part[1] - file.part[0]
@@ -323,22 +321,12 @@ def _describe_kinds(files: Sequence[StoredFile], skipped: Sequence[str]) -> list
     return said
 
 
-def open_reader(file: StoredFile, options: ReadOptions, record: int, offset: int) -> StoredRecords:
-    """Open `file` after `record` records that end at byte `offset`.
-
-    Raises `Rejected` if no record of the file can be read; `record` is 0 then.
-    """
-    if file.format == "parquet":
-        return ParquetReader(file, options, record)
-    return LineReader(file, options, record, offset)
-
-
 def check_header(file: StoredFile, options: ReadOptions) -> None:
     """Raise `MissingColumn` if the columns of `file` show that it has no text."""
     if file.format not in ("csv", "parquet"):
         return
     try:
-        open_reader(file, options, 0, 0).close()
+        FileReader(file, options, 0, 0).close()
     except MissingColumn:
         raise
     except Rejected:
@@ -370,28 +358,38 @@ def cut_into_parts(file: StoredFile, most_bytes: int, encoding: str | None) -> l
     return whole
 
 
-class LineReader(StoredRecords):
-    """Reads text, JSON or CSV."""
+class FileReader:
+    """The records of one open file behind `record` of them, which end at byte `offset`.
 
-    records: RecordStream
+    Raises `Rejected` if no record of the file can be read; `record` is 0 then.
+    """
+
+    #: The reason, where it is damaged, and the share of the bytes read that lies behind it.
+    fault: str | None = None
+    unread = 0.0
 
     def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
-        self._name = file.name
-        self._blocks = blocks = BlockReader(file, options.encoding)
-        start, note, first = 0, "", b""
-        splitter = LineSplitter(options.max_document_bytes)
+        self._name, self._ended = file.name, False
+        self._blocks = blocks = (
+            ParquetBlocks(file, options, record)
+            if file.format == "parquet"
+            else BlockReader(file, options.encoding)
+        )
+        start, first = 0, b""
         parse: Parser = parse_text
+        splitter = LineSplitter(options.max_document_bytes)
         try:
-            if file.format == "csv":
-                splitter, parse, start, note, first = open_csv(blocks, options, file.delimiter)
+            if isinstance(blocks, ParquetBlocks):
+                parse = json_parser(blocks.options)
+            elif file.format == "csv":
+                splitter, parse, start, first = open_csv(blocks, options, file.delimiter)
             elif file.format == "json":
-                note = open_json(blocks, options)
-                parse = json_parser(options)
-            elif file.format == "jsonl":
-                parse = json_parser(options)
+                open_json(blocks, options)
             elif file.format == "file":
-                splitter = WholeSplitter(options.max_document_bytes)
+                splitter = LineSplitter(options.max_document_bytes, whole=True)
                 parse = partial(parse_text, name=file.name)
+            if file.format in ("json", "jsonl"):
+                parse = json_parser(options)
         except BaseException:
             blocks.close()
             raise
@@ -399,10 +397,27 @@ class LineReader(StoredRecords):
         self.records = RecordStream(file.location, splitter, parse, record, offset)
         if first:
             self.records.put([first])
-        self.note = " and ".join(filter(None, (note, blocks.encoding.note)))
+        #: How the file is read, if that has to be said.
+        self.note = blocks.encoding.note
         self._behind = blocks.skip(offset)
 
+    def take(self, batch: BatchBuilder) -> bool:
+        """Add documents to `batch`; return whether the file has ended, at damage too."""
+        while True:
+            self.records.take(batch)
+            if self._ended and self.records.empty:
+                return True
+            if batch.full or (batch.late and batch.blocks):
+                return False
+            batch.blocks += 1
+            try:
+                self._fill()
+            except Rejected as rejected:
+                self._ended, self.fault = True, rejected.reason
+                batch.reject(self.records.location, self.records.record + 1, rejected.reason)
+
     def _fill(self) -> None:
+        """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""
         try:
             block = self._blocks.read()
         except Rejected:
@@ -425,9 +440,9 @@ class LineReader(StoredRecords):
             raise fault("shorter", name=self._name, bytes_missing=self._behind)
 
     def stored_bytes(self) -> int:
-        """See `StoredRecords`."""
+        """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""
         return self._blocks.stored_bytes()
 
     def close(self) -> None:
-        """See `StoredRecords`."""
+        """Close the file."""
         self._blocks.close()

@@ -58,10 +58,10 @@ class FollowSource:
     -----
     *Rotation* as logrotate does it is followed: a file is renamed and another one created, or it is
     copied and cut (copytruncate), between two scans or between two runs, any number of times.
-    ``app.log.1``, ``app.log-20250131``, ``app.log.old`` and ``app.1.log`` count as rotated from
-    ``app.log``: where a path names ``app.log``, those that are there at the start are not read,
-    and those that come later are, one after the other. When a newer one has begun and the older one
-    has not grown for 1 s, the rest of that without a line end is its last record.
+    ``app.log.1`` and ``app.log-20250131`` count as rotated from ``app.log``: where a path names
+    ``app.log``, those that are there at the start are not read, and those that come later are, one
+    after the other. When a newer one has begun and the older one has not grown for 1 s, the rest of
+    that without a line end is its last record.
 
     *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was replaced
     or cut, or the only file of a path was removed, and its old content is not found.
@@ -84,8 +84,6 @@ class FollowSource:
         self._allow_gaps = allow_gaps
         self._paused = self._closed = False
         self._done = self._records = 0
-        self._file: TrackedFile | None = None
-        self._stream: RecordStream | None = None
         self._watch = self._open_watch(None)
 
     def _open_watch(self, position: Position | None) -> Watch:
@@ -95,7 +93,6 @@ class FollowSource:
         except OSError as error:
             raise _name_cause(error) from error
         self._work: deque[TrackedFile] = deque(watch.plan_reading())
-        self._leave()
         self._scan_at = monotonic() + SCAN_SECONDS
         return watch
 
@@ -125,10 +122,6 @@ class FollowSource:
         begun = monotonic()
         if begun < self._scan_at:
             return None
-        if self._file is not None and self._stream is not None and not self._stream.empty:
-            # Queued lines are re-read: their file may have been cut, and continue in its copy.
-            self._file.read_to = self._file.offset
-            self._leave()
         try:
             self._watch.scan()
         except OSError as error:
@@ -143,66 +136,47 @@ class FollowSource:
     def _read(self, batch: BatchBuilder) -> StreamLDAError | None:
         """Fill `batch` from the files that wait; return the error, if any."""
         problem: StreamLDAError | None = None
-        while True:
-            self._hand_out(batch)
-            if batch.full or (batch.late and batch.blocks):
-                return problem
-            file = self._next()
-            if file is None:
-                return problem
-            batch.blocks += 1
+        while self._work and not (batch.full or (batch.late and batch.blocks)):
+            file = self._work[0]
             try:
-                self._fill(file)
+                ended = self._read_file(file, batch)
             except FileNotFoundError:
                 # Renamed since the last scan: the next one finds it, or says that it is gone.
-                self._work.popleft()
+                ended = True
             except OSError as error:
-                problem = unreadable(file.name, error)
+                problem, ended = unreadable(file.name, error), True
+            if ended:
                 self._work.popleft()
+        return problem
 
-    def _next(self) -> TrackedFile | None:
-        """Return the file to read on in."""
-        while self._work:
-            file = self._work[0]
-            if not file.ignored and (file.read_to < file.goal or file.flush):
-                return file
-            self._work.popleft()
-        return None
+    def _read_file(self, file: TrackedFile, batch: BatchBuilder) -> bool:
+        """Add lines of a file; return whether it is read to its goal. It stays open nowhere.
 
-    def _fill(self, file: TrackedFile) -> None:
-        """Queue the lines that the next block of `file` completes."""
-        stream = self._stream
-        if stream is None or file is not self._file or file.read_to != stream.fed:
-            # An unfinished line is read again: of many files only one is kept in memory.
-            splitter = LineSplitter(self._options.max_document_bytes)
-            stream = RecordStream(file.name, splitter, self._parse, file.record, file.offset)
-            self._file, self._stream = file, stream
-            file.read_to = file.offset
-        if file.read_to < file.goal:
-            block = file.read(min(BLOCK_BYTES, file.goal - file.read_to))
+        What is behind the last record that fits is read again, and so is an unfinished line.
+        """
+        splitter, begin = LineSplitter(self._options.max_document_bytes), file.offset
+        stream = RecordStream(file.name, splitter, self._parse, file.record, begin)
+        while not file.ignored and stream.fed < file.goal:
+            block = file.read(stream.fed, min(BLOCK_BYTES, file.goal - stream.fed))
             if not block:
-                self._work.popleft()
-                return
+                return True
             stream.feed(block)
-            file.read_to += len(block)
-        else:
+            batch.blocks += 1
+            self._take(file, stream, batch)
+            if batch.full or (batch.late and file.offset > begin):
+                return False
+        file.read_to = stream.fed
+        if file.flush:
             stream.finish()
+            self._take(file, stream, batch)
             file.flush = False
+        return True
 
-    def _hand_out(self, batch: BatchBuilder) -> None:
-        """Move queued lines into `batch`."""
-        file, stream = self._file, self._stream
-        if file is None or stream is None or stream.empty:
-            return
+    def _take(self, file: TrackedFile, stream: RecordStream, batch: BatchBuilder) -> None:
         stream.take(batch)
         self._done += stream.offset - file.offset
-        file.offset, file.record = stream.offset, stream.record
-        if stream.empty and stream.consumed > stream.fed:
-            # The last line had no end, and what may follow is another one.
-            self._leave()
-
-    def _leave(self) -> None:
-        self._file = self._stream = None
+        file.offset = file.read_to = stream.offset
+        file.record = stream.record
 
     def pause(self) -> None:
         """Take no lines until `resume`. Polls bring nothing, and keep track of the files."""

@@ -12,10 +12,11 @@ from streamlda.errors import one_of
 from streamlda_connectors.encodings import recoded
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
+    MAX_POLL_BYTES,
+    BatchBuilder,
     Document,
     Parser,
     Record,
-    RecordQueue,
     Rejected,
     Skipped,
     read_name,
@@ -28,16 +29,19 @@ Field = tuple[str, list[str]]
 
 
 class LineSplitter:
-    r"""Cut at ``\n``. Holds at most one record of `max_bytes`; of a longer one only its length."""
+    r"""Cut at ``\n``, or nowhere if a stream is one record, which may be empty (`whole`).
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    Holds at most one record of `max_bytes`; of a longer one only its length.
+    """
+
+    def __init__(self, max_bytes: int, *, whole: bool = False) -> None:
+        self._max_bytes, self._whole = max_bytes, whole
         self._tail = bytearray()
         self._size = 0
 
     def feed(self, block: bytes) -> Sequence[Record]:
         """Return the records that `block` completes."""
-        lines: list[Any] = block.split(b"\n")
+        lines: list[Any] = [block] if self._whole else block.split(b"\n")
         tail = lines.pop()
         if lines:
             self._extend(lines[0])
@@ -53,7 +57,7 @@ class LineSplitter:
 
     def finish(self) -> Sequence[Record]:
         """Return the unfinished last record, if there is one."""
-        return [self._complete()] if self._size else []
+        return [self._complete()] if self._size or self._whole else []
 
     def _extend(self, part: bytes) -> None:
         self._size += len(part)
@@ -69,29 +73,21 @@ class LineSplitter:
         return record
 
 
-class WholeSplitter(LineSplitter):
-    """Cut nowhere: a stream is one record, even if it is empty."""
+class RecordStream:
+    """Records of one stream of blocks, the first of which starts at byte `offset`.
 
-    def feed(self, block: bytes) -> Sequence[Record]:
-        """Keep `block` for the record."""
-        self._extend(block)
-        return []
-
-    def finish(self) -> Sequence[Record]:
-        """Return the record."""
-        return [self._complete()]
-
-
-class RecordStream(RecordQueue):
-    """A queue filled from blocks of bytes, the first of which starts at byte `offset`."""
+    `record` and `consumed` count the records and bytes that were handed out.
+    """
 
     def __init__(
         self, location: str, splitter: LineSplitter, parse: Parser, record: int = 0, offset: int = 0
     ) -> None:
-        super().__init__(location, parse, record)
-        self._splitter = splitter
+        self.location, self.record = location, record
         #: Bytes of the stream that were handed out, and fed.
         self.consumed = self.fed = offset
+        self._splitter, self._parse = splitter, parse
+        self._pending: Sequence[Record] = ()
+        self._next = 0
 
     @property
     def offset(self) -> int:
@@ -99,25 +95,74 @@ class RecordStream(RecordQueue):
         # The last line of a stream may lack the line end that `consumed` counts.
         return min(self.consumed, self.fed)
 
+    @property
+    def empty(self) -> bool:
+        """True if everything queued was taken."""
+        return self._next >= len(self._pending)
+
     def feed(self, block: bytes) -> None:
-        """Queue the records that the next `block` completes."""
+        """Queue the records that the next block completes."""
         self.fed += len(block)
-        self._put_unmarked(self._splitter.feed(block))
+        self.put(self._splitter.feed(block))
 
     def finish(self) -> str | None:
         """Queue the rest at the end of the stream; return the reason where it breaks off."""
         records = self._splitter.finish()
-        self._put_unmarked(records)
+        self.put(records)
         last = records[-1] if records else b""
         return last.reason if isinstance(last, Skipped) and last.reason != "too-long" else None
 
-    def _put_unmarked(self, records: Sequence[Record]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         """Queue records, the first of a stream without its byte order mark."""
         first = records[0] if records and not self.consumed else b""
         if isinstance(first, bytes) and first.startswith(BYTE_ORDER_MARK):
             self.consumed = len(BYTE_ORDER_MARK)
             records = [first[self.consumed :], *records[1:]]
-        self.put(records)
+        self._pending, self._next = records, 0
+
+    def skip(self, n_records: int) -> None:
+        """Skip up to `n_records` of the queued records, unread; none if it is negative."""
+        i = min(self._next + max(0, n_records), len(self._pending))
+        self.record += i - self._next
+        self._next = i
+
+    def take(self, batch: BatchBuilder) -> None:
+        """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
+        while not self.empty and not batch.full:
+            rejected = self._take_run(batch)
+            if rejected is not None:
+                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
+        if self.empty:
+            self._pending, self._next = (), 0
+
+    def _take_run(self, batch: BatchBuilder) -> Rejected | None:
+        """Move documents and blank lines into `batch`, up to a reject, which is returned."""
+        # Nothing has moved if looking ahead for a time fails.
+        parse, first, i, n_bytes = self._parse, self._next, self._next, 0
+        consumed = self.consumed
+        end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
+        documents: list[Document | None] = []
+        rejected = None
+        while i < end and n_bytes < most_bytes and rejected is None:
+            record = self._pending[i]
+            i += 1
+            if isinstance(record, Skipped):
+                consumed += record.size + 1
+                rejected = Rejected(record.reason)
+                continue
+            consumed += len(record) + 1
+            try:
+                document = parse(record)
+            except Rejected as error:
+                rejected = error
+                continue
+            documents.append(document)
+            if document is not None:
+                n_bytes += len(record)
+        batch.extend(self.location, self.record + 1, documents, n_bytes)
+        self.record += i - first
+        self.consumed, self._next = consumed, i
+        return rejected
 
 
 def decode(data: bytes) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamlda.errors import at_least, require
+from streamlda.errors import at_least
 from streamlda.stream.event_time import TimeReader
+from streamlda_connectors.checks import check
 from streamlda_connectors.encodings import AUTO, check_encoding
 
 #: Default limit of one record: far above any document, far below what memory holds.
@@ -27,7 +28,7 @@ class ReadOptions:
     records_field : str, optional
         Key of the array of records in a JSON object (format ``"json"``), such as ``"data"``.
     max_document_bytes : int, default 16 MiB
-        A longer record (a line, or a Parquet value) is skipped as it streams by.
+        A longer record (a line, or a row of Parquet as JSON) is skipped as it streams by.
     user_field, time_field, id_field : str, optional
         Key or column of the user, of the event time (values as in
         `streamlda.stream.event_time.parse_event_time`, in Parquet dates and timestamps too), and of
@@ -84,25 +85,8 @@ class ReadOptions:
 
     def check_format(self, format: str) -> None:
         """Raise `InvalidSettingError` if a format has no fields, or no records inside an object."""
-        require(
-            format == "json" or self.records_field is None,
-            "records can only be inside an object in the format json",
-            format=format,
-            records_field=self.records_field,
-            remedy="name the format json, or leave records_field out",
-        )
-        require(
-            format == "csv" or not self.as_rows,
-            "columns can only be appended to CSV and Parquet",
-            format=format,
-            remedy="convert the file, or leave --append out",
-        )
-        for kind in ("user", "time", "id"):
-            name = f"{kind}_field"
-            require(
-                format not in ("text", "file") or getattr(self, name) is None,
-                f"{kind}s can only be read from a format with fields",
-                format=format,
-                **{name: getattr(self, name)},
-                remedy=f"name another format, or leave {name} out",
-            )
+        inside, named = self.records_field, ("user_field", "time_field", "id_field")
+        check(format == "json" or inside is None, "inside", format=format, records_field=inside)
+        check(format == "csv" or not self.as_rows, "append", format=format)
+        given = {name: getattr(self, name) for name in named if getattr(self, name) is not None}
+        check(format not in ("text", "file") or not given, "no fields", format=format, **given)

@@ -7,7 +7,6 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice, repeat
@@ -52,9 +51,6 @@ class Skipped(NamedTuple):
     size: int
     reason: str
 
-
-#: A record that is there, and has no document.
-NULL = Skipped(0, "")
 
 #: The bytes of a record without its line end, or the reason why it has none.
 Record = bytes | Skipped
@@ -193,117 +189,3 @@ class BatchBuilder:
         notes = tuple(self.notes)
         columns = (self.locations, named, dated, self.fields, self.lost_bytes, self.newest, notes)
         return RecordBatch(self.texts, self.rejects, exhausted, *columns)
-
-
-class RecordQueue:
-    """Records of one container that were read; `record` and `consumed` count those handed out."""
-
-    def __init__(self, location: str, parse: Parser, record: int = 0) -> None:
-        self.location = location
-        self.record = record
-        self.consumed = 0
-        self._parse = parse
-        self._pending: Sequence[Record] = ()
-        self._next = 0
-
-    @property
-    def offset(self) -> int:
-        """Decompressed bytes up to the end of the last record handed out; 0 if not known."""
-        return 0
-
-    def put(self, records: Sequence[Record]) -> None:
-        """Queue `records`."""
-        self._pending, self._next = records, 0
-
-    def take(self, batch: BatchBuilder) -> None:
-        """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
-        while not self.empty and not batch.full:
-            rejected = self._take_run(batch)
-            if rejected is not None:
-                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
-        if self.empty:
-            self.put(())
-
-    def _take_run(self, batch: BatchBuilder) -> Rejected | None:
-        """Move documents and blank lines into `batch`, up to a reject, which is returned."""
-        # Nothing has moved if looking ahead for a time fails.
-        parse, first, i, n_bytes = self._parse, self._next, self._next, 0
-        consumed = self.consumed
-        end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
-        documents: list[Document | None] = []
-        rejected = None
-        while i < end and n_bytes < most_bytes and rejected is None:
-            record = self._pending[i]
-            i += 1
-            if isinstance(record, Skipped):
-                consumed += record.size + 1
-                if record is NULL:
-                    documents.append(None)
-                else:
-                    rejected = Rejected(record.reason)
-                continue
-            consumed += len(record) + 1
-            try:
-                document = parse(record)
-            except Rejected as error:
-                rejected = error
-                continue
-            documents.append(document)
-            if document is not None:
-                n_bytes += len(record)
-        batch.extend(self.location, self.record + 1, documents, n_bytes)
-        self.record += i - first
-        self.consumed, self._next = consumed, i
-        return rejected
-
-    def skip(self, n_records: int) -> None:
-        """Skip up to `n_records` of the queued records, unread; none if it is negative."""
-        i = min(self._next + max(0, n_records), len(self._pending))
-        self.record += i - self._next
-        self._next = i
-
-    @property
-    def empty(self) -> bool:
-        """True if everything queued was taken."""
-        return self._next >= len(self._pending)
-
-
-class StoredRecords(ABC):
-    """The records of one open file, read block by block."""
-
-    #: Records that were read and not handed out.
-    records: RecordQueue
-    #: Whether nothing more can be read.
-    _ended = False
-    #: The reason, where it is damaged, and the share of the bytes read that lies behind it.
-    fault: str | None = None
-    unread = 0.0
-    #: How the file is read, if that has to be said.
-    note = ""
-
-    def take(self, batch: BatchBuilder) -> bool:
-        """Add documents to `batch`; return whether the file has ended, at damage too."""
-        while True:
-            self.records.take(batch)
-            if self._ended and self.records.empty:
-                return True
-            if batch.full or (batch.late and batch.blocks):
-                return False
-            batch.blocks += 1
-            try:
-                self._fill()
-            except Rejected as rejected:
-                self._ended, self.fault = True, rejected.reason
-                batch.reject(self.records.location, self.records.record + 1, rejected.reason)
-
-    @abstractmethod
-    def _fill(self) -> None:
-        """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""
-
-    @abstractmethod
-    def stored_bytes(self) -> int:
-        """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close the file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from time import monotonic
 from typing import IO, Any
@@ -20,26 +19,47 @@ from streamlda_connectors.records import BatchBuilder
 READ_BYTES = 1024 * 1024
 
 
-class LineSource(ABC):
-    """A source of lines that are numbered from its start, to which it cannot go back."""
+class StdinSource:
+    """Read documents, one a line, from a descriptor that may have to be waited for.
 
-    def __init__(self, name: str, format: str, **reading: Any) -> None:
+    Waiting ends when the timeout is up; a poll that has a document does not wait for more.
+
+    Parameters
+    ----------
+    stream : binary file, optional
+        Anything with a ``fileno``; standard input by default. It is read past its own buffer and
+        never closed.
+    format : {"text", "jsonl"}, default "text"
+        Plain text or JSON Lines.
+    **reading
+        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
+
+    Raises
+    ------
+    InvalidSettingError
+        For an option out of range.
+
+    Notes
+    -----
+    A stream cannot go back: to resume, replay it from its start, and the documents up to the
+    position are skipped.
+    """
+
+    _name = "stdin"
+
+    def __init__(
+        self, stream: IO[bytes] | None = None, *, format: str = "text", **reading: Any
+    ) -> None:
+        # The stream object keeps the descriptor open.
+        self._stream, self._descriptor = stream, 0 if stream is None else stream.fileno()
         self._options = options = ReadOptions.of(**reading)
         # The stream as a whole is decoded, and not each record.
         parse = line_parser(("text", "jsonl"), format, replace(options, encoding=None))
-        self._records = RecordStream(name, LineSplitter(options.max_document_bytes), parse)
+        self._records = RecordStream(self._name, LineSplitter(options.max_document_bytes), parse)
         self._recoder: Recoder | None = None
         #: Records to skip in a stream that is replayed.
         self._target = 0
         self._ended = self._closed = False
-
-    @abstractmethod
-    def _read_block(self) -> bytes:
-        """Return the next bytes, none at the end."""
-
-    def _wait(self, seconds: float) -> bool:
-        """Wait until there are bytes or an end; return False if there is neither."""
-        return True
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for a document."""
@@ -51,25 +71,32 @@ class LineSource(ABC):
             if batch.full or not records.empty or self._ended or (batch.blocks and batch.late):
                 break
             batch.blocks += 1
-            if not self._wait(0.0 if batch.n_documents else batch.deadline - monotonic()):
-                break
             try:
-                self._fill()
+                block = self._read_block(0.0 if batch.n_documents else batch.deadline - monotonic())
             except OSError as error:
                 if batch.empty:
                     raise fault("stream", reason=error.strerror) from error
                 break  # the next poll meets the error again
+            if block is None:
+                break
+            self._feed(block)
         ended = self._ended and records.empty
         counts = {"records": records.record, "records_of_position": self._target}
         check(not ended or records.record >= self._target, "replay", **counts)
         batch.notes += self._options.read_time.take_notes()
         return batch.build(exhausted=ended, **self._options.known)
 
-    def _fill(self) -> None:
+    def _read_block(self, seconds: float) -> bytes | None:
+        """Return the next bytes, empty at the end; None if none come within some seconds."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
         try:
-            block = self._read_block()
+            waited = poll.poll(max(0.0, seconds) * 1000)
+            return os.read(self._descriptor, READ_BYTES) if waited else None
         except BlockingIOError:
-            return  # another reader of the same pipe was faster
+            return None  # another reader of the same pipe was faster
+
+    def _feed(self, block: bytes) -> None:
         if self._recoder is None:
             # Without an encoding a byte order mark says what the stream is in.
             given = self._options.encoding or UTF_8
@@ -101,46 +128,3 @@ class LineSource(ABC):
     def close(self) -> None:
         """Stop reading. The stream is not this source's own and stays open."""
         self._closed = True
-
-
-class StdinSource(LineSource):
-    """Read documents, one a line, from a descriptor that may have to be waited for.
-
-    Waiting ends when the timeout is up; a poll that has a document does not wait for more.
-
-    Parameters
-    ----------
-    stream : binary file, optional
-        Anything with a ``fileno``; standard input by default. It is read past its own buffer and
-        never closed.
-    format : {"text", "jsonl"}, default "text"
-        Plain text or JSON Lines.
-    **reading
-        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
-
-    Raises
-    ------
-    InvalidSettingError
-        For an option out of range.
-
-    Notes
-    -----
-    A stream cannot go back: to resume, replay it from its start, and the documents up to the
-    position are skipped.
-    """
-
-    def __init__(
-        self, stream: IO[bytes] | None = None, *, format: str = "text", **reading: Any
-    ) -> None:
-        super().__init__("stdin", format, **reading)
-        # The stream object keeps the descriptor open.
-        self._stream, self._descriptor = stream, 0 if stream is None else stream.fileno()
-
-    def _wait(self, seconds: float) -> bool:
-        """Wait until the descriptor has bytes or has ended; return False if it has neither."""
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        return bool(poll.poll(max(0.0, seconds) * 1000))
-
-    def _read_block(self) -> bytes:
-        return os.read(self._descriptor, READ_BYTES)

@@ -6,11 +6,10 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import partial
-from glob import has_magic
+from glob import escape, glob, has_magic
 from hashlib import blake2b
 from pathlib import Path
 from stat import S_ISREG
@@ -36,14 +35,14 @@ LISTINGS = 5
 #: Device and inode: a file keeps them when it is renamed.
 Identity = tuple[int, int]
 
-#: Rotation puts a number, a date or a word into a name, after a dot, dash or underscore.
-_MARK = re.compile(r"[._-](?=(\d(?:[\dTZ:._-]*[\dZ])?|old|bak)(\.[A-Za-z]\w*)?\Z)")
+#: Rotation puts a number or a date behind a name, after a dot or dash.
+_match_rotated = re.compile(r"(.+?)[.-]\d[\dTZ:._-]*", re.DOTALL).fullmatch
 
 
 class StreamFile(NamedTuple):
     """A regular file found under `path`, which stands for it if it is `named`.
 
-    `bases` are the full names from which it may have been rotated.
+    `base` is the full name from which it may have been rotated, empty if none.
     """
 
     name: str
@@ -52,17 +51,10 @@ class StreamFile(NamedTuple):
     modified_ns: int
     path: str
     named: bool
-    bases: tuple[str, ...]
+    base: str
 
 
 Listing = dict[Identity, StreamFile]
-
-
-def get_bases(name: str) -> Iterator[str]:
-    """Yield names that rotation may have turned into `name`, as app.log into app.1.log."""
-    for mark in _MARK.finditer(name):
-        if mark.start() > 0:
-            yield name[: mark.start()] + (mark[2] or "")
 
 
 def check_paths(paths: Paths) -> list[str]:
@@ -92,63 +84,46 @@ def list_files(paths: Iterable[str]) -> Listing:
 
 
 def _find(path: str) -> Iterator[StreamFile]:
-    (folder, pattern), there = posixpath.split(path), Path(path)
-    accepts: Callable[[str], bool] = pattern.__eq__
-    folders: Iterable[str] = [folder]
+    there, pattern = Path(path), escape(path)
+    named, others = set[str](), set[str]()
     if there.is_dir():
-        folders, accepts = _walk(path), _is_visible
+        named = set(_walk(path))
     elif there.exists() and not there.is_file():
         raise not_a_file(path)
-    elif has_magic(path) and not there.exists():
-        accepts = partial(_matches, pattern)
-        if has_magic(folder):
-            # Hidden folders are found by name alone.
-            matches = map(str, Path("/").glob(folder.lstrip("/")))
-            folders = [match for match in matches if "/." in folder or "/." not in match]
-    for each in folders:
-        yield from _list_folder(path, each, accepts)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return fnmatchcase(name, pattern) and (_is_visible(name) or not _is_visible(pattern))
+    else:
+        if there.parent.is_dir():
+            os.scandir(there.parent).close()  # a pattern just finds nothing where it may not look
+        pattern = pattern if there.exists() else path
+        named = set(glob(pattern))  # noqa: PTH207 (pathlib finds hidden names too)
+        others = set(glob(pattern + "[.-][0-9]*"))  # noqa: PTH207
+    for name in named | others:
+        rotated = _match_rotated(name)
+        base = rotated[1] if rotated else ""
+        packed = posixpath.splitext(name.lower())[1] in COMPRESSION_SUFFIXES
+        if packed or not (name in named or fnmatchcase(base, pattern)):
+            continue
+        try:
+            status = Path(name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if S_ISREG(status.st_mode):
+            # A position is JSON, which has no bytes that are not UTF-8.
+            check(name == name.encode(errors="replace").decode(), "name", name=name)
+            identity = status.st_dev, status.st_ino
+            facts = status.st_size, status.st_mtime_ns, path, name in named, base
+            yield StreamFile(name, identity, *facts)
 
 
 def _walk(top: str) -> Iterator[str]:
+    """Yield the visible names under a directory and all visible ones below it."""
+
     def note(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             raise error
 
-    for folder, below, _ in os.walk(top, onerror=note):
-        below[:] = filter(_is_visible, below)
-        yield folder
-
-
-def _list_folder(path: str, folder: str, accepts: Callable[[str], bool]) -> Iterator[StreamFile]:
-    try:
-        names = [entry.name for entry in Path(folder).iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return  # it may come later
-    for name in names:
-        if posixpath.splitext(name.lower())[1] in COMPRESSION_SUFFIXES:
-            continue
-        named = accepts(name)
-        bases = [posixpath.join(folder, b) for b in get_bases(name) if named or accepts(b)]
-        if named or bases:
-            full = posixpath.join(folder, name)
-            try:
-                status = Path(full).stat()
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            if S_ISREG(status.st_mode):
-                # A position is JSON, which has no bytes that are not UTF-8.
-                check(full == full.encode(errors="replace").decode(), "name", name=full)
-                identity = status.st_dev, status.st_ino
-                facts = status.st_size, status.st_mtime_ns, path, named, tuple(bases)
-                yield StreamFile(full, identity, *facts)
-
-
-def _is_visible(name: str) -> bool:
-    return not name.startswith(".")
+    for folder, below, names in os.walk(top, onerror=note):
+        below[:] = [name for name in below if not name.startswith(".")]
+        yield from (posixpath.join(folder, name) for name in names if not name.startswith("."))
 
 
 #: A fingerprint of the first bytes of a file: how many, and their digest.
@@ -213,10 +188,10 @@ class TrackedFile:
             size = os.fstat(file.fileno()).st_size
             return file.read(HEAD_BYTES), size
 
-    def read(self, max_bytes: int) -> bytes:
-        """Return the bytes that follow; none if it was cut, for the next scan to see."""
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Return bytes from `offset` on; none if it was cut, for the next scan to see."""
         with self._open() as file:
-            block = os.pread(file.fileno(), max_bytes, self.read_to)
+            block = os.pread(file.fileno(), max_bytes, offset)
             # Looked at after the block was read: if the beginning is as before, so was the block.
             first = file.read(HEAD_BYTES)
         if not self.begins(first):
@@ -344,7 +319,7 @@ class Watch:
         fits = [
             other
             for other in listed.values()
-            if other.identity not in taken and file.family in other.bases
+            if other.identity not in taken and file.family == other.base
             if file.head[0] and file.begins(_read_head(other.name))
         ]
         return max(fits, key=lambda f: (f.size >= file.offset, f.modified_ns), default=None)
@@ -411,8 +386,8 @@ class Watch:
 
         rows = []
         for found in new:
-            bases = (base for base in found.bases if not found.named or base in known)
-            rows.append((found, next(bases, found.name)))
+            rotated = not found.named or found.base in known
+            rows.append((found, found.base if rotated else found.name))
         return sorted(rows, key=get_age)
 
     def plan_reading(self) -> list[TrackedFile]:

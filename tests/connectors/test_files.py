@@ -19,7 +19,7 @@ from streamlda.errors import (
     SourceError,
 )
 from streamlda.stream.source import Reject
-from streamlda_connectors import records
+from streamlda_connectors import lines, records
 from streamlda_connectors.files import FileSource
 from tests.connectors.test_resume import COMPRESS
 
@@ -214,7 +214,8 @@ def test_memory_bounded_for_a_line_of_any_length(ending, tmp_path):
 
 
 def test_poll_stops_at_a_bound_of_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "MAX_POLL_BYTES", 1000)
+    for module in (lines, records):
+        monkeypatch.setattr(module, "MAX_POLL_BYTES", 1000)
     (tmp_path / "a.txt").write_text(("x" * 300 + "\n") * 10)
     source = FileSource(tmp_path / "*")
     assert [len(source.poll(100).documents) for _ in range(3)] == [4, 4, 2]

@@ -25,7 +25,7 @@ from streamlda_connectors.stdin import StdinSource
         (StdinSource, None, {"format": "csv"}, "format='csv'"),
         (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
         (StdinSource, None, {"user_field": "id"}, "format with fields"),
-        (FileSource, "a.txt", {"format": "file", "id_field": "id"}, "ids can only be read from"),
+        (FileSource, "a.txt", {"format": "file", "id_field": "id"}, "ids can only be read from a"),
         *(
             (FileSource, "a.txt", {"delimiter": delimiter}, "one ASCII character")
             for delimiter in ("", ";;", '"', "\n", "\r", " ", "é")

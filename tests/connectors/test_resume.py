@@ -73,7 +73,6 @@ def test_resume_anywhere_gives_the_rest(format, contents, data):
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(compressed, "BLOCK_BYTES", data.draw(st.integers(1, 40), "block")),
-        patch.object(compressed, "READ_BYTES", data.draw(st.integers(1, 40), "read")),
         patch.object(compressed, "SLICE_BYTES", data.draw(st.integers(1, 9), "slice")),
         patch.object(parquet, "PARQUET_RUN_ROWS", data.draw(st.integers(1, 5), "rows")),
     ):
