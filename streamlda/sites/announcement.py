@@ -178,7 +178,7 @@ class RoundKeys:
         for made in (self.path, folder):
             made.mkdir(mode=0o700, exist_ok=True)
             sync_folder(made.parent)
-        with _locked(folder):
+        with _lock(folder):
             path = folder / _name(number, attempt)
             if not path.exists():
                 _write(path, RoundKey.random())
@@ -195,7 +195,7 @@ class RoundKeys:
     def take(self, announced: Announcement) -> RoundKey:
         """Return the round key of an announcement; on return it is gone from the disk."""
         path = self._file(announced)
-        with _locked(path.parent):
+        with _lock(path.parent):
             key = self._match(path.read_bytes() if path.exists() else b"", announced)
             with path.open("r+b", buffering=0) as file:
                 file.write(bytes(_BYTES))
@@ -243,7 +243,7 @@ def _write(path: Path, secret: bytes) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Let one process at a time make or take keys of a folder."""
     if not folder.is_dir():
         yield

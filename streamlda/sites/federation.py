@@ -227,11 +227,6 @@ class FederationConfig:
             # What epsilon_of rounds up, and a smaller epsilon leaves more of delta to the noise.
             epsilon, less = epsilon * (1 - less), 2 * less
 
-    @property
-    def local_fraction(self) -> float:
-        """Each site's part of the variance of the aggregate."""
-        return 1.0 / len(self.members)
-
     def epsilon_against(self, colluders: int) -> float | None:
         """Return the epsilon of a document, at the whole delta, against that many colluders.
 
@@ -285,11 +280,11 @@ class FederationConfig:
         rule = "a federation config must be whole and keep its rules"
         remedy = "make it again, and let all sites have the same"
         return read_json(
-            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._parsed, path, rule, remedy
+            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._parse, path, rule, remedy
         )
 
     @classmethod
-    def _parsed(cls, values: dict[str, Any]) -> Self:
+    def _parse(cls, values: dict[str, Any]) -> Self:
         words = values["vocabulary"]
         made = cls(
             values["label"],

@@ -26,14 +26,14 @@ def read_json(
 ) -> T:
     """Return what `make` makes of the values of a JSON file, less its kind and version."""
 
-    def opened() -> tuple[dict[str, Any], int]:
+    def open_values() -> tuple[dict[str, Any], int]:
         values: dict[str, Any] = json.loads(data)
         found, made = values.pop("format"), values.pop("format_version")
         if found != kind or type(made) is not int:
             raise ValueError("it is a file of another kind")
         return values, made
 
-    values, found = parse_content(opened, path, rule, remedy, secret=secret)
+    values, found = parse_content(open_values, path, rule, remedy, secret=secret)
     check_version(found, version, kind, path)
     return parse_content(lambda: make(values), path, rule, remedy, secret=secret)
 

@@ -203,12 +203,10 @@ class SiteKey:
 
         rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
         data = Path(path).read_bytes()
-        return read_json(
-            data, KEY_FORMAT, KEY_VERSION, cls._parsed, path, rule, remedy, secret=True
-        )
+        return read_json(data, KEY_FORMAT, KEY_VERSION, cls._parse, path, rule, remedy, secret=True)
 
     @classmethod
-    def _parsed(cls, values: dict[str, Any]) -> Self:
+    def _parse(cls, values: dict[str, Any]) -> Self:
         check_members(dict.fromkeys(values), dict.fromkeys(("name", "signing")))
         return cls(values["name"], bytes.fromhex(values["signing"]))
 

@@ -190,12 +190,9 @@ class Round:
         least, most = self.window + number, (self.window - 1) * len(names) + number + 1
         between(least, most, round=self.number)
         check_arrays(self.arrays, self.stage, settings)
-        begun, multiplier = (
-            (self.window - 1) * settings.documents_per_snapshot,
-            settings.noise_multiplier,
-        )
+        begun = (self.window - 1) * settings.documents_per_snapshot
         done = [
-            ReleasedStage(name, begun + first, begun + last - 1, multiplier)
+            ReleasedStage(name, begun + first, begun + last - 1, settings.noise_multiplier)
             for name, first, last in slots[:number]
         ]
         values = {
@@ -242,10 +239,10 @@ class Round:
         """Read a file of `save`."""
         file = read_arrays(path, ROUND_FORMAT, ROUND_VERSION)
         rule, remedy = "a round file must be whole", "ask the aggregator for it again"
-        return parse_content(lambda: cls._parsed(file), path, rule, remedy)
+        return parse_content(lambda: cls._parse(file), path, rule, remedy)
 
     @classmethod
-    def _parsed(cls, file: ArraysFile) -> Self:
+    def _parse(cls, file: ArraysFile) -> Self:
         values = file.metadata
         made = cls(
             values["roster"],

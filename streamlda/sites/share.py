@@ -74,10 +74,10 @@ class Share:
         """Read a file of `save`; `aggregate` checks by the signature whose it is."""
         file = read_arrays(path, SHARE_FORMAT, SHARE_VERSION)
         rule, remedy = "a share file must be whole", "ask the site to send it again"
-        return parse_content(lambda: cls._parsed(file), path, rule, remedy)
+        return parse_content(lambda: cls._parse(file), path, rule, remedy)
 
     @classmethod
-    def _parsed(cls, file: ArraysFile) -> Self:
+    def _parse(cls, file: ArraysFile) -> Self:
         metadata = dict(file.metadata)
         if metadata["following"] is not None:
             metadata["following"] = Announcement.from_json(metadata["following"])

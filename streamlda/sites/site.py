@@ -261,7 +261,7 @@ class Site:
         round_key: RoundKey,
         following: Announcement | None,
     ) -> Share:
-        noise = draw_local_noise(stage.mechanism, self._noise, self.config.local_fraction)
+        noise = draw_local_noise(stage.mechanism, self._noise, 1 / len(self.config.members))
         shapes = {name: counts.shape for name, counts in sums.items()}
         arrays = round_key.mask(this.exchanges, this.context, shapes)
         for name, values in arrays.items():

@@ -56,7 +56,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
         stage._statistics, stage.slots_left, config.settings, config.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
-        local = config.local_fraction * stddev**2
+        local = stddev**2 / len(config.members)
         assert S * local == pytest.approx(S / (S - t) * pooled.stddevs[name] ** 2, rel=0.01)
         assert (S - t) * local >= pooled.stddevs[name] ** 2 * (1 - 1e-9)
 
