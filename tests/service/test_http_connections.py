@@ -6,8 +6,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from streamlda.service.http import server as connections
-from tests.service.web import JSON, TOKEN, ask
+from tests.service.web import TOKEN, ask
 
 pytestmark = pytest.mark.long
 
@@ -42,16 +41,3 @@ def test_150_slow_connections_keep_nobody_out(serve, connect):
             assert time.monotonic() - began < 5.0
             assert status == 200
         time.sleep(0.4)
-
-
-def test_probes_are_answered_while_all_connections_are_busy(serve, connect, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
-    server = serve()
-    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in JSON.items())
-    head = b"POST /infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n" + lines + b"\r\n"
-    for _ in range(3):
-        connect(server, head)
-        time.sleep(0.05)
-    assert ask(server, "/livez").status == 200
-    assert ask(server, "/readyz").status == 200
-    assert ask(server, "/status").status == 503

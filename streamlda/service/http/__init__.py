@@ -1,4 +1,4 @@
-"""The daemon over HTTP: probes, metrics, published snapshots, inference, and a page for people.
+"""The daemon over HTTP: probes, metrics, published snapshots, and a page for people.
 
 `app` has the routes, `guard` what holds for all of them, `server` the thread they are served from,
 and ``page/`` the files of the page. Needs the extra ``http``.

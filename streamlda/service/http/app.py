@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Lock
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streamlda.errors import InvalidDocumentsError, ModelFileError, VocabularyError, require
+from streamlda.errors import ModelFileError, require
 from streamlda.service.http.guard import KNOWN, NONE, Guard, Refused, json_response
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
-from streamlda.utils.threads import limit_threads
 
-#: Words of a topic that may be asked for, and texts to infer at once.
-MOST_WORDS, MOST_TEXTS = 100, 100
-
-#: Most bytes of a body, and the time in which it must have come.
-BODY_BYTES, BODY_SECONDS = 2**20, 10.0
+#: Words of a topic that may be asked for.
+MOST_WORDS = 100
 
 _PAGE = Path(__file__).parent / "page"
 #: What the page shares with the report.
@@ -43,8 +36,6 @@ _FILES = {
 }
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
-_T = TypeVar("_T")
-
 
 def make_app(
     status: Status,
@@ -57,10 +48,9 @@ def make_app(
 ) -> Starlette:
     """Return the application that serves a daemon.
 
-    Snapshots and inference run in one thread, ``app.state.pool``, however many ask. With `private`,
-    only private snapshots are served, and `/status` and `/metrics` go to those who send
-    `operator_token`. Clients send a token as ``Authorization: Bearer TOKEN``; that of the operator
-    opens all. `host` is the address that the server is bound to.
+    With `private`, only private snapshots are served, and `/status` and `/metrics` go to those who
+    send `operator_token`, which opens all. Clients send a token as ``Authorization: Bearer TOKEN``.
+    `host` is the address that the server is bound to.
     """
     known = [each for each in (token, operator_token) if each is not None]
     require(
@@ -69,22 +59,21 @@ def make_app(
         tokens=len(known),
         remedy="set another one, or None for none",
     )
-    api = _Api(status, snapshots, private)
     tokens = {"token": token, "operator_token": operator_token}
     app = Starlette(
-        routes=api.routes(),
+        routes=_Api(status, snapshots, private).routes(),
         middleware=[Middleware(Guard, host=host, private=private, **tokens)],
         exception_handlers={HTTPException: _not_there},
     )
     app.router.redirect_slashes = False
-    app.state.pool = api.pool
     return app
 
 
 class _Api:
     def __init__(self, status: Status, snapshots: Snapshots, private: bool) -> None:
         self._status, self._snapshots, self._private = status, snapshots, private
-        self.pool = ThreadPoolExecutor(1, "streamlda-http")
+        # Models are read one at a time, however many ask.
+        self._reading = Lock()
 
     def routes(self) -> list[Route]:
         return [
@@ -96,7 +85,6 @@ class _Api:
             Route("/snapshots", self.snapshots),
             Route("/snapshots/latest", self.latest),
             Route("/snapshots/{number}", self.snapshot),
-            Route("/infer", self.infer, methods=["POST"]),
         ]
 
     async def livez(self, request: Request) -> Response:
@@ -117,8 +105,8 @@ class _Api:
     async def status(self, request: Request) -> Response:
         return json_response(self._status.status())
 
-    async def snapshots(self, request: Request) -> Response:
-        listed = await self._in_pool(self._snapshots.summaries)
+    def snapshots(self, request: Request) -> Response:
+        listed = self._snapshots.summaries()
         shown = [summary for summary in listed if self._may_show(summary)]
         # It is asked for every two seconds, and rarely new.
         tag = f'"{len(listed)}-{listed[-1].number if listed else 0}"'
@@ -131,59 +119,29 @@ class _Api:
         }
         return json_response(content, headers={"ETag": tag})
 
-    async def latest(self, request: Request) -> Response:
-        return await self._topics(await self._latest(), request)
-
-    async def snapshot(self, request: Request) -> Response:
-        number = request.path_params["number"]
-        if not _NUMBER.fullmatch(number):
-            raise _no_snapshot("number=none")
-        return await self._topics(int(number), request)
-
-    async def infer(self, request: Request) -> Response:
-        texts = _texts(await _body(request))
-        number = await self._latest()
-        return json_response(await self._read(number, partial(self._infer, number, texts)))
-
-    def _infer(self, number: int, texts: list[str]) -> dict[str, Any]:
-        model = self._snapshots.model(number)
-        try:
-            # The other processors are for the stream.
-            with limit_threads(1):
-                proportions = model.transform(texts)
-        except InvalidDocumentsError as error:
-            rule, _, found = str(error).partition(", got ")
-            raise Refused(422, rule, found, "leave the text out") from None
-        except VocabularyError:
-            rule = "the latest snapshot must have a vocabulary to read texts"
-            raise Refused(409, rule, "vocabulary=none", "run the daemon on texts") from None
-        ids = [topic.id for topic in self._snapshots.summary(number).topics]
-        return {"number": number, "ids": ids, "proportions": proportions.tolist()}
-
-    async def _topics(self, number: int, request: Request) -> Response:
-        n_words = _n_words(request)
-        return json_response(await self._read(number, partial(self._shown, number, n_words)))
-
-    def _shown(self, number: int, n_words: int) -> dict[str, Any]:
-        if not self._may_show(self._snapshots.summary(number)):
-            rule = "a daemon in private mode must serve only private snapshots"
-            raise Refused(403, rule, f"number={number} private=false", "ask for another one")
-        return self._snapshots.topics(number, n_words)
-
-    async def _latest(self) -> int:
-        shown = filter(self._may_show, reversed(await self._in_pool(self._snapshots.summaries)))
+    def latest(self, request: Request) -> Response:
+        shown = filter(self._may_show, reversed(self._snapshots.summaries()))
         newest = next(shown, None)
         if newest is None:
             raise _no_snapshot("snapshots=0")
-        return newest.number
+        return self._topics(newest.number, request)
 
-    def _may_show(self, summary: Summary) -> bool:
-        return summary.private or not self._private
+    def snapshot(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        if not _NUMBER.fullmatch(number):
+            raise _no_snapshot("number=none")
+        return self._topics(int(number), request)
 
-    async def _read(self, number: int, read: Callable[[], _T]) -> _T:
-        """Run what reads a snapshot, and say so if that is not there or damaged."""
+    def _topics(self, number: int, request: Request) -> Response:
+        n_words = _n_words(request)
         try:
-            return await self._in_pool(read)
+            with self._reading:
+                if not self._may_show(self._snapshots.summary(number)):
+                    rule = "a daemon in private mode must serve only private snapshots"
+                    raise Refused(
+                        403, rule, f"number={number} private=false", "ask for another one"
+                    )
+                return json_response(self._snapshots.topics(number, n_words))
         except FileNotFoundError:
             raise _no_snapshot(f"number={number}") from None
         except (ModelFileError, OSError) as error:
@@ -191,8 +149,8 @@ class _Api:
             remedy = "restore its file from a copy"
             raise Refused(503, rule, f"number={number} error={found}", remedy) from None
 
-    async def _in_pool(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+    def _may_show(self, summary: Summary) -> bool:
+        return summary.private or not self._private
 
 
 async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
@@ -207,41 +165,6 @@ async def _not_there(request: Request, error: Exception) -> Response:
         rule, found = "a route must be asked by its method", "method=another"
     remedy = "see Routes of the daemon in the documentation"
     return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
-
-
-async def _body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        # A foreign page may send other kinds without asking first.
-        remedy = "send Content-Type: application/json"
-        raise Refused(415, "a body must be JSON", "content_type=another", remedy)
-    body = b""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                body += part
-                if len(body) > BODY_BYTES:
-                    rule = f"a body must have at most {BODY_BYTES} bytes"
-                    raise Refused(413, rule, "body_bytes=more", "send fewer or shorter texts")
-    except (TimeoutError, ClientDisconnect):
-        rule = f"a body must come within {BODY_SECONDS:g} seconds"
-        raise Refused(408, rule, f"body_bytes={len(body)}", "send it at once") from None
-    return body
-
-
-def _texts(body: bytes) -> list[str]:
-    try:
-        asked = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        asked = None
-    texts = asked.get("texts") if isinstance(asked, dict) and len(asked) == 1 else None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        rule = 'a body must be {"texts": [...]} with a list of texts'
-        raise Refused(400, rule, f"body_bytes={len(body)}", "send such an object, as UTF-8")
-    if not 1 <= len(texts) <= MOST_TEXTS:
-        rule = f"texts must be 1 to {MOST_TEXTS} at once"
-        raise Refused(400, rule, f"texts={len(texts)}", "send them in several requests")
-    return texts
 
 
 def _n_words(request: Request) -> int:

@@ -23,9 +23,8 @@ logger = logging.getLogger(__name__)
 #: Asked by what would stop the daemon: they need no token.
 PROBES = ("/livez", "/readyz")
 
-#: Members of a scope: whether the client has a token, where one is needed, and whether there is
-#: room for probes alone.
-KNOWN, BUSY = "streamlda.known", "streamlda.busy"
+#: Member of a scope: whether the client has a token, where one is needed.
+KNOWN = "streamlda.known"
 
 #: Exact counts of what was read, with privacy for operators only.
 OPERATING = ("/status", "/metrics")
@@ -123,12 +122,7 @@ class Guard:
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
         scope[KNOWN] = is_known
-        if path in PROBES:
-            return
-        if scope.get(BUSY, False):
-            rule = "a connection must be free"
-            raise Refused(503, rule, "connections=all busy", "ask again in a moment")
-        if path in PAGE:
+        if path in (*PROBES, *PAGE):
             return
         if not is_known:
             sent = "another" if "authorization" in headers else "none"

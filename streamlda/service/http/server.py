@@ -2,8 +2,7 @@
 
 uvicorn has no deadline for the head of a request, and its own limit refuses probes like all else.
 Here a connection whose request does not come, or whose answer is not taken, is closed in time; of
-too many, the one that has waited longest for a request is closed for the new one. Where all others
-are being answered, a few more are taken for probes alone.
+too many, the one that has waited longest for a request is closed for the new one.
 """
 
 from __future__ import annotations
@@ -14,21 +13,19 @@ import os
 import socket
 import threading
 import time
-from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamlda.errors import StreamLDAError
-from streamlda.service.http.guard import BUSY
 
-#: Most connections: a browser has six, a proxy a pool. Beyond them, most for probes alone.
-MOST_CONNECTIONS, MOST_PROBES = 128, 16
+#: Most connections: a browser has six, a proxy a pool.
+MOST_CONNECTIONS = 128
 
 #: Time for the head of a request, from the beginning or from the answer before it, and then for
-#: its body and its answer.
+#: its answer.
 HEAD_SECONDS, ANSWER_SECONDS = 10.0, 60.0
 
 #: Longest that starting, and then stopping, may take, in seconds.
@@ -43,24 +40,14 @@ class Connection(H11Protocol):
     _since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Make room for it; where all others are being answered, there is some for probes."""
+        """Make room for it: of too many, close the one that has waited longest, or this one."""
         super().connection_made(transport)
-        others = self._others()
+        known = cast(set[Connection], self.connections) - {self}
+        others = [each for each in known if not each.transport.is_closing()]
         if len(others) >= MOST_CONNECTIONS:
             waiting = [each for each in others if each.waits]
-            full = len(others) >= MOST_CONNECTIONS + MOST_PROBES
-            if waiting or full:
-                min(waiting, key=lambda each: each._since, default=self).transport.abort()
-        self.app = partial(self._serve, self.app)
+            min(waiting, key=lambda each: each._since, default=self).transport.abort()
         self._wait()
-
-    def _others(self) -> list[Connection]:
-        known = cast(set[Connection], self.connections)
-        return [each for each in known - {self} if not each.transport.is_closing()]
-
-    async def _serve(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
-        scope[BUSY] = len(self._others()) >= MOST_CONNECTIONS
-        await app(scope, receive, send)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may be here already."""
@@ -94,13 +81,10 @@ class Connection(H11Protocol):
 class Server:
     """Serve an application from a thread, from the moment this is made until `stop`.
 
-    It takes no signals and writes no access log. Threads: one, and the one of ``make_app``.
-
-    Port 0 takes a free one, which `port` then says.
+    It takes no signals and writes no access log. Port 0 takes a free one, which `port` then says.
     """
 
     def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._app = app
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
@@ -133,7 +117,6 @@ class Server:
         """End it, and wait at most `STOP_SECONDS`; requests under way get one second."""
         self._server.should_exit = True
         self._thread.join(STOP_SECONDS)
-        self._app.state.pool.shutdown(wait=False, cancel_futures=True)
         self._socket.close()
 
     def _serve(self) -> None:
