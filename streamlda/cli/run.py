@@ -36,7 +36,7 @@ daemon waits for a source that is away. After a kill it continues from its last 
 
 @command(reader=RUN, tasks=TASKS, epilog=DETAILS)
 def run(
-    check: Annotated[bool, flag("--check", "Only check the settings, and print the memory plan.")],
+    check: Annotated[bool, flag("--check", "Only check the settings, without reading.")],
     probe: Annotated[
         bool, flag("--probe", "Only ask whether this daemon is alive; exit code 1: no.")
     ],
@@ -60,7 +60,10 @@ def run(
     else:
         http = settings.http
     if check:
-        _show_plan(settings)
+        from streamlda.service.running import check as check_settings
+
+        check_settings(settings)
+        click.echo("the settings are right")
     elif probe:
         from streamlda.service.signals import is_alive
 
@@ -100,14 +103,3 @@ def serve(settings: RunSettings, work: Callable[[RunSettings], int]) -> None:
     if waits and code in (CONFIGURATION, DATA):
         wait_for_signal(code, reason, settings)
     leave(code)
-
-
-def _show_plan(settings: RunSettings) -> None:
-    from streamlda.service.memory import memory_limit
-    from streamlda.service.running import check
-    from streamlda.settings.table import MIB
-
-    plan, limit = check(settings), memory_limit(settings)
-    allowed = "" if limit is None else f", of {limit / MIB:,.0f} MiB allowed"
-    for part, size in [*plan, (f"in all{allowed}", sum(size for _, size in plan))]:
-        click.echo(f"{size / MIB:10,.0f} MiB  {part}")

@@ -56,7 +56,7 @@ METRICS = tuple(Declared(*row) for row in (
     ("Gauge", "late_documents", "Documents far from the time bins kept.", "late"),
     ("Gauge", "queue_bytes", "Bytes between reading and learning.", "queue_bytes"),
     ("Gauge", "resident_memory_bytes", "Memory of the process.", "memory.resident_bytes"),
-    ("Gauge", "memory_limit_bytes", "Memory promised.", "memory.limit_bytes"),
+    ("Gauge", "memory_limit_bytes", "Memory that the control group allows.", "memory.limit_bytes"),
     ("Gauge", "checkpoint_age_seconds", "Since the last checkpoint.", "checkpoint.age_seconds"),
     ("Gauge", "checkpoint_seconds", "Time of the last checkpoint.", "checkpoint.seconds"),
     ("Gauge", "checkpoint_bytes", "Size of the last checkpoint.", "checkpoint.size_bytes"),

@@ -22,13 +22,11 @@ from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
 from streamlda.service.logs import log, log_failure, reason_of
-from streamlda.service.memory import memory_limit, memory_plan, partition_bytes
 from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.table import MIB
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.merge import LatestStart
 from streamlda.storage.partitions import PROJECTION, Beginning
@@ -36,7 +34,6 @@ from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline, Schedule
 from streamlda.stream.source import Behind, RecordBatch
-from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.lock import LockedError
 
 _T = TypeVar("_T")
@@ -141,17 +138,7 @@ class Partitions:
         part = LearnedPartition(number, store, pipeline, pipeline.records)
         self.open_now[number] = part
         log("info", "partition-opened", partition=number, records=part.saved)
-        self._check_memory(pipeline.vocabulary)
         return part
-
-    def _check_memory(self, words: Vocabulary | None) -> None:
-        assert words is not None
-        limit, n = memory_limit(self.settings), len(self.open_now)
-        planned = sum(size for _, size in memory_plan(self.settings, words.n_features))
-        planned += (n - 1) * partition_bytes(self.settings, words.n_features)
-        if limit is not None and planned > limit:
-            mib = {"planned_mib": planned // MIB, "limit_mib": limit // MIB}
-            log("warning", "memory-plan", partitions=n, **mib)
 
     def leave(self, numbers: Iterable[int], save: bool, done: Event | None = None) -> None:
         """Save partitions or not, close them, and set the event; returns at once."""

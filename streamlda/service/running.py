@@ -19,7 +19,6 @@ from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log
-from streamlda.service.memory import Plan, check_memory, memory_limit
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, open_source, wait_for
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
@@ -30,22 +29,22 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import GROUP
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.table import MIB, HttpSettings
+from streamlda.settings.table import HttpSettings
 from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
 from streamlda.utils import exit_codes
+from streamlda.utils.process import allowed_bytes
 
 #: How long the end waits for the results that are being written; others are made again.
 INFERENCE_SECONDS = 2.0
 
 
-def check(settings: RunSettings) -> Plan:
-    """Return the memory plan, after all that can be checked without reading or connecting."""
+def check(settings: RunSettings) -> None:
+    """Check all that can be checked without reading or connecting."""
     check_outputs(settings)
-    words = public_words(settings)
-    return check_memory(settings, None if words is None else words.n_features)
+    public_words(settings)
 
 
 def rules_of(settings: RunSettings) -> Rules:
@@ -118,8 +117,8 @@ def run(settings: RunSettings) -> int:
     If it cannot start it raises, and nothing has been read or spent.
     """
     end_at_signals()
-    for part, size in check(settings):
-        log("info", "memory-plan", part=part, mib=round(size / MIB, 1))
+    check(settings)
+    log("info", "settings-checked")
     assert settings.output.folder is not None
     with ExitStack() as until_end:
         status, snapshots = make_status(settings), Snapshots(settings.output.folder)
@@ -235,7 +234,7 @@ def make_status(settings: RunSettings) -> Status:
     return Status(
         private=settings.private,
         stream=name_stream(settings),
-        memory_limit_bytes=memory_limit(settings),
+        memory_limit_bytes=allowed_bytes(),
     )
 
 

@@ -98,7 +98,7 @@ def make_setting(section: str, declared: Any) -> Setting:
     return Setting(section=section, key=key, default=declared.default, **more)
 
 
-#: Units of sizes and of times, as in ``memory.limit = "2 GiB"`` and ``interval = "5 min"``.
+#: Units of sizes and of times, as in ``memory.queue = "64 MiB"`` and ``interval = "5 min"``.
 SIZES = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
 TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")

@@ -347,9 +347,6 @@ class CheckpointSettings:
 class MemorySettings:
     """Limits of memory."""
 
-    limit: int | None = entry(
-        "bytes", None, "Limit of resident memory; default: nine tenths of what the control group "
-        "allows, else no limit.", least=1)
     queue: int = entry("bytes", 64 * MIB, "Limit of memory for documents that wait.", least=MIB)
     kept: int = entry(
         "bytes", 192 * MIB, "Limit of memory for the documents of files: within it they are fitted "

@@ -116,7 +116,7 @@ def test_a_client_that_waits_for_brokers_does_not_hold_up_the_end(every_4000, tw
 def test_a_signal_while_starting_ends_with_0(tmp_path, source):
     settings = settings_of(tmp_path, source)
     with Daemon(settings) as daemon:
-        daemon.wait_for("memory-plan")
+        daemon.wait_for("settings-checked")
         assert daemon.stop() == 0
     assert [line["number"] for line in daemon.events("signal")] == [signal.SIGTERM]
 

@@ -1,7 +1,6 @@
 """How ``streamlda run`` refuses to start, and with which exit code."""
 
 import json
-import re
 import subprocess
 
 import pytest
@@ -29,21 +28,10 @@ def run_here(*command, **variables):
     return CliRunner(env=variables).invoke(commands, ["run", *map(str, command)])
 
 
-def test_the_memory_plan_is_printed_or_refused_and_nothing_touched(tmp_path, source):
+def test_settings_are_checked_and_nothing_touched(tmp_path, source):
     folder = tmp_path / "run"
-
-    def checked(**more):
-        return run_here(*arguments(settings_of(folder, source, **more))[5:], "--check")
-
-    done = checked()
-    assert done.exit_code == 0
-    *parts, total = done.output.splitlines()
-    assert re.search(r"MiB  in all(, of [\d,]+ MiB allowed)?$", total)
-    sizes = [float(line.split()[0].replace(",", "")) for line in [*parts, total]]
-    assert sizes[-1] == pytest.approx(sum(sizes[:-1]), abs=len(parts))
-    message = checked(memory__limit="100 MiB").output
-    assert "memory.limit=100 MiB planned=" in message
-    assert "\n- interpreter, libraries and kernels: " in message
+    done = run_here(*arguments(settings_of(folder, source))[5:], "--check")
+    assert (done.exit_code, done.output) == (0, "the settings are right\n")
     assert not folder.exists()
 
 

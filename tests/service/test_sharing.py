@@ -3,7 +3,6 @@
 import pytest
 
 from streamlda.errors import FencedError, SourceAwayError
-from streamlda.service.memory import memory_plan
 from streamlda.storage.checkpoint import CheckpointIndex
 from streamlda.storage.partitions import count_saved
 from streamlda.storage.store import Claim, Store
@@ -57,21 +56,15 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
 
 
 @pytest.mark.long
-def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(
-    here, shared, monkeypatch, caplog
-):
+def test_a_partition_moves_unsaved_where_letters_of_its_records_are_not_durable(here, shared):
     here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
     here.letters.durable = False
-    # A limit that is enough for one partition, and not for two.
-    planned = sum(size for _, size in memory_plan(here.partitions.settings, 256))
-    monkeypatch.setattr("streamlda.service.partitions.memory_limit", lambda settings: planned)
     others = here.give_up({0, 1})
     assert count_saved(here.folder) == {}
     here.learn(others)
     here.turn(lambda: here.partitions.records > 1000)
     early = here.partitions.capture()
     here.turn(lambda: here.partitions.records == here.truth.records)
-    assert caplog.messages.count("memory-plan") == 1
     # What was learned since a checkpoint was captured is still to be saved.
     here.partitions.write(early)
     here.save()

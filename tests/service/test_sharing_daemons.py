@@ -75,7 +75,7 @@ def campaign(
         wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
         for one in daemons.values():
             # Before that line a signal finds a process without a handler.
-            one.wait_for("memory-plan")
+            one.wait_for("settings-checked")
             assert one.stop() == 0
     finally:
         for one in daemons.values():

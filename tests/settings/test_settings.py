@@ -73,8 +73,8 @@ def test_flags_go_before_variables_and_these_before_the_file(write):
 
 
 KINDS = {
-    "memory.limit": ("'1.5 GiB'", 3 * 2**29),
-    "memory.queue": ("2097152", 2**21),
+    "memory.queue": ("'1.5 GiB'", 3 * 2**29),
+    "memory.kept": ("2097152", 2**21),
     "checkpoint.interval": ("'5 min'", 300.0),
     "topics.alpha_0": ("'auto'", "auto"),
     "breaker.share": ("0.25", 0.25),
@@ -162,7 +162,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[topics]\nalpha_0 = 0\n", "topics.alpha_0 must be > 0"),
         ("[source]\nallow_gaps = 2\n", "source.allow_gaps must be true or false"),
         ("[source]\nfiles = [1]\n", "source.files must be a list of text"),
-        ("[memory]\nlimit = '5 parsec'\n", "memory.limit must be a size"),
+        ("[memory]\nqueue = '5 parsec'\n", "memory.queue must be a size"),
         ("[privacy]\ndelta = 1\n", "privacy.delta must be > 0 and <= 1"),
         ("[kafka]\ntopic = ''\n", "topic must be a name of Kafka"),
         ("[vocabulary]\nmax_document_frequency = 1.5\n", "or a fraction from 0.0 to 1.0"),
