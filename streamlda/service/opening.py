@@ -1,48 +1,22 @@
-"""Wait for what a daemon begins with while it is away, and show it."""
+"""Open what a daemon reads: its source, and the dead letters of rejected records."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
-from streamlda.errors import SourceAwayError, StreamLDAError
+from streamlda.errors import StreamLDAError
 from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected
-from streamlda.service.daemon import TICK_SECONDS
 from streamlda.service.logs import log_failure, reason_of
-from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.partitions import LOG
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
 
-_T = TypeVar("_T")
-
 #: How long dead letters may take to become durable before a checkpoint is put off.
 FLUSH_SECONDS = 5.0
-
-
-def wait_for(
-    status: Status, what: str, open_it: Callable[[], _T], away: type[OSError] = SourceAwayError
-) -> _T:
-    """Return what `open_it` does, called again while that is away; other errors are raised."""
-    retry = Retry(what)
-    while True:
-        try:
-            found = open_it()
-        except away as error:
-            log_failure("open-failed", error)
-            status.count_failure(what, reason_of(error))
-            status.show(retry.failed(time.monotonic(), reason_of(error)))
-        else:
-            status.show(retry.done(time.monotonic()))
-            return found
-        while retry.waits(time.monotonic()):
-            status.beat()
-            time.sleep(TICK_SECONDS)
 
 
 class Letters:

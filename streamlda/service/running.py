@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
 
+from streamlda.errors import SourceAwayError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OnReject, OpenedRun, open_ledger, open_pipeline
 from streamlda.run.outputs import check_outputs
@@ -18,9 +19,9 @@ from streamlda.run.parts import RejectsFile, name_stream, open_topic
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
-from streamlda.service.logs import log
+from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.messages import Event, Started
-from streamlda.service.opening import Letters, open_source, wait_for
+from streamlda.service.opening import Letters, open_source
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.signals import end_at_signals, leave, watch_signals
@@ -70,12 +71,26 @@ class Opened(NamedTuple):
     snapshots: Snapshots
     until_end: ExitStack
 
-    def wait_for(self, what: str, open_it: Callable[[], Any], *away: type[OSError]) -> Any:
-        """Return what `open_it` does, as `wait_for`, and close it in the end."""
-        found = wait_for(self.status, what, open_it, *away)
-        if hasattr(found, "close"):
-            self.until_end.callback(found.close)
-        return found
+    def wait_for(
+        self, what: str, open_it: Callable[[], Any], away: type[OSError] = SourceAwayError
+    ) -> Any:
+        """Return what `open_it` does, called again while that is away, and close it in the end."""
+        retry, status = Retry(what), self.status
+        while True:
+            try:
+                found = open_it()
+            except away as error:
+                log_failure("open-failed", error)
+                status.count_failure(what, reason_of(error))
+                status.show(retry.failed(time.monotonic(), reason_of(error)))
+            else:
+                status.show(retry.done(time.monotonic()))
+                if hasattr(found, "close"):
+                    self.until_end.callback(found.close)
+                return found
+            while retry.waits(time.monotonic()):
+                status.beat()
+                time.sleep(TICK_SECONDS)
 
     def letters(self) -> Letters:
         """Open the topic for rejected records, if there is one, as soon as it is there."""
@@ -97,10 +112,6 @@ class Opened(NamedTuple):
         if self.settings.infer.topic is not None:
             end = start_inference(self.settings, self.snapshots, self.status)
             self.until_end.callback(end, INFERENCE_SECONDS)
-
-    def commits(self, commit: Committed) -> Committed:
-        """Return what shows offsets in the consumer group, if there is one."""
-        return commit if self.settings.kafka.group else lambda position, note: None
 
     def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run], first: Run) -> int:
         """Run the daemon to its end; return its exit code."""
@@ -143,8 +154,7 @@ def _run_alone(opened: Opened) -> int:
     store.sink = opened.wait_for(
         "output", lambda: open_topic("snapshots", output.topic, settings.kafka)
     )
-    ledger = wait_for(
-        status,
+    ledger = opened.wait_for(
         "output",
         lambda: open_ledger(
             *(settings, until_end, store),
@@ -164,7 +174,7 @@ def _run_alone(opened: Opened) -> int:
     def run_of(found: OpenedRun) -> Run:
         def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
             return Worker(
-                *(found.pipeline, store, status, tell, opened.commits(commit), ledger),
+                *(found.pipeline, store, status, tell, commit, ledger),
                 unstored=found.released,
             )
 
@@ -198,7 +208,7 @@ def _run_shared(opened: Opened) -> int:
     )
 
     def worker_of(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
-        return PartitionsWorker(partitions, status, tell, opened.commits(commit))
+        return PartitionsWorker(partitions, status, tell, commit)
 
     def open_shared(position: Position | None) -> Source:
         return SharedSource(settings, partitions, status, letters)

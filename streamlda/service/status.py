@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from streamlda.service import messages as m
 from streamlda.service.logs import log
@@ -48,57 +49,62 @@ SHOWN = (
 )
 COUNTED = ("dead_letters", "failures", "failure_reasons")
 
+#: Figures of the state that `/metrics` counts from the start of this process.
+OF_STATE = ("documents", "rejects", "releases", "rounds")
 
-class Figures(TypedDict, total=False):
+
+@dataclass(slots=True)
+class Figures:
     """Figures of a daemon, each told anew when it changes; None is not known."""
 
-    phase: str
+    phase: str = "starting"
     #: Why the daemon does not do its work; empty if it does.
-    not_ready: str
+    not_ready: str = "starting"
     #: Of the state, which goes back with a checkpoint: records by outcome, rejects by reason.
-    documents: Mapping[str, int]
-    rejects: Mapping[str, int]
-    releases: int
-    rounds: int
+    documents: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    releases: int = 0
+    rounds: int = 0
     #: Record slots read in all, and those left until the next snapshot is due.
-    places: int | None
-    places_left: int | None
+    places: int | None = None
+    places_left: int | None = None
     #: As of `Pipeline`.
-    account: Mapping[str, int] | None
-    warmup: tuple[int, int] | None
-    in_no_bin: tuple[int, ...] | None
+    account: Mapping[str, int] | None = None
+    warmup: tuple[int, int] | None = None
+    in_no_bin: tuple[int, ...] | None = None
     #: What waits in each partition, in `lag_unit`; the partition for which those of others wait.
-    lag: Mapping[int, int | None]
-    lag_unit: str
-    waits_for: int | None
+    lag: Mapping[int, int | None] = field(default_factory=dict)
+    lag_unit: str = "records"
+    waits_for: int | None = None
     #: When the last record that was learned of each partition was made.
-    newest: Mapping[int, float]
+    newest: Mapping[int, float] = field(default_factory=dict)
     #: When the source answered last, with documents or not, by the clock on the wall.
-    last_answer: float
+    last_answer: float | None = None
     #: What the source could not read any more, by its unit.
-    lost: Mapping[str, int]
+    lost: Mapping[str, int] | None = None
     #: Bytes between reading and learning, and of the process.
-    queue_bytes: int
-    resident_bytes: int
+    queue_bytes: int = 0
+    resident_bytes: int | None = None
     #: Of units that spent most, of those yet to come, and of all.
-    budget: Mapping[str, float]
+    budget: Mapping[str, float] | None = None
     #: Inference: what waits by partition, the snapshot of the last results, records that are gone.
-    inference_lag: Mapping[int, int | None]
-    inference_by: int | None
-    inference_lost: int
+    inference_lag: Mapping[int, int | None] = field(default_factory=dict)
+    inference_by: int | None = None
+    inference_lost: int = 0
 
 
-class Group(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class Group:
     """Partitions that are shared with other daemons, as far as they are known."""
 
     #: Learned here, to be learned here, and those of the topic that are with others.
-    partitions: list[int]
-    waiting: list[int]
-    elsewhere: list[int]
-    generation: int | None
+    partitions: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    elsewhere: list[int] = field(default_factory=list)
+    generation: int | None = None
     #: Whether the lease is here, and the record slots of all partitions.
-    lease: bool
-    places: int
+    lease: bool = False
+    places: int | None = None
 
 
 class Status:
@@ -120,13 +126,7 @@ class Status:
         self._memory_limit_bytes = memory_limit_bytes
         self._lock = threading.RLock()
         self._began = self._beat = self._told = clock()
-        self._known: dict[str, Any] = {
-            **dict.fromkeys(Figures.__annotations__),
-            **{"phase": "starting", "not_ready": "starting", "lag_unit": "records"},
-            **{name: {} for name in ("lag", "newest", "inference_lag", "rejects")},
-            **dict.fromkeys(("queue_bytes", "rounds", "releases", "inference_lost"), 0),
-            "documents": dict.fromkeys(OUTCOMES, 0),
-        }
+        self._known = Figures()
         #: Of counters that belong to the state: the last values, and how much this process added.
         self._counted: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         #: Counters of this process.
@@ -159,7 +159,7 @@ class Status:
     def ready(self) -> tuple[bool, str]:
         """Return whether the daemon does its work, and why not."""
         with self._lock:
-            why = [self._known["not_ready"]] if self._known["not_ready"] else []
+            why = [self._known.not_ready] if self._known.not_ready else []
             for what, (since, reason) in self._stalled.items():
                 why.append(f"{what} stalled since {_iso(since)}: {reason}")
             return not why, "; ".join(why)
@@ -183,24 +183,21 @@ class Status:
     def forget_lag(self) -> None:
         """Show that what waits is not known."""
         with self._lock:
-            self._known["lag"] = dict.fromkeys(self._known["lag"])
-            self._known["waits_for"] = None
+            self._known.lag = dict.fromkeys(self._known.lag)
+            self._known.waits_for = None
 
-    def note(self, **figures: Unpack[Figures]) -> None:
-        """Take figures that changed."""
-        given: dict[str, Any] = dict(figures)
+    def note(self, **figures: Any) -> None:
+        """Take some of the `Figures`, which changed."""
         with self._lock:
-            self._known |= given
-            for name in given.keys() & {"documents", "rejects", "releases", "rounds"}:
-                value = given[name]
-                self._add(name, value if isinstance(value, Mapping) else {"": value})
+            for name, value in figures.items():
+                setattr(self._known, name, value)
+                if name in OF_STATE:
+                    self._add(name, value if isinstance(value, Mapping) else {"": value})
 
-    def note_group(self, **group: Unpack[Group]) -> None:
-        """Take what is known of shared partitions."""
-        none: Group = {"partitions": [], "waiting": [], "elsewhere": [], "lease": False}
+    def note_group(self, **group: Any) -> None:
+        """Take what is known of shared partitions: some members of `Group`."""
         with self._lock:
-            unknown: Any = dict.fromkeys(("generation", "places"))
-            self._group = {**unknown, **none, **(self._group or {}), **group}
+            self._group = replace(self._group or Group(), **group)
 
     def note_checkpoint(self, seconds: float, size_bytes: int) -> None:
         """Take a finished checkpoint: the time it took and the bytes it wrote."""
@@ -237,7 +234,7 @@ class Status:
         with self._lock:
             now, known, counts = self._clock(), self._known, self._counts
             ready, reason = self.ready()
-            bins, warmup, saved = known["in_no_bin"], known["warmup"], self._saved
+            bins, warmup, saved = known.in_no_bin, known.warmup, self._saved
             return {
                 "stream": self._stream,
                 "private": self._private,
@@ -250,21 +247,21 @@ class Status:
                     for what, (since, why) in self._stalled.items()
                 },
                 "uptime_seconds": now - self._began,
-                **{name: known[name] for name in SHOWN},
+                **{name: getattr(known, name) for name in SHOWN},
                 **{name: dict(counts[name]) for name in COUNTED},
                 "bytes": counts["bytes"][""],
                 "lag": self._lag(),
                 **dict(zip(("undated", "ahead", "late"), bins or (None,) * 3, strict=True)),
                 "warmup": warmup and dict(zip(("documents", "of"), warmup, strict=True)),
                 "memory": {
-                    "resident_bytes": known["resident_bytes"],
+                    "resident_bytes": known.resident_bytes,
                     "limit_bytes": self._memory_limit_bytes,
                 },
                 "last_snapshot": self._snapshot,
                 "checkpoint": saved
                 and {"age_seconds": now - saved[0], "seconds": saved[1], "size_bytes": saved[2]},
-                "last_answer": _iso(known["last_answer"]),
-                "group": self._group,
+                "last_answer": _iso(known.last_answer),
+                "group": self._group and asdict(self._group),
                 "inference": self._inference(),
             }
 
@@ -273,10 +270,10 @@ class Status:
 
         The age is None where that of one of these partitions is not known.
         """
-        lag, unit = dict(sorted(self._known["lag"].items())), self._known["lag_unit"]
-        newest = dict(sorted(self._known["newest"].items()))
+        lag, unit = dict(sorted(self._known.lag.items())), self._known.lag_unit
+        newest = dict(sorted(self._known.newest.items()))
         if self._group is not None:
-            newest = {n: newest[n] for n in self._group["partitions"] if n in newest}
+            newest = {n: newest[n] for n in self._group.partitions if n in newest}
         behind = [newest.get(n) for n, left in lag.items() if left != 0]
         is_known = lag and unit == "records" and None not in (*behind, *lag.values())
         waiting = [n for n in lag.values() if n is not None]
@@ -284,7 +281,7 @@ class Status:
         return {
             **{"records": None, "bytes": None, unit: sum(waiting) if waiting else None},
             "partitions": {str(number): left for number, left in lag.items()},
-            "waits_for": self._known["waits_for"],
+            "waits_for": self._known.waits_for,
             "seconds": max([0.0, *(now - (at or now) for at in behind)]) if is_known else None,
             "newest": {str(n): _iso(at) for n, at in newest.items()},
         }
@@ -292,13 +289,13 @@ class Status:
     def _inference(self) -> dict[str, Any] | None:
         if not self._counts["inferred"]:
             return None
-        lag = dict(sorted(self._known["inference_lag"].items()))
+        lag = dict(sorted(self._known.inference_lag.items()))
         return {
             "records": dict(self._counts["inferred"]),
-            "snapshot": self._known["inference_by"],
+            "snapshot": self._known.inference_by,
             "lag": sum(lag.values()) if lag and None not in lag.values() else None,
             "partitions": {str(number): left for number, left in lag.items()},
-            "lost": self._known["inference_lost"],
+            "lost": self._known.inference_lost,
         }
 
     def counted(self, name: str) -> dict[str, int]:
@@ -310,14 +307,13 @@ class Status:
         """Add what came to a counter of the state since it was last told; the first is no rise."""
         before, added = self._counted.get(name, (values, {}))
         for key, value in values.items():
-            first = 0 if name in self._counted else value
-            added[key] = added.get(key, 0) + max(0, value - before.get(key, first))
+            added[key] = added.get(key, 0) + max(0, value - before.get(key, 0))
         self._counted[name] = dict(values), added
 
     def _phase(self) -> str:
         """Return the phase: learning is warm-up until the first round ends, or topics are shown."""
-        phase: str = self._known["phase"]
-        has_topics = self._known["rounds"] > 0 or self._snapshot is not None
+        phase = self._known.phase
+        has_topics = self._known.rounds > 0 or self._snapshot is not None
         return phase if phase != "learning" or has_topics else "warm-up"
 
 

@@ -37,8 +37,8 @@ VOCABULARY_CHARACTERS = 2**26
 #: First texts that are looked through for what is no word.
 RUNS_TEXTS = 500
 
-#: Words that are counted for each word of a vocabulary that grows, at least, and bytes of one.
-WORDS_FOR_ONE, LEAST_WORDS, WORD_BYTES = 4, 2**14, 400
+#: Words that are counted for each word of a vocabulary that grows, at least.
+WORDS_FOR_ONE, LEAST_WORDS = 4, 2**14
 
 #: Documents that are counted between two borders, evenly spread: counting an abstract takes longer
 #: than learning from it.
