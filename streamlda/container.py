@@ -28,7 +28,6 @@ from streamlda.errors import (
     OlderFormatError,
     StreamLDAError,
     failure,
-    require,
 )
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
@@ -156,21 +155,21 @@ def check_version(
     Formats from `oldest` (by default `readable` alone) to `readable` are read. Raises
     `NewerFormatError` or `OlderFormatError`, or `error` in place of both.
     """
+    if (readable if oldest is None else oldest) <= found <= readable:
+        return
+    later = found > readable
     values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
-    require(
-        found <= readable,
-        "a file must not be in a later format than this streamlda reads",
-        **values,
-        remedy=remedy or "upgrade streamlda, or write the file with the older version",
-        error=error or NewerFormatError,
+    to_do = (
+        "upgrade streamlda, or write the file with the older version"
+        if later
+        else "continue with the version of streamlda that wrote it, or start anew without it"
     )
-    require(
-        found >= (readable if oldest is None else oldest),
-        "a file must not be in an earlier format than this streamlda reads",
+    raise failure(
+        f"a file must not be in {'a later' if later else 'an earlier'} format than this streamlda "
+        "reads",
         **values,
-        remedy=remedy
-        or "continue with the version of streamlda that wrote it, or start anew without it",
-        error=error or OlderFormatError,
+        remedy=remedy or to_do,
+        error=error or (NewerFormatError if later else OlderFormatError),
     )
 
 
@@ -242,9 +241,7 @@ def _encode(
 def _decode(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     length = _header_length(data)
     arrays = safetensors.numpy.load(data)
-    # Parsed once more, for of two members of one name the library would take the last.
-    header = json.loads(data[8 : 8 + length], object_pairs_hook=_unique)
-    text = header["__metadata__"]["streamlda"]
+    text = json.loads(data[8 : 8 + length])["__metadata__"]["streamlda"]
     parsed = json.loads(text)
     about = {name: parsed[name] for name in ("format", "format_version", "metadata")}
     types = [type(value) for value in about.values()]
@@ -258,13 +255,6 @@ def _header_length(data: bytes) -> int:
     if length > MAX_HEADER_BYTES:
         raise ValueError(f"a header of {length} bytes is too large")
     return length
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a name occurs twice in the header")
-    return members
 
 
 def _seal(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

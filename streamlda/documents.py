@@ -275,9 +275,7 @@ class DocumentBatch:
 
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
-        arrays = (self.held.copy(), self.word_ids.copy(), self.row_pointers.copy())
-        bins = None if self.bins is None else self.bins.copy()
-        return self._checked(*arrays, self.n_features, bins)
+        return self.take(np.arange(self.n_documents))
 
     @classmethod
     def joined(cls, parts: Sequence[DocumentBatch]) -> DocumentBatch:
@@ -378,14 +376,10 @@ class DocumentBatch:
             checking.ZERO: counts == 0,
             checking.FRACTIONAL: counts != np.rint(counts),
         }
-        values: dict[str, Any] = {"document": document}
-        if fault in wrong:
-            values["count"] = counts[wrong[fault]][0]
-        if fault == checking.OUTSIDE:
-            ids = self.word_ids
-            values = {"min": ids.min(), "max": ids.max(), "n_features": self.n_features}
+        values = {"count": counts[wrong[fault]][0]} if fault in wrong else {}
         rule, remedy = FAULTS[fault]
-        raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
+        error = InvalidDocumentsError
+        raise failure(rule, document=document, **values, remedy=remedy, error=error)
 
 
 class _SharedDocuments(DocumentBatch):
@@ -426,8 +420,8 @@ class _SharedDocuments(DocumentBatch):
         return self._batch.take(self._numbers[numbers])
 
 
-def read_counts(X: Any) -> DocumentBatch:
-    """Return a batch of counts; fractional rows become very long documents."""
+def read_counts(X: Any, stacklevel: int = 3) -> DocumentBatch:
+    """Return a batch of whole tokens; fractional rows become very long documents."""
     batch = DocumentBatch.from_matrix(X, integral=False)
     if batch.whole:
         return batch
@@ -435,29 +429,12 @@ def read_counts(X: Any) -> DocumentBatch:
         "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
         "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",
         UserWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
     rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
-    counts = batch.counts * (PSEUDO_TOKENS / batch.lengths[rows])
+    counts = np.rint(batch.counts * (PSEUDO_TOKENS / batch.lengths[rows]))
     layout = (batch.word_ids, batch.row_pointers, batch.n_features)
-    return DocumentBatch(counts, *layout, integral=False)
-
-
-def round_counts(X: Any) -> DocumentBatch:
-    """Return a batch of whole tokens."""
-    batch = DocumentBatch.from_matrix(X, integral=False)
-    if batch.whole:
-        return batch
-    counts = batch.to_csr().rint()
-    kept = counts.sum() / batch.counts.sum()
-    rule = "counts must be whole numbers of tokens to be scored, got fractional values"
-    remedy = "pass CountVectorizer output, not TF-IDF"
-    values = {"kept_by_rounding": f"{kept:.0%}"}
-    require(kept >= 0.5, rule, **values, remedy=remedy, error=InvalidDocumentsError)
-    warnings.warn(
-        f"{rule}: rounding keeps {kept:.0%} of their sum; {remedy}", UserWarning, stacklevel=4
-    )
-    return DocumentBatch.from_matrix(counts)
+    return DocumentBatch(np.maximum(counts, 1.0), *layout)
 
 
 def _real(array: Any) -> Any:

@@ -12,14 +12,13 @@ from functools import wraps
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamlda.documents import DocumentBatch, read_counts, round_counts
+from streamlda.documents import DocumentBatch, read_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import (
@@ -28,12 +27,11 @@ from streamlda.errors import (
     InvalidDocumentsError,
     InvalidSettingError,
     TopicWarning,
-    at_least,
     require,
 )
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
-from streamlda.model.evaluation import CompletionResult, document_completion, top_words
+from streamlda.model.evaluation import CompletionResult, document_completion
 from streamlda.model.hierarchy import keep_rows
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.naming import carry_names
@@ -43,7 +41,7 @@ from streamlda.private.matrix import MatrixFit, blank_invalid_rows
 from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import names_of_columns, seed_by_columns
+from streamlda.settings.seeds import seed_by_columns
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
@@ -60,14 +58,10 @@ class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[mi
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "analyzer": "an analyzer must come with the first batch only, which fixes the words; "
-            "leave it out, or call fit",
             "ended": "a private fit that has ended, or a copy or pickle of it, must not continue: "
             "it keeps the published model only, got no sums; call fit",
             "names": "names must have one word for each column; pass the vectorizer that made the "
             "counts",
-            "passes": "passes go over all documents again, which partial_fit does not keep; set "
-            "them to 'auto' or 0, or call fit",
             "users": "users need epsilon, whose unit they are; set epsilon and delta, or leave "
             "users out",
         },
@@ -154,9 +148,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         orbit launch"``, or files of them. Words are names of columns, or their numbers.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
         Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
-        chooses them by the size of `X`, lets every row of `partial_fit` move the topics, and keeps
-        refined topics if they predict held-out rows better; with `epsilon`, new rows refine them.
-        0 leaves spectral topics. ``"quick"`` and ``"thorough"`` are for `fit` without `epsilon`.
+        chooses them by the size of `X` and keeps refined topics if they predict held-out rows
+        better; with `epsilon`, new rows refine them. 0 leaves spectral topics; all else lets every
+        row of `partial_fit` move them. Numbers and words but 0 and "auto" are without `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
     epsilon, delta : float or None, default None
@@ -224,11 +218,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     >>> lda = StreamLDA(n_components=3, random_state=0).fit(X)
     >>> lda.components_.shape, lda.transform(X).shape
     ((3, 100), (2000, 3))
-
-    Differentially private, over public columns:
-
-    >>> lda.set_params(epsilon=9.0, delta=1e-4).fit(X).privacy_["statement"]
-    'private'
     """
 
     components_ = _Fitted[Array]()
@@ -340,22 +329,18 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Parameters
         ----------
         X, y, users, analyzer
-            As in `fit`. Words of texts and `analyzer` are those of the first batch. Partitions of a
-            collection are learned here, one after the other.
+            As in `fit`. Words of texts and `analyzer` are those of the first batch, others are
+            ignored. Partitions of a collection are learned here, one after the other.
         """
         if collections := _collections(X):
             collections.learn_parts(self, X, analyzer)
             return self
         reset = not hasattr(self, "_learner")
         settings = self._settings(self._seed() if reset else 0, users)
-        topics = settings.topics
-        again = topics.refinement_passes
-        _check(again in ("auto", 0), "passes", refinement_passes=again)
         columns: Columns | None = None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
-            _check(analyzer is None, "analyzer")
             self._check_goes_on()
             X = self._validated(X, reset=False, fits=True)
         if settings.private:
@@ -363,7 +348,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         batch = read_counts(X)
         if columns is not None:
             asked = engine_settings(settings, batch.n_features)
-            learner = Engine(seed_by_columns(asked, topics.seeds, columns))
+            learner = Engine(seed_by_columns(asked, settings.topics.seeds, columns))
         else:
             assert isinstance(self._learner, Engine)
             learner = self._learner
@@ -400,14 +385,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = self._validated(X, reset=False)
         topics = smoothed(model.components, model.background, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
-        proportions: Array = topic_proportions(batch, topics, model.alpha)
-        return proportions.astype(np.float32) if X.dtype == np.float32 else proportions
+        return topic_proportions(batch, topics, model.alpha)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the log-likelihood, in nats, of held-out halves of documents, as in `transform`.
 
         Proportions come from a random half of a document's tokens, the other half is scored
-        (`DocumentCompletion`). Fractional entries are rounded, with a warning.
+        (`DocumentCompletion`). Rows of fractional entries are taken as very long documents.
         """
         return float(self._completion(X).log_likelihood_nats)
 
@@ -415,27 +399,30 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return the perplexity of held-out halves of documents `X`; see `score`."""
         return float(self._completion(X).perplexity)
 
-    def top_words(self, n: int = 10, names: Any = None) -> list[list[str]]:
-        """Return the `n` most probable words of each topic.
+    def top_words(self, n: int = 10) -> list[list[str]]:
+        """Return the `n` most probable words of each topic, or ids where words have no names.
+
+        There are fewer where the vocabulary has fewer.
+        """
+        return [[word for word, _ in words] for words in self.to_model().top_words(n)]
+
+    def to_model(self, names: Any = None) -> TopicModel:
+        """Return what was learned as a `TopicModel`.
 
         Parameters
         ----------
-        n : int, default 10
-            Words for each topic; all if there are fewer.
         names : iterable of str, or object with ``get_feature_names_out``, optional
-            A name for each column; by default those of the fit, else the word ids.
+            A name for each column; by default those of the fit.
         """
-        at_least(1, n=n)
-        found = top_words(self.components_, min(n, self.n_features_in_))
-        known = self._named(names) or [str(column) for column in range(self.n_features_in_)]
-        return [[known[i] for i in row] for row in found]
-
-    def to_model(self, names: Any = None) -> TopicModel:
-        """Return what was learned as a `TopicModel`; `names` as in `top_words`."""
         model, vocabulary = self._fitted, vars(self).get("vocabulary_")
-        if names is not None or vocabulary is None:
-            known = self._named(names)
-            vocabulary = None if known is None else Vocabulary.given(known)
+        if hasattr(names, "get_feature_names_out"):
+            names = names.get_feature_names_out()
+        elif names is None and vocabulary is None:
+            names = vars(self).get("feature_names_in_")
+        if names is not None:
+            words, n_features = list(names), self.n_features_in_
+            _check(len(words) == n_features, "names", n_names=len(words), n_features=n_features)
+            vocabulary = Vocabulary.given(words)
         return replace(model, vocabulary=vocabulary)
 
     def set_topic_names(self, names: Mapping[int, str | None] | Sequence[str | None]) -> Self:
@@ -454,9 +441,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     topics_of_word = _by_model("topics_of_word")
     visualize = _by_model("visualize")
 
-    def save(self, path: str | os.PathLike[str], names: Any = None) -> None:
-        """Write `to_model` to a file that `streamlda.load` reads."""
-        self.to_model(names).save(path)
+    save = _by_model("save")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_learner") and (not self._is_private or self._model is not None)
@@ -488,25 +473,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
-
-    def _named(self, names: Any) -> list[str] | None:
-        """Return a name for each column, or None where there are none."""
-        if names is None:
-            names = names_of_columns(vars(self))
-        elif hasattr(names, "get_feature_names_out"):
-            names = names.get_feature_names_out()
-        if names is None:
-            return None
-        known = list(names)
-        n_features = self.n_features_in_
-        _check(len(known) == n_features, "names", n_names=len(known), n_features=n_features)
-        return known
 
     def _completion(self, X: Any, *, needs_tokens: bool = True) -> CompletionResult:
         model = self._fitted
@@ -516,7 +487,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             X = self._validated(X, reset=False)
             topics = model.components, model.alpha, model.background
-            result = document_completion(round_counts(X), *topics)
+            result = document_completion(read_counts(X, 4), *topics)
         if needs_tokens:
             _check(result.held_out_tokens, "tokens", held_out_tokens=0, documents=result.documents)
         return result
@@ -575,16 +546,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 warnings.warn(message, UserWarning, stacklevel=4)
             X = encoded.batch.to_csr()
         _check(not holds_texts(X), "matrix", type=type(X).__name__)
-        matrix: Any = X
-        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
-            # Conversion adds up duplicates, which small integers cannot hold.
-            matrix = matrix.astype(np.float64)
         return validate_data(
             self,
-            matrix,
+            X,
             reset=reset,
             ensure_min_samples=min_samples,
-            accept_sparse="csr",
+            # Conversion would add up duplicates, which small integers cannot hold.
+            accept_sparse=["csr", "csc", "coo"],
             dtype="numeric",
             ensure_all_finite=checks,
             ensure_non_negative=checks,

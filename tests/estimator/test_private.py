@@ -73,7 +73,7 @@ def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):
     assert (said["ledger"], said["vocabulary"]) == ("in memory", "columns of a matrix: public")
     assert said["cohort"] == {"first": 0, "last": 2999}
     words = [f"w{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(40)]
-    lda.save(tmp_path / "model", names=words)
+    lda.to_model(words).save(tmp_path / "model")
     model = streamlda.load(tmp_path / "model")
     assert model.privacy == said
     assert model.vocabulary.words == tuple(words)
