@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -336,19 +336,18 @@ class DocumentBatch:
 
     def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
+        shapes = pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,)
+        # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
         _require(
-            pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,),
-            "a batch must have one row pointer more than documents and one count a word id",
+            shapes
+            and (pointers[0], pointers[-1]) == (0, nnz)
+            and np.all(pointers[1:] >= pointers[:-1]),
+            "row pointers must rise from 0 to the number of entries, with one count a word id",
             row_pointers=pointers.shape,
             counts=self.held.shape,
             word_ids=ids.shape,
             remedy=FROM_MATRIX,
         )
-        # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
-        holds = pointers[0] == 0 and pointers[-1] == nnz and np.all(pointers[1:] >= pointers[:-1])
-        rule = "row pointers must rise from 0 to the number of entries"
-        ends = {"first": pointers[0], "last": pointers[-1], "entries": nnz}
-        _require(holds, rule, **ends, remedy=FROM_MATRIX)
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         faults = np.empty(self.n_documents, dtype=np.int32)
@@ -360,26 +359,12 @@ class DocumentBatch:
             done += len(part)
         found = int(np.bitwise_or.reduce(faults))
         if found & ~checking.FRACTIONAL or (integral and found):
-            self._refuse(faults)
+            # The least of the faults, and the first document that has it.
+            fault = found & -found
+            rule, remedy = FAULTS[fault]
+            document, error = int(np.argmax(faults & fault != 0)), InvalidDocumentsError
+            raise failure(rule, document=document, remedy=remedy, error=error)
         self.whole = not found
-
-    def _refuse(self, faults: NDArray[np.int32]) -> NoReturn:
-        """Raise for the least of the faults, and name the first document that has it."""
-        found = int(np.bitwise_or.reduce(faults))
-        fault = found & -found
-        document = int(np.argmax(faults & fault != 0))
-        first, last = self.row_pointers[document : document + 2].tolist()
-        counts = self.held[first:last].astype(np.float64)
-        wrong = {
-            checking.NOT_FINITE: ~np.isfinite(counts),
-            checking.NEGATIVE: counts < 0,
-            checking.ZERO: counts == 0,
-            checking.FRACTIONAL: counts != np.rint(counts),
-        }
-        values = {"count": counts[wrong[fault]][0]} if fault in wrong else {}
-        rule, remedy = FAULTS[fault]
-        error = InvalidDocumentsError
-        raise failure(rule, document=document, **values, remedy=remedy, error=error)
 
 
 class _SharedDocuments(DocumentBatch):
