@@ -33,17 +33,8 @@ from streamlda.errors import (
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
 
-#: Types that may be stored, with their names in the file, in the reverse of their order there.
-CODES = {
-    "uint8": "U8",
-    "int32": "I32",
-    "uint32": "U32",
-    "float32": "F32",
-    "float64": "F64",
-    "int64": "I64",
-    "uint64": "U64",
-}
-DTYPES = tuple(CODES)
+#: Types that may be stored, in the reverse of their order in the file.
+DTYPES = ("uint8", "int32", "uint32", "float32", "float64", "int64", "uint64")
 
 Buffer = bytes | memoryview
 
@@ -225,7 +216,8 @@ def _encode(
     at = 0
     for name in order:
         array = stored[name]
-        described = {"dtype": CODES[array.dtype.name], "shape": list(array.shape)}
+        code = f"{array.dtype.kind.upper()}{8 * array.itemsize}"
+        described = {"dtype": code, "shape": list(array.shape)}
         header[name] = {**described, "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
     try:

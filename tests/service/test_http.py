@@ -4,6 +4,7 @@ import json
 import logging
 import socket
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from streamlda.service.http.guard import HEADERS
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, private, topics
-from tests.service.web import ask, call, error_of
+from tests.service.web import TOKEN, ask, call, error_of
 
 PAGE = Path(streamlda.__file__).parent / "docs" / "reference-http.md"
 
@@ -124,3 +125,34 @@ def test_a_server_stops_soon_though_a_client_holds_on(serve):
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port))
     server.stop()
+
+
+@pytest.fixture
+def connect():
+    with ExitStack() as opened:
+
+        def connected(server, sent=b""):
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            opened.enter_context(client)
+            client.sendall(sent)
+            return client
+
+        yield connected
+
+
+@pytest.mark.long
+def test_150_slow_connections_keep_nobody_out(serve, connect):
+    server, right = serve(token=TOKEN), {"Authorization": f"Bearer {TOKEN}"}
+    slow = [connect(server, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n") for _ in range(150)]
+    for _ in range(2):
+        for client in slow:
+            # Those that were closed for the others do not matter.
+            with suppress(OSError):
+                client.sendall(b"X")
+        for path, headers in (("/livez", {}), ("/readyz", right), ("/status", right)):
+            began = time.monotonic()
+            status = ask(server, path, headers=headers).status
+            # Behind the slow ones it would wait for as long as they may take: ten seconds.
+            assert time.monotonic() - began < 5.0
+            assert status == 200
+        time.sleep(0.4)

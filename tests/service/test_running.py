@@ -1,4 +1,4 @@
-"""How ``streamlda run`` refuses to start, and with which exit code."""
+"""How ``streamlda run`` refuses, with which exit code, and how it waits then."""
 
 import json
 import subprocess
@@ -7,8 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.utils.exit_codes import DATA
+from streamlda.utils.process import allowed_bytes
+from tests.kafka.broker import free_ports
 from tests.service.daemon_process import (
     ROOT,
+    Daemon,
     arguments,
     changed,
     environment,
@@ -16,6 +20,7 @@ from tests.service.daemon_process import (
     texts,
     write_documents,
 )
+from tests.service.long_stream import answer_of, not_ready
 
 
 @pytest.fixture
@@ -53,3 +58,45 @@ def test_an_error_of_its_own_is_70_and_quotes_nothing(tmp_path, source):
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "message" not in last
     assert json.loads(source.read_text("utf-8").splitlines()[0])["text"] not in json.dumps(last)
+
+
+def test_it_waits_after_a_refusal(tmp_path):
+    """Alive, not ready, and it says why."""
+    (port,) = free_ports(1)
+    more = {"breaker.records": 1000, "breaker.then": "wait", "http.port": port}
+    source = tmp_path / "documents.jsonl"
+    source.write_text("no JSON\n" * 3000)
+    command = arguments(settings_of(tmp_path, source, more))
+    with Daemon(None, command=command) as daemon:
+        assert daemon.wait_for("waits-after-refusal")["code"] == DATA
+        daemon.wait_for("http", 2)
+        assert "exit code 65" in not_ready(port)
+        # Who asks has no token, and no settings say that none is needed.
+        assert answer_of(port, "/livez") == {"alive": True}
+        probe = [*command, "--probe"]
+        done = subprocess.run(probe, env=environment(), cwd=ROOT, capture_output=True)
+        assert (done.returncode, done.stdout) == (0, b"alive\n")
+        assert daemon.stop() == DATA
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "allowed"),
+    [
+        # A container sees its own group as the root, or is named a path that only the host has.
+        ("0::/", {"memory.max": 2**31}, 2**31),
+        ("0::/docker/c0ffee", {"memory.max": 2**31}, 2**31),
+        # Of a unit its own limit counts, or that of its slice.
+        ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": "max"}, 5),
+        ("0::/a.slice/b", {"a.slice/memory.max": 5, "a.slice/b/memory.max": 3}, 3),
+        ("0::/a.slice/b", {"a.slice/memory.max": "max"}, None),
+        (None, {"memory.max": 2**31}, None),
+    ],
+)
+def test_a_limit_of_a_control_group_is_found_wherever_it_is_set(tmp_path, own, files, allowed):
+    for name, value in files.items():
+        file = tmp_path / "sys" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{value}\n")
+    if own is not None:
+        (tmp_path / "own").write_text(f"{own}\n")
+    assert allowed_bytes(tmp_path / "own", tmp_path / "sys") == allowed
