@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import stat
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
@@ -16,9 +12,7 @@ import click
 from streamlda.cli import options
 from streamlda.cli.options import command, count, files, flag, option, output, path
 from streamlda.cli.shared import DOCUMENTS, read_documents, say, show_warnings, warn
-from streamlda.errors import require
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
-from streamlda.model.hierarchy import topic_tree
 from streamlda.model.matching import compare_models
 from streamlda.model.merging import merged
 from streamlda.model.table import in_line, named_words, plural
@@ -44,13 +38,9 @@ TASKS = {
 def topics(
     model_file: options.ModelFile,
     n_words: options.Words,
-    documents: Annotated[
-        bool, flag("--documents", "Show documents of each topic that the fit kept.")
-    ],
     word: Annotated[
         str | None, option("--word", "Show the topics of this word, most of it first.")
     ],
-    relevance: options.Relevance,
     as_json: options.AsJson,
 ) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
@@ -58,44 +48,26 @@ def topics(
     The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
     10 most probable words go together in documents of the fit, -1 to 1, if it was counted. ? marks
     a topic that should not be relied on, and = one that repeats a more prevalent topic; the lines
-    below the table say why. A private model shows record slots. In JSON, the hierarchy lists how
-    topics are joined: first and second below K are topics, and K + n is join n of the list.
+    below the table say why. A private model shows record slots.
     """
     model = load(model_file)
-    model = model if relevance is None else model.rank_words(relevance)
     if word is not None:
-        _show_word(model, word, n_words, as_json)
-        return
-    shown = model.representative_documents if documents else None
-    if documents and shown is None:
-        warn("the model has no documents to show; --set topics.representative_documents=N of a fit")
-    if as_json:
-        described = _describe(model, n_words, shown)
-        click.echo(json.dumps(described, ensure_ascii=False, indent=1))
-        return
-    click.echo("\n".join([*_header(model), "", *_table(model, n_words, shown)]))
-    show_warnings(model)
+        click.echo("topic  share of its tokens  probability  words")
+        words = model.top_words(n_words)
+        for each in model.topics_of_word(word):
+            row = f"{each.topic:5d} {each.share:20.1%} {each.probability:12.4f}  "
+            click.echo(row + in_line(own for own, _ in words[each.topic]))
+    elif as_json:
+        click.echo(json.dumps(_describe(model, n_words), ensure_ascii=False, indent=1))
+    else:
+        click.echo("\n".join([*_header(model), "", *_table(model, n_words)]))
+        show_warnings(model)
 
 
-def _show_word(model: TopicModel, word: str, n_words: int, as_json: bool) -> None:
-    found = model.topics_of_word(word)
-    if as_json:
-        click.echo(json.dumps([each._asdict() for each in found]))
-        return
-    click.echo("topic  share of its tokens  probability  words")
-    words = model.top_words(n_words)
-    for each in found:
-        row = f"{each.topic:5d} {each.share:20.1%} {each.probability:12.4f}  "
-        click.echo(row + in_line(own for own, _ in words[each.topic]))
-
-
-#: Documents to show of each topic.
-Shown = Sequence[Sequence[Mapping[str, Any]]] | None
-
-
-def _describe(model: TopicModel, n_words: int, shown: Shown) -> dict[str, Any]:
+def _describe(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return a model as plain JSON values."""
-    words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
+    words, doubts = model.top_words(n_words), junk_topics(model)
+    npmi = model.diagnostics.get("topic_npmi") or [None] * model.n_components
     since = None if model.interval is None else model.interval.prevalence
     own, near = exclusivity(model.components), nearest_topics(model.components)
     counted = not counts_slots(model)
@@ -111,10 +83,6 @@ def _describe(model: TopicModel, n_words: int, shown: Shown) -> dict[str, Any]:
         },
         "privacy": dict(model.privacy),
         "warnings": model.diagnostics.get("warnings", []),
-        "hierarchy": [
-            {"first": int(first), "second": int(second), "height": height}
-            for first, second, height, _ in topic_tree(model.components, model.weights).tolist()
-        ],
         "topics": [
             {
                 "topic": k,
@@ -127,16 +95,16 @@ def _describe(model: TopicModel, n_words: int, shown: Shown) -> dict[str, Any]:
                 "nearest": None if (found := near[k]) is None else found._asdict(),
                 "doubts": list(doubts[k]),
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
-                **({} if shown is None else {"documents": [dict(each) for each in shown[k]]}),
             }
             for k in model.order
         ],
     }
 
 
-def _table(model: TopicModel, n_words: int, shown: Shown) -> list[str]:
+def _table(model: TopicModel, n_words: int) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
-    words, doubts, npmi = model.top_words(n_words), junk_topics(model), _npmi(model)
+    words, doubts = model.top_words(n_words), junk_topics(model)
+    npmi = model.diagnostics.get("topic_npmi") or [None] * model.n_components
     counted = any(value is not None for value in npmi)
     lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:
@@ -145,11 +113,6 @@ def _table(model: TopicModel, n_words: int, shown: Shown) -> list[str]:
         name = "" if model.names[k] is None else f"[{printable(str(model.names[k]))}] "
         row = f"{k:5d} {share}{goes} {_mark(doubts[k])} {name}"
         lines.append(row + in_line(word for word, _ in words[k]))
-        for each in () if shown is None else shown[k]:
-            lines.append(f"      {each['proportion']:6.1%}   {printable(each['id'])}")
-            text = printable(" ".join(each.get("text", "").split()))
-            cut = wrap(text, 84, max_lines=3, placeholder=" …")
-            lines += [15 * " " + line for line in cut]
     for reason, meaning in DOUBTS.items():
         if marked := [str(k) for k in model.order if reason in doubts[k]]:
             lines.append(f"    {_mark((reason,))} {meaning}: {', '.join(marked)}")
@@ -159,12 +122,6 @@ def _table(model: TopicModel, n_words: int, shown: Shown) -> list[str]:
 def _mark(reasons: tuple[str, ...]) -> str:
     """Return the sign of doubts: of a copy another one, for its words may be good."""
     return " " if not reasons else "=" if reasons == ("copy",) else "?"
-
-
-def _npmi(model: TopicModel) -> list[float | None]:
-    """Return the NPMI of each topic; None where it was not counted."""
-    found: list[float | None] | None = model.diagnostics.get("topic_npmi")
-    return found or [None] * model.n_components
 
 
 def counts_slots(model: TopicModel) -> bool:
@@ -183,11 +140,8 @@ def _header(model: TopicModel) -> list[str]:
     size = f"documents   {model.documents_seen:,} ({plural(model.tokens_seen, 'token')})"
     if counts_slots(model):
         size = f"slots       {model.documents_seen:,} (public; the number of documents is private)"
-    choice = model.diagnostics.get("refinement_choice")
-    kept = isinstance(choice, dict) and choice.get("kept") == "start"
-    unrefined = ", spectral: refined ones did not predict held-out documents better" * kept
     return [
-        f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}{unrefined}",
+        f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}",
         size,
         f"vocabulary  {model.n_features:,} ({kind})",
         *statement_lines(model.privacy),
@@ -199,7 +153,6 @@ def compare(
     first_file: Annotated[str, files("FIRST")],
     second_file: Annotated[str, files("SECOND")],
     n_words: options.Words,
-    max_distance: options.MaxDistance,
     as_json: options.AsJson,
 ) -> None:
     """Show which topics the models FIRST and SECOND have in common, and what differs.
@@ -210,25 +163,18 @@ def compare(
     """
     names = first_file, second_file
     models = load(first_file), load(second_file)
-    found = compare_models(*models, max_distance=max_distance, names=names).to_json()
-    words = [[[word for word, _ in top] for top in model.top_words(n_words)] for model in models]
-    if not as_json:
-        listed = [
-            [printable(named_words(*pair)) for pair in zip(model.names, own, strict=True)]
-            for model, own in zip(models, words, strict=True)
-        ]
-        click.echo("\n".join(_pairs(found, listed)))
+    found = compare_models(*models, names=names).to_json()
+    if as_json:
+        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
-    shares = [model.shares for model in models]
-    for pair in found["matched"]:
-        both = tuple(enumerate((pair["first"], pair["second"])))
-        pair["prevalence"] = [shares[model][k] for model, k in both]
-        pair["words"] = [words[model][k] for model, k in both]
-    for name, prevalence, top in zip(("only_first", "only_second"), shares, words, strict=True):
-        found[name] = [
-            {"topic": k, "prevalence": prevalence[k], "words": top[k]} for k in found[name]
+    words = [
+        [
+            printable(named_words(name, (word for word, _ in top)))
+            for name, top in zip(model.names, model.top_words(n_words), strict=True)
         ]
-    click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        for model in models
+    ]
+    click.echo("\n".join(_pairs(found, words)))
 
 
 def _pairs(found: dict[str, Any], words: list[list[str]]) -> list[str]:
@@ -251,69 +197,53 @@ def _pairs(found: dict[str, Any], words: list[list[str]]) -> list[str]:
     return lines
 
 
-DRAWN = "File of documents to draw by the last model; may be repeated."
+DRAWN = "File of documents to draw; may be repeated."
 Drawn = Annotated[tuple[str, ...], path("--documents", DRAWN, required=False, multiple=True)]
+TITLE = "Heading of the page. [default: the name of FILE]"
 
 
 @command(reader="report", tasks=TASKS, names=DOCUMENTS[1:])
 def report(
-    model_files: Annotated[tuple[str, ...], files("FILE...")],
+    model_file: options.ModelFile,
     output: Annotated[str, output("HTML file to write.")],
-    title: Annotated[str, option("--title", "Heading of the page.", default="Topic report")],
+    title: Annotated[str | None, option("--title", TITLE)],
     documents: Drawn,
     n_words: options.Words,
-    relevance: options.Relevance,
     quiet: options.Quiet,
     given: options.Given,
 ) -> None:
-    """Write a page about the model in FILE, or about how topics changed from FILE to FILE.
+    """Write a page about the model in FILE: one HTML file that loads nothing.
 
-    With several files, oldest first, the topics of the last are followed through the others; they
-    have the numbers that streamlda topics gives the first model. The page is one HTML file that
-    loads nothing, and is as private as the models.
-
-    With --documents the page also has a map of a sample of 2,000; topics by --class-field; and
-    topics by the --time-bins of --time-field. None of their text is on the page but, of the
-    documents on the map, the first 120 characters of --id-field (a title, an id or the text). The
-    report of a private model has no documents.
+    It is as private as the model. With --documents it also has a map of a sample of 2,000; topics
+    by --class-field; and topics by the --time-bins of --time-field. None of their text is on the
+    page but, of the documents on the map, the first 120 characters of --id-field (a title, an id or
+    the text). The report of a private model has no documents.
     """
-    from streamlda.report import write_report
+    from streamlda.report import render_report
     from streamlda.report.documents import DocumentSurvey
+    from streamlda.report.notebook import ReportPage
 
     if given.values and not documents:
         raise click.UsageError("options of documents need --documents FILE")
-    models = [load(name) for name in model_files]
-    if relevance is not None:
-        models = [model.rank_words(relevance) for model in models]
-    survey = None
+    model, survey = load(model_file), None
     if documents:
         settings = given._replace(values=given.values | {"source.files": documents}).read()
         has_classes = settings.source.class_field is not None
-        survey = DocumentSurvey(models[-1], unit=time_bins(settings), has_classes=has_classes)
+        survey = DocumentSurvey(model, unit=time_bins(settings), has_classes=has_classes)
         for each in read_documents(settings):
-            titles = [at.id for at in each.locations]
+            pairs = zip(each.records, each.reasons, strict=True)
+            titles = [at.id for at, reason in pairs if reason is None]
             survey.add(each.texts, titles=titles, classes=each.classes, times=each.times)
-    write_report(output, models, labels(model_files), title=title, n_words=n_words, survey=survey)
-    compared = "" if len(models) == 1 else f", compared over {plural(len(models), 'model')}"
-    say(quiet, f"{plural(models[-1].n_components, 'topic')}{compared}", f"report: {output}")
-
-
-def labels(paths: Sequence[str]) -> list[str]:
-    """Return a short name for each file: its name, with a number where two have the same one."""
-    stems = [Path(name).stem for name in paths]
-    seen = Counter[str]()
-    named = []
-    for stem in stems:
-        seen[stem] += 1
-        named.append(stem if stems.count(stem) == 1 else f"{stem} ({seen[stem]})")
-    return named
+    title = Path(model_file).stem if title is None else title
+    page = render_report(model, title=title, n_words=n_words, survey=survey)
+    ReportPage(page).save(output)
+    say(quiet, plural(model.n_components, "topic"), f"report: {output}")
 
 
 @command()
 def merge(
     sources: Annotated[tuple[str, ...], files("SOURCE...")],
     output: options.ModelOutput,
-    max_distance: options.MaxDistance,
     quiet: options.Quiet,
 ) -> None:
     """Write one model of several: SOURCE... are folders of checkpoints, or model files.
@@ -322,41 +252,24 @@ def merge(
     projection), have equal settings, and read disjoint partitions. The model is then that of one
     process over all documents. Private states are refused.
 
-    Model files: of disjoint documents and words of one kind. Topics nearer than --max-distance
-    become one, weighted by their tokens. Private models of one ledger, of different record slots,
+    Model files: of disjoint documents and words of one kind. Topics that are alike become
+    one, weighted by their tokens. Private models of one ledger, of different record slots,
     keep its promise; those of several ledgers promise the sum of epsilons and of deltas.
     """
-    # Raises where there is nothing.
-    n_files = sum(stat.S_ISREG(Path(each).stat().st_mode) for each in sources)
-    if n_files not in (0, len(sources)):
-        raise click.UsageError(
-            "model files must be merged without folders of checkpoints, "
-            f"got files={n_files} folders={len(sources) - n_files}; merge each kind separately"
-        )
-    if n_files:
-        models = [load(each) for each in sources]
-        model = merged(models, max_distance=max_distance, names=sources)
-        counted = "record slot" if counts_slots(model) else "document"
-        before = f", of {sum(each.n_components for each in models)} before"
-        of = f"{plural(model.documents_seen, counted)} of {plural(len(sources), 'model')}"
+    if any(Path(each).is_dir() for each in sources):
+        from streamlda.storage.merge import merge_checkpoints
+
+        joined = merge_checkpoints(sources)
+        for folder, checkpoint in zip(sources, joined.checkpoints, strict=True):
+            _warn_about_damage(folder, checkpoint)
+        model = joined.engine.snapshot(joined.vocabulary, {"merged_states": len(sources)})
+        # Each daemon has an interval of its own.
+        model = model if len(sources) == 1 else replace(model, interval=None)
     else:
-        model, before = _merge_folders(sources, output), ""
-        of = f"{plural(model.documents_seen, 'document')} of {plural(len(sources), 'state')}"
-        of += f", {plural(model.tokens_seen, 'token')}"
+        model = merged([load(each) for each in sources], names=sources)
+    counted = plural(model.documents_seen, "record slot" if counts_slots(model) else "document")
     size = f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}"
-    _save(model, output, quiet, of, size + before)
-
-
-def _merge_folders(folders: tuple[str, ...], output: str) -> TopicModel:
-    from streamlda.storage.merge import merge_checkpoints
-
-    _check_outside(output, folders)
-    joined = merge_checkpoints(folders)
-    for folder, checkpoint in zip(folders, joined.checkpoints, strict=True):
-        _warn_about_damage(folder, checkpoint)
-    model = joined.engine.snapshot(joined.vocabulary, {"merged_states": len(folders)})
-    # Each daemon has an interval of its own.
-    return model if len(folders) == 1 else replace(model, interval=None)
+    _save(model, output, quiet, f"{counted} of {plural(len(sources), 'source')}", size)
 
 
 @command()
@@ -377,28 +290,12 @@ def projection(
     from streamlda.refinement.shared_start import SharedStart
     from streamlda.storage.merge import read_newest_engine, save_projection
 
-    _check_outside(output, (folder,))
     checkpoint, engine = read_newest_engine(folder)
     _warn_about_damage(folder, checkpoint)
     made = save_projection(output, engine, checkpoint.vocabulary, renew=renew)
-    words = plural(made.vocabulary.n_features, "word")
-    if isinstance(made.beginning, SharedStart):
-        topics = plural(len(made.beginning.stepwise.alpha), "refined topic")
-        what = f"start {made.digest}: {topics}, {words}"
-    else:
-        what = f"projection {made.digest}: {words}, {plural(made.beginning.shape[1], 'column')}"
-    origin = "shared" if engine.beginning is not None and not renew else "made"
-    seen = plural(engine.documents_seen, "document")
-    say(quiet, f"{what}, {origin} by an engine of {seen}", f"projection file: {output}")
-
-
-def _check_outside(path: str, folders: tuple[str, ...]) -> None:
-    """Raise if an output would lie in one of the folders, which belong to daemons."""
-    if Path(path).resolve().parent in [Path(folder).resolve() for folder in folders]:
-        raise click.UsageError(
-            f"an output must not lie in a folder of checkpoints, got path={path!r}; choose another "
-            "folder"
-        )
+    kind = "start" if isinstance(made.beginning, SharedStart) else "projection"
+    what = f"{kind} {made.digest}: {plural(made.vocabulary.n_features, 'word')}"
+    say(quiet, what, f"projection file: {output}")
 
 
 def _warn_about_damage(folder: str, checkpoint: Checkpoint) -> None:
@@ -433,13 +330,6 @@ def reduce(
     if n_topics is None:
         model = before.merge_topics([list(map(int, group)) for group in joined])
     else:
-        require(
-            n_topics <= before.n_components,
-            "--topics must be at most the topics of the model",
-            topics=n_topics,
-            of=before.n_components,
-            remedy="name fewer",
-        )
         model = before.reduce(n_topics)
     made = [group for group in model.diagnostics["reduced_from"] if len(group) > 1]
     lines = [f"joined: {', '.join(map(str, group))}" for group in made]
@@ -467,8 +357,6 @@ def rename(
         number, equals, name = text.partition("=")
         if not (equals and number.isdecimal()):
             raise click.UsageError(f"a name must be TOPIC=NAME, as in 3=sport, got {text[:40]!r}")
-        if int(number) in found:
-            raise click.UsageError(f"a topic must have one name, got two of topic {number}")
         found[int(number)] = name.strip() or None
     if Path(path).is_dir() == bool(output):
         raise click.UsageError("--output must be given with a model file, and only with one")

@@ -100,16 +100,11 @@ class Circle(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The shares of a topic; `rank` is its place among those that move most."""
+    """The shares of a topic; `rank` is its place among those that move most, which have a name."""
 
     id: int
     runs: list[Run]
-    rank: int | None = None
-
-    @property
-    def is_named(self) -> bool:
-        """True if it has a name and a colour; such lines lie above the others."""
-        return self.rank is not None
+    rank: int | None
 
 
 class Tree(NamedTuple):
@@ -136,7 +131,7 @@ class Lines(NamedTuple):
     """Shares over time: lines, names at their ends, and documents as bars below."""
 
     lines: list[Line]
-    labels: list[tuple[int, int, float]]
+    labels: list[tuple[Line, float]]
     ticks: list[tuple[float, str]]
     dates: list[tuple[float, str, bool]]
     bars: list[tuple[float, float]]
@@ -172,9 +167,8 @@ def topic_circles(facts: Facts) -> list[Circle]:
 
 
 def _radii(facts: Facts) -> NDArray[np.float64]:
-    newest = facts.newest
     full = float(np.sqrt(_COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi))
-    radii = np.maximum(full * np.sqrt(newest.weights[newest.order]), _LEAST_RADIUS)
+    radii = np.maximum(full * np.sqrt(facts.model.weights[facts.model.order]), _LEAST_RADIUS)
     # Many topics cannot all have room for their numbers.
     shrunk: NDArray[np.float64] = radii * min(
         1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum()))
@@ -187,64 +181,59 @@ def course_lines(facts: Facts) -> Lines | None:
     course = facts.course
     if course is None or len(course.at) < 2:
         return None
-    documents = course.documents or (1,) * len(course.at)
-    many = max(documents)
+    shares, documents = np.array(course.shares, dtype=np.float64), np.array(course.documents)
+    known, many = np.nan_to_num(shares), documents.max()
     # Shares of a moment with few documents are mostly chance, and must not flatten all others.
-    full = [i for i, n in enumerate(documents) if n >= _FEW * many]
-    drawn = [shares[i] or 0.0 for shares in course.shares.values() for i in full]
-    most = max(drawn) or 1.0
+    most = float(known[:, documents >= _FEW * many].max()) or 1.0
     step = next(s for s in _SHARE_STEPS if most / s <= 5)
+    x = _LINES_LEFT + np.array(course.at) * (_LINES_RIGHT - _LINES_LEFT)
 
-    def x(place: float) -> float:
-        return _LINES_LEFT + place * (_LINES_RIGHT - _LINES_LEFT)
+    def y(share: Any) -> Any:
+        return _TOP + (_LINES_BASE - _TOP) * (1 - np.minimum(1.0, share / most))
 
-    def y(share: float) -> float:
-        return _TOP + (_LINES_BASE - _TOP) * (1 - min(1.0, share / most))
-
-    named = _most_moving(course, [topic.id for topic in facts.topics])
+    named = _most_moving(course)
     lines = [
-        Line(id_, _runs([x(at) for at in course.at], [None if s is None else y(s) for s in shares]))
-        for id_, shares in course.shares.items()
+        Line(k, runs, named.index(k) if k in named else None)
+        for k, row in enumerate(y(shares))
+        if (runs := _runs(x, row))
     ]
-    lines = [line for line in lines if line.runs]
-    ends = {line.id: line.runs[-1][-1][1] for line in lines if line.id in named}
-    labels = dict(
-        zip(sorted(ends, key=ends.__getitem__), _apart(sorted(ends.values())), strict=True)
-    )
+    # Those with a name lie above the others.
+    lines.sort(key=lambda line: line.rank is not None)
+    ends = sorted((line for line in lines if line.rank is not None), key=_end)
     width = _LETTER_WIDTH * max(map(len, course.labels))
     n_dates = max(2, int((_LINES_RIGHT - _LINES_LEFT) / (width + _LEFT)))
     places = np.array(course.at)
     dates = {int(np.abs(places - at).argmin()) for at in np.linspace(0, 1, n_dates)}
     return Lines(
-        lines=[line._replace(rank=named.get(line.id)) for line in lines],
-        labels=[(id_, named[id_], at) for id_, at in labels.items()],
+        lines=lines,
+        labels=list(zip(ends, _apart([*map(_end, ends)]), strict=True)),
         ticks=[(y(i * step), f"{100 * i * step:g} %") for i in range(int(most / step) + 1)],
-        dates=[
-            (x(course.at[i]), course.labels[i], 0 < i < len(course.at) - 1) for i in sorted(dates)
-        ],
-        bars=[
-            (x(at), _BARS * n / many)
-            for at, n in zip(course.at, course.documents or (), strict=False)
-        ],
-        beyond=course.most > most,
+        dates=[(x[i], course.labels[i], 0 < i < len(x) - 1) for i in sorted(dates)],
+        bars=list(zip(x, _BARS * documents / many, strict=True)),
+        beyond=bool(known.max() > most),
     )
+
+
+def _end(line: Line) -> float:
+    """Return the height at which a line ends."""
+    return line.runs[-1][-1][1]
 
 
 def class_bars(facts: Facts) -> Bars | None:
     """Return the shares of the topics that vary most between classes, for each class."""
     course = facts.class_course
-    if course is None or course.documents is None:
+    if course is None:
         return None
-    named = _most_moving(course, [topic.id for topic in facts.topics])
-    rows = []
-    for g, (label, documents) in enumerate(zip(course.labels, course.documents, strict=True)):
-        x, parts = _BARS_LEFT, []
-        for id_ in named:
-            width = (course.shares[id_][g] or 0.0) * (_BARS_RIGHT - _BARS_LEFT)
-            parts.append((x, width))
-            x += width
-        rows.append((_BAR_ROW * g, label, documents, parts, x))
-    return Bars(rows, list(named), _BAR_ROW * len(rows))
+    named = _most_moving(course)
+    widths = (_BARS_RIGHT - _BARS_LEFT) * np.array(course.shares, dtype=np.float64)[named].T
+    ends = _BARS_LEFT + np.cumsum(widths, axis=1)
+    rows = [
+        (_BAR_ROW * g, label, documents, list(zip(end - width, width, strict=True)), end[-1])
+        for g, (label, documents, width, end) in enumerate(
+            zip(course.labels, course.documents, widths, ends, strict=True)
+        )
+    ]
+    return Bars(rows, named, _BAR_ROW * len(rows))
 
 
 def document_points(facts: Facts, circles: Sequence[Circle]) -> dict[str, Any] | None:
@@ -256,7 +245,7 @@ def document_points(facts: Facts, circles: Sequence[Circle]) -> dict[str, Any] |
     survey = facts.survey
     if survey is None or not survey.points:
         return None
-    theta = np.array([point.theta for point in survey.points])[:, facts.newest.order]
+    theta = np.array([point.theta for point in survey.points])[:, facts.model.order]
     centres = np.array([[circle.x, circle.y] for circle in circles])
     extent = np.maximum(np.ptp(centres, axis=0), 1e-9)
     room = np.array([MAP_WIDTH, MAP_HEIGHT]) - 2 * _MARGIN
@@ -278,18 +267,13 @@ def document_points(facts: Facts, circles: Sequence[Circle]) -> dict[str, Any] |
     }
 
 
-def _most_moving(course: Course, ids: Sequence[int]) -> dict[int, int]:
-    """Return the topics whose shares vary most between moments, by documents, with their ranks."""
-    weights = np.array(course.documents or [1] * len(course.at), dtype=np.float64)
-    moves = {}
-    for id_ in ids:
-        shares = np.array([np.nan if s is None else s for s in course.shares[id_]])
-        seen = np.isfinite(shares) & (weights > 0)
-        if seen.any():
-            mean = np.average(shares[seen], weights=weights[seen])
-            moves[id_] = float(np.average((shares[seen] - mean) ** 2, weights=weights[seen]))
-    most = sorted(moves, key=lambda id_: -moves[id_])[:_NAMED_LINES]
-    return {id_: rank for rank, id_ in enumerate(most)}
+def _most_moving(course: Course) -> list[int]:
+    """Return the topics whose shares vary most between moments, by documents."""
+    shares = np.ma.masked_invalid(np.array(course.shares, dtype=np.float64))
+    mean = np.ma.average(shares, axis=1, weights=course.documents, keepdims=True)
+    moves = np.ma.average((shares - mean) ** 2, axis=1, weights=course.documents)
+    most: list[int] = np.argsort(-np.ma.filled(moves, 0.0), kind="stable")[:_NAMED_LINES].tolist()
+    return most
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
@@ -305,19 +289,16 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 def sparkline(course: Course, id_: int) -> list[Run]:
     """Return the course of a topic in runs of points; what is missing is a gap."""
-    shares = course.shares[id_]
-    most = max((share for share in shares if share is not None), default=0.0) or 1.0
-    xs = [3 + (_SPARK_WIDTH - 6) * at for at in course.at]
-    ys = [
-        None if share is None else 3 + (_SPARK_HEIGHT - 6) * (1 - share / most) for share in shares
-    ]
-    return _runs(xs, ys)
+    shares = np.array(course.shares[id_], dtype=np.float64)
+    most = np.nan_to_num(shares).max() or 1.0
+    xs = 3 + (_SPARK_WIDTH - 6) * np.array(course.at)
+    return _runs(xs, 3 + (_SPARK_HEIGHT - 6) * (1 - shares / most))
 
 
-def _runs(xs: Sequence[float], ys: Sequence[float | None]) -> list[Run]:
+def _runs(xs: Array, ys: Array) -> list[Run]:
     runs: list[Run] = [[]]
-    for x, y in zip(xs, ys, strict=True):
-        if y is None:
+    for x, y in zip(xs.tolist(), ys.tolist(), strict=True):
+        if np.isnan(y):
             runs.append([])
         else:
             runs[-1].append((x, y))

@@ -79,7 +79,8 @@ class DocumentSurvey:
         self.n_documents = self.n_without = 0
         self.classes = Groups(model.n_components) if has_classes else None
         self.moments = Groups(model.n_components) if unit else None
-        self._points: list[Point] = []
+        #: The documents to draw, the last one on top.
+        self.points: list[Point] = []
 
     def add(
         self,
@@ -101,17 +102,12 @@ class DocumentSurvey:
         known = [i for i, reason in enumerate(reasons) if reason is None]
         found = [Point(int(ranks[i]), theta[i], titles[i], classes[i]) for i in known]
         # Equal ranks do not occur: they are a permutation of the numbers of the documents.
-        self._points = nsmallest(MOST_POINTS, self._points + found, key=lambda point: point.rank)
+        self.points = nsmallest(MOST_POINTS, self.points + found, key=lambda point: point.rank)
         self.n_documents += n
         self.n_without += n - len(known)
 
-    @property
-    def points(self) -> list[Point]:
-        """The documents to draw, the last one on top."""
-        return self._points
-
-    def time_course(self, ids: Sequence[int]) -> Course | None:
-        """Return the mean shares of the topics, which have these numbers, over time."""
+    def time_course(self) -> Course | None:
+        """Return the mean shares of the topics over time."""
         if self.moments is None:
             return None
         starts = [start for start in self.moments.names if start is not None]
@@ -125,9 +121,9 @@ class DocumentSurvey:
             documents=documents[:n],
             undated=int(documents[n:].sum()),
         )
-        return replace(course_from_timeline(timeline, ids), of_documents=True)
+        return replace(course_from_timeline(timeline), of_documents=True)
 
-    def class_course(self, ids: Sequence[int]) -> Course | None:
+    def class_course(self) -> Course | None:
         """Return the mean shares of the topics in the classes of most documents."""
         if self.classes is None or not self.classes.names:
             return None
@@ -137,7 +133,7 @@ class DocumentSurvey:
         return Course(
             labels=tuple(UNCLASSED if names[g] is None else str(names[g]) for g in shown),
             at=(0.0,) * len(shown),
-            shares={id_: tuple(shares[shown, k].tolist()) for k, id_ in enumerate(ids)},
+            shares=shares[shown].T.tolist(),
             documents=tuple(documents[shown].tolist()),
             unit="class",
             together=len(names),

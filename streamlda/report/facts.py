@@ -1,16 +1,15 @@
-"""Facts of a report and the words of its topics, taken from models before anything is drawn."""
+"""Facts of a report and the words of its topics, taken from the model before it is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import require
+from streamlda.errors import at_least
 from streamlda.model.diagnostics import (
     SuggestedTopics,
     exclusivity,
@@ -18,18 +17,15 @@ from streamlda.model.diagnostics import (
     junk_topics,
     numbers,
     pair_spectrum,
-    redundant_topics,
     suggest_n_components,
 )
 from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, leaves, topic_tree
-from streamlda.model.matching import common_share, moved_words
 from streamlda.model.relevance import Relevance
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.documents import DocumentSurvey
-from streamlda.report.over_time import Course, course_from_models, course_from_timeline
+from streamlda.report.over_time import Course, course_from_timeline
 from streamlda.spectral.support import Spectrum
-from streamlda.storage.snapshots import follow_topics
 
 Array = NDArray[np.float64]
 
@@ -95,16 +91,11 @@ LISTED_WORDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the newest model."""
+    """A topic of the model."""
 
-    #: Its row in the first model that has it; later topics get the next free numbers.
+    #: Its row.
     id: int
-    #: Its row in the newest model.
-    row: int
     prevalence: float | None
-    #: Distance to the same topic one model before; None for a new topic, or if there is one model.
-    moved: float | None
-    is_new: bool
     #: Its words that are of interest, ranked as by the model, and how many of them a card shows.
     words: tuple[Word, ...]
     n_shown: int
@@ -112,21 +103,17 @@ class Topic:
     label: tuple[str, ...]
     #: As `junk_topics`.
     reasons: tuple[str, ...]
-    #: Ids and distances of topics that say nearly the same, and of the nearest, however far.
-    repeats: tuple[tuple[int, float], ...]
+    #: Numbers and distances of the nearest topics, however far.
     nearest: tuple[tuple[int, float], ...]
-    #: Words whose probability changed most since the model before.
-    rose: tuple[str, ...] = ()
-    fell: tuple[str, ...] = ()
     #: Share of what came since the model before, by the model itself.
-    lately: float | None = None
-    npmi: float | None = None
+    lately: float | None
+    npmi: float | None
     #: `Topics.names`.
-    name: str | None = None
+    name: str | None
     #: `model.diagnostics.exclusivity`.
-    exclusivity: float = 0.0
+    exclusivity: float
     #: Documents most of it: `TopicModel.representative_documents`.
-    documents: tuple[Mapping[str, Any], ...] = ()
+    documents: Sequence[Mapping[str, Any]]
 
     @property
     def shown_words(self) -> tuple[Word, ...]:
@@ -136,10 +123,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a report says. Models are oldest first, topics the most prevalent first."""
+    """All that a report says; topics are the most prevalent first."""
 
-    models: tuple[TopicModel, ...]
-    labels: tuple[str, ...]
+    model: TopicModel
     topics: tuple[Topic, ...]
     #: `Relevance.usual`.
     usual: Array
@@ -153,22 +139,11 @@ class Facts:
     explained: tuple[float, float]
     spectrum: Spectrum | None
     suggestion: SuggestedTopics
-    #: Topics of the model before that the newest does not have, with their words.
-    gone: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    #: How shares went from model to model, and over the time of documents.
-    models_course: Course | None = None
-    time_course: Course | None = None
+    #: Shares over time: of the documents that the caller gave, or else of those of the fit.
+    course: Course | None
     #: Documents that the caller gave, and shares in their classes.
-    survey: DocumentSurvey | None = None
-    class_course: Course | None = None
-    #: Least share of tokens, of any two models in turn, in words that both know; None if all have
-    #: the same words.
-    common_share: float | None = None
-
-    @property
-    def newest(self) -> TopicModel:
-        """The model whose topics are shown."""
-        return self.models[-1]
+    survey: DocumentSurvey | None
+    class_course: Course | None
 
     @property
     def directions(self) -> int:
@@ -179,167 +154,63 @@ class Facts:
         above = self.spectrum.above
         return len(self.spectrum.eigenvalues) if above is None else above
 
-    @property
-    def repeats(self) -> list[tuple[int, int, float]]:
-        """Pairs of near-duplicates with their distance, nearest first."""
-        pairs = {
-            (min(topic.id, other), max(topic.id, other)): far
-            for topic in self.topics
-            for other, far in topic.repeats
-        }
-        return sorted(((i, j, far) for (i, j), far in pairs.items()), key=lambda pair: pair[2])
 
-    @property
-    def stayed(self) -> list[Topic]:
-        """Topics that were in the model before, those that moved most first."""
-        return sorted(
-            (topic for topic in self.topics if topic.moved is not None),
-            key=lambda topic: -(topic.moved or 0.0),
-        )
-
-    @property
-    def course(self) -> Course | None:
-        """Course that is drawn: that of documents, where it is known."""
-        return self.time_course or self.models_course
-
-    @property
-    def past(self) -> set[int]:
-        """Numbers of topics of earlier models that are no longer there."""
-        known = {} if self.models_course is None else self.models_course.shares
-        return known.keys() - {topic.id for topic in self.topics}
-
-
-def gather(
-    models: Sequence[TopicModel],
-    labels: Sequence[str],
-    n_words: int,
-    survey: DocumentSurvey | None = None,
-) -> Facts:
-    """Return what a report says of models; the public `render_report` states cost and errors."""
-    holds = len(models) == len(labels) > 0 and n_words >= 1
-    require(
-        holds,
-        "a report needs at least one model, a label for each and n_words >= 1",
-        models=len(models),
-        labels=len(labels),
-        n_words=n_words,
-    )
-    common = [
-        common_share(before, after, names=names, remedy="make a report of each")
-        for (before, after), names in zip(pairwise(models), pairwise(labels), strict=True)
-    ]
-    ids, moved = _followed(models)
-    newest, shown, order = models[-1], ids[-1], models[-1].order
-    apart = hellinger(newest.components, newest.components)
+def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None) -> Facts:
+    """Return what a report says of a model; the public `render_report` states cost and errors."""
+    at_least(1, n_words=n_words)
+    order = model.order
+    apart = hellinger(model.components, model.components)
     distances = apart[np.ix_(order, order)]
-    tree = topic_tree(newest.components[order], newest.weights[order])
+    tree = topic_tree(model.components[order], model.weights[order])
     flat = flat_map(distances)
-    words = Words(newest, max(n_words, LISTED_WORDS))
-    timeline = newest.timeline
-    time_course = None if survey is None else survey.time_course(shown)
-    if time_course is None and timeline is not None:
-        time_course = course_from_timeline(timeline, shown)
+    words = Words(model, max(n_words, LISTED_WORDS))
+    course = None if survey is None else survey.time_course()
+    if course is None and model.timeline is not None:
+        course = course_from_timeline(model.timeline)
     return Facts(
-        models=tuple(models),
-        labels=tuple(labels),
-        topics=tuple(_topics(words, models, ids, moved, apart, n_words)),
+        model=model,
+        topics=tuple(_topics(words, model, apart, n_words)),
         usual=words.usual,
         distances=distances,
         positions=flat.positions,
         tree=tree,
         leaves=leaves(tree, distances),
         explained=flat.explained,
-        spectrum=pair_spectrum(newest.diagnostics),
-        suggestion=suggest_n_components(newest.diagnostics),
-        gone={} if len(models) < 2 else _gone(models[-2], ids[-2], shown, n_words),
-        models_course=None if len(models) < 2 else course_from_models(models, labels, ids),
-        time_course=time_course,
+        spectrum=pair_spectrum(model.diagnostics),
+        suggestion=suggest_n_components(model.diagnostics),
+        course=course,
         survey=survey,
-        class_course=None if survey is None else survey.class_course(shown),
-        common_share=min((s for s in common if s < 1.0), default=None),
+        class_course=None if survey is None else survey.class_course(),
     )
 
 
-def _topics(
-    words: Words,
-    models: Sequence[TopicModel],
-    ids: Sequence[list[int]],
-    moved: Sequence[float | None],
-    apart: Array,
-    n_words: int,
-) -> Iterator[Topic]:
-    """Yield the topics of the newest model, the most prevalent first."""
-    newest, shown = models[-1], ids[-1]
-    repeats: dict[int, list[tuple[int, float]]] = {}
-    for pair in redundant_topics(newest.components):
-        repeats.setdefault(pair.first, []).append((shown[pair.second], pair.distance))
-        repeats.setdefault(pair.second, []).append((shown[pair.first], pair.distance))
-    reasons, share = junk_topics(newest), newest.shares
-    unknown = [None] * newest.n_components
-    exclusive = exclusivity(newest.components).tolist()
-    interval = newest.interval
+def _topics(words: Words, model: TopicModel, apart: Array, n_words: int) -> Iterator[Topic]:
+    """Yield the topics of the model, the most prevalent first."""
+    reasons, share = junk_topics(model), model.shares
+    exclusive = exclusivity(model.components).tolist()
+    npmi = numbers(model.diagnostics, "topic_npmi")
+    interval = model.interval
     # Where it is all that came, there is nothing that it could differ from.
-    is_part = interval is not None and interval.documents < newest.documents_seen
+    is_part = interval is not None and interval.documents < model.documents_seen
     lately = interval.prevalence if interval is not None and is_part else None
-    for k in newest.order:
-        id_ = shown[k]
-        earlier = ids[-2].index(id_) if len(models) > 1 and id_ in ids[-2] else None
-        rose, fell = ((), ()) if earlier is None else moved_words(models[-2], earlier, newest, k)
+    documents = model.representative_documents
+    for k in model.order:
         others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
-        documents = newest.representative_documents
+        known = npmi is not None and len(npmi) == model.n_components and np.isfinite(npmi[k])
         yield Topic(
-            id=id_,
-            row=k,
+            id=k,
             prevalence=share[k],
-            moved=moved[k],
-            is_new=len(models) > 1 and earlier is None,
             words=words.of(k),
-            n_shown=min(n_words, newest.n_features),
+            n_shown=min(n_words, model.n_features),
             label=words.label(k),
             reasons=reasons[k],
-            repeats=tuple(repeats.get(k, ())),
-            nearest=tuple((shown[j], float(apart[k, j])) for j in others[:NEIGHBOURS]),
-            rose=rose,
-            fell=fell,
-            lately=(lately or unknown)[k],
-            npmi=_by_topic(newest, "topic_npmi")[k],
-            name=newest.names[k],
+            nearest=tuple((j, float(apart[k, j])) for j in others[:NEIGHBOURS]),
+            lately=None if lately is None else lately[k],
+            npmi=float(npmi[k]) if npmi is not None and known else None,
+            name=model.names[k],
             exclusivity=exclusive[k],
-            documents=() if documents is None else tuple(documents[k]),
+            documents=() if documents is None else documents[k],
         )
-
-
-def _followed(models: Sequence[TopicModel]) -> tuple[list[list[int]], list[float | None]]:
-    """Return the ids of each model, and how far those of the last moved."""
-    ids = [list(range(models[0].n_components))]
-    moved: list[float | None] = [None] * models[0].n_components
-    next_id = models[0].n_components
-    for before, after in pairwise(models):
-        topics, next_id = follow_topics(before, ids[-1], after, next_id)
-        moved = [topic.moved for topic in topics]
-        ids.append([])
-        for topic in topics:
-            # Only what continues from an unknown topic is unknown, and none is to begin with.
-            assert topic.id is not None
-            ids[-1].append(topic.id)
-    return ids, moved
-
-
-def _by_topic(model: TopicModel, name: str) -> list[float | None]:
-    """Return a number for each topic from the diagnostics, None where there is none."""
-    found = numbers(model.diagnostics, name)
-    if found is None or len(found) != model.n_components:
-        return [None] * model.n_components
-    return [float(value) if np.isfinite(value) else None for value in found]
-
-
-def _gone(
-    before: TopicModel, ids: list[int], shown: list[int], n_words: int
-) -> dict[int, tuple[str, ...]]:
-    top = before.top_words(min(n_words, 6))
-    return {
-        id_: tuple(word for word, _ in top[row]) for row, id_ in enumerate(ids) if id_ not in shown
-    }
 
 
 #: Hundredths of the tokens of a word; topics with less of them are left out.
@@ -352,7 +223,7 @@ def script_data(facts: Facts) -> dict[str, Any]:
     Distances, in hundredths, are those of each topic to the topics before it. Of each word there
     are the topics that have `LEAST_PART` of its tokens or more, each followed by the hundredths.
     """
-    newest = facts.newest
+    model = facts.model
     words = {word.column: word.text for topic in facts.topics for word in topic.words}
     at = {column: i for i, column in enumerate(words)}
     topics = []
@@ -362,11 +233,10 @@ def script_data(facts: Facts) -> dict[str, Any]:
                 "id": topic.id,
                 "name": topic.name,
                 "share": _short(topic.prevalence),
-                "weight": _short(float(newest.weights[topic.row])),
+                "weight": _short(float(model.weights[topic.id])),
                 "lately": _short(topic.lately),
                 "npmi": _short(topic.npmi),
                 "exclusivity": _short(topic.exclusivity),
-                "moved": _short(topic.moved),
                 "words": [at[word.column] for word in topic.words],
                 "chances": [_short(word.probability) for word in topic.words],
             }
@@ -374,11 +244,11 @@ def script_data(facts: Facts) -> dict[str, Any]:
     hundredths = np.rint(100 * facts.distances).astype(int)
     return {
         "shown": facts.topics[0].n_shown,
-        "relevance": newest.relevance,
+        "relevance": model.relevance,
         "listed": max(facts.topics[0].n_shown, LISTED_WORDS),
         "words": list(words.values()),
         "usual": [_short(float(facts.usual[column])) for column in words],
-        "given": _given(newest.components[:, list(words)], newest.weights, newest.order),
+        "given": _given(model.components[:, list(words)], model.weights, model.order),
         "topics": topics,
         "distances": [hundredths[i, :i].tolist() for i in range(len(topics))],
         "order": facts.leaves,
@@ -394,7 +264,7 @@ def _describe_course(course: Course | None) -> Any:
         "labels": course.labels,
         "at": [*map(_short, course.at)],
         "documents": course.documents,
-        "shares": {id_: [*map(_short, shares)] for id_, shares in course.shares.items()},
+        "shares": [[*map(_short, shares)] for shares in course.shares],
     }
 
 

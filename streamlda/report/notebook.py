@@ -9,10 +9,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from streamlda.container import whole_file
 from streamlda.errors import one_of
 from streamlda.model.groups import list_groups
 from streamlda.model.topic_model import TopicModel
-from streamlda.report import render_report, save_page
+from streamlda.report import render_report
 from streamlda.report.documents import DocumentSurvey, read_times
 from streamlda.stream.event_time import UNITS
 from streamlda.texts import read_texts
@@ -48,7 +49,9 @@ class ReportPage:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all."""
-        save_page(path, self.html)
+        with whole_file(path) as file:
+            # A lone surrogate, which no word of a file has, must not keep it from being written.
+            file.write(self.html.encode("utf-8", errors="xmlcharrefreplace"))
 
     def show(self) -> Path:
         """Open the page in the browser of this machine; return the file, which stays."""
@@ -126,5 +129,4 @@ def visualize(
             classes=None if classes is None else list_groups("classes", classes, n),
             times=None if times is None else read_times(times, n, time_format),
         )
-    page = render_report([model], ["model"], title=title, n_words=n_words, survey=survey)
-    return ReportPage(page)
+    return ReportPage(render_report(model, title=title, n_words=n_words, survey=survey))

@@ -107,8 +107,7 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     shown = json.loads(run("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
     assert [(each["first"], each["second"]) for each in shown["matched"]] == [
         (2, 0), (1, 2), (0, 1)]  # fmt: skip
-    assert shown["matched"][0]["prevalence"] == [first.shares[2], second.shares[0]]
-    assert shown["only_second"][0]["words"] == [word for word, _ in second.top_words()[3]]
+    assert shown == json.loads(json.dumps(first.compare(second).to_json()))
     table = run("compare", tmp_path / "a", tmp_path / "b", "--words", 3).stdout.splitlines()
     assert table[0] == "3 topics in both, 1 only in the first, 1 only in the second"
     assert table[4].split()[:3] == ["2", "0", f"{apart:.2f}"]
@@ -222,19 +221,17 @@ def test_the_command_merges_model_files(tmp_path):
         counted(table).save(tmp_path / name)
     files, output = (tmp_path / "a", tmp_path / "b"), ("-o", tmp_path / "c")
     said = run("merge", *files, *output).stderr
-    assert said == (
-        f"20 documents of 2 models\n4 topics over 40 words, of 7 before\nmodel: {tmp_path / 'c'}\n"
-    )
+    assert said == (f"20 documents of 2 sources\n4 topics over 40 words\nmodel: {tmp_path / 'c'}\n")
     assert load(tmp_path / "c").n_components == 4
-    assert run("merge", *files, *output, "--max-distance", 0, "--quiet").stderr == ""
+    assert run("merge", *files, *output, "--quiet").stderr == ""
     assert load(tmp_path / "c").n_components == 4
     for n, ledger in enumerate("xy"):
         counted(tables(1) + n, privacy=private(ledger=ledger)).save(tmp_path / ledger)
     said = run("merge", tmp_path / "x", tmp_path / "y", *output).stderr
-    assert said.startswith("20 record slots of 2 models")
+    assert said.startswith("20 record slots of 2 sources")
     (tmp_path / "folder").mkdir()
     for arguments, wanted, code in (
-        ((*files, tmp_path / "folder", *output), "files=2 folders=1", 2),
+        ((*files, tmp_path / "folder", *output), "must have its index", 65),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
         ((tmp_path / "a", *output), "two or more", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),

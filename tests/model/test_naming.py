@@ -34,7 +34,7 @@ def test_names_stay_in_the_file_and_are_shown_with_the_words(tmp_path):
     assert {topic["topic"]: topic["name"] for topic in shown} == dict(enumerate(named.names))
     text = " ".join(word for word, _ in named.top_words(9)[3])
     assert "sport" in again.document_table([text], form="dict")["label"]
-    page = render_report([again], ["m"])
+    page = render_report(again)
     assert '<a href="#topic-3">Topic 3</a>: <span dir="auto">sport</span>' in page
     assert '"name":"sport"' in page
 

@@ -42,7 +42,7 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
         chances = made.components[topic["topic"]]
         columns = [made.vocabulary.words.index(each["word"]) for each in topic["words"]]
         assert [each["probability"] for each in topic["words"]] == chances[columns].tolist()
-    cards = render_report([made], ["m"]).split('<article id="topic-')[1:]
+    cards = render_report(made).split('<article id="topic-')[1:]
     for card in cards:
         listed = re.findall(r'class="word"[^>]*>(\w+)<', card)
         assert listed == wanted[int(card.split('"')[0])]
@@ -55,17 +55,17 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
     assert to_pandas(made)["word"].tolist() == [word for own in wanted for word in own]
 
 
-def test_a_command_may_rank_otherwise_and_numbers_are_of_probable_words(made, tmp_path):
-    made.save(tmp_path / "m")
-    by_lift = json.loads(run("topics", tmp_path / "m", "--json", "--relevance", 0).stdout)
-    plain = json.loads(run("topics", tmp_path / "m", "--json", "--relevance", 1).stdout)
-    for each, other in zip(by_lift["topics"], plain["topics"], strict=True):
+def test_a_model_may_rank_otherwise_and_numbers_are_of_probable_words(made, tmp_path):
+    shown = []
+    for weight in (0, 1):
+        made.rank_words(weight).save(tmp_path / "m")
+        shown.append(json.loads(run("topics", tmp_path / "m", "--json").stdout)["topics"])
+    for each, other in zip(*shown, strict=True):
         k = each["topic"]
         assert [word["word"] for word in each["words"]] == ranked(made, k, 10, 0.0)
         assert [word["word"] for word in other["words"]] == ranked(made, k, 10, 1.0)
         assert each["exclusivity"] == other["exclusivity"]
-    run("report", tmp_path / "m", "--relevance", 0.35, "-o", tmp_path / "r.html")
-    assert 'step="0.05" value="0.35"' in (tmp_path / "r.html").read_text()
+    assert 'step="0.05" value="0.35"' in render_report(made.rank_words(0.35))
 
 
 def test_words_that_a_topic_has_not_are_not_shown():

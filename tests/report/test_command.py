@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import Commands
-from streamlda.cli.models import labels, report
+from streamlda.cli.models import report
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import seeded
 from tests.report.test_report import Page
@@ -31,25 +31,21 @@ def files(tmp_path):
 
 def test_the_command_writes_a_page(files):
     target = files / "r.html"
-    said = run(files / "old.model", files / "new.model", "-o", target, "--title", "T", "--words", 3)
-    assert said.stderr == f"4 topics, compared over 2 models\nreport: {target}\n"
+    said = run(files / "new.model", "-o", target, "--title", "T", "--words", 3)
+    assert said.stderr == f"4 topics\nreport: {target}\n"
     assert said.stdout == ""
     html = target.read_text("utf-8")
     page = Page(html)
     assert page.text[""].count("T\n") == 2
     assert len(page.all("li")) < 100
-    assert "old" in page.text["changes"]
     # Where files lie on this machine is nobody's business.
     assert str(files) not in html
     assert run(files / "old.model", "-o", target, "-q").stderr == ""
+    assert Page(target.read_text("utf-8")).text[""].count("old\n") == 2
 
 
-def test_the_command_refuses_what_it_cannot_compare_and_leaves_nothing(files):
-    model(topics(), vocabulary=None).save(files / "other.model")
+def test_the_command_refuses_what_it_cannot_read_and_leaves_nothing(files):
     target = files / "r.html"
-    said = run(files / "old.model", files / "other.model", "-o", target, code=78)
-    assert "first='old' second='other'" in said.stderr
-    assert said.stderr.count("\n") == 1
     (files / "broken.model").write_bytes(b"no model")
     assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr
     assert "No such file" in run(files / "missing", "-o", target, code=74).stderr
@@ -79,7 +75,7 @@ def test_documents_are_drawn_without_their_text_unless_it_is_named(files):
     assert "Mean share of each topic in the documents of a month" in page.text["time"]
     assert "hush" not in html
     assert "whisper" not in html
-    assert f"from its models and {len(texts)} documents" in html
+    assert f"from the model and {len(texts)} documents" in html
     run(*given, "--id-field", "title")
     html = (files / "r.html").read_text("utf-8")
     assert "hush" not in html
@@ -99,7 +95,3 @@ def test_the_report_of_a_private_model_has_no_documents(files, promise):
     assert not target.exists()
     run(files / "private.model", "-o", target)
     assert "documents" not in Page(target.read_text("utf-8")).text
-
-
-def test_files_of_one_name_are_told_apart():
-    assert labels(["a/x.model", "b/x.model", "y"]) == ["x (1)", "x (2)", "y"]

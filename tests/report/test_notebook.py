@@ -68,7 +68,7 @@ def test_words_of_a_table_are_only_ever_text():
 def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypatch):
     made = model(topics())
     found = made.visualize(title="T & <t>", n_words=3)
-    assert found.html == render_report([made], ["model"], title="T & <t>", n_words=3)
+    assert found.html == render_report(made, title="T & <t>", n_words=3)
     frame = found._repr_html_()
     assert frame.count("<") == 2
     inside = frame.partition('srcdoc="')[2].partition('"')[0]

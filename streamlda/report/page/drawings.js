@@ -114,11 +114,10 @@ function distances() {
 }
 
 function shares(course) {
-  const known = new Set(data.topics.map((topic) => topic.id));
   const courses = Object.entries(course.shares);
   const most = Math.max(...courses.flatMap(([, course]) => course)) || 1;
   return courses.map(([id, course]) => [
-    known.has(Number(id)) ? id : `${id} (gone)`,
+    id,
     course.map(percent),
     course.map((share) => Math.min(4, Math.floor(5 * Math.sqrt((share ?? 0) / most)))),
   ]);
@@ -141,8 +140,8 @@ function beginCourse(chart) {
     const own = largest.filter(([id]) => Number(id) === chosen);
     const named = [...new Set([...own, ...largest.slice(0, 5)])];
     const told = named.map(([id, course]) => `Topic ${id} ${percent(course[moment])}`).join(", ");
-    const many = documents === null ? "" : ` (${documents[moment].toLocaleString("en")} documents)`;
-    at("moment").textContent = `${labels[moment]}${many}: ${told}`;
+    const many = documents[moment].toLocaleString("en");
+    at("moment").textContent = `${labels[moment]} (${many} documents): ${told}`;
   }
 
   chart.addEventListener("pointermove", (event) => {

@@ -37,7 +37,7 @@ function courseRows(name, course) {
   const { labels, shares, documents } = course;
   const ids = Object.keys(shares);
   const head = [name, "documents", ...ids.map((id) => `topic ${id}`)];
-  const rows = labels.map((label, i) => [label, documents?.[i], ...ids.map((id) => shares[id][i])]);
+  const rows = labels.map((label, i) => [label, documents[i], ...ids.map((id) => shares[id][i])]);
   return [head, ...rows];
 }
 

@@ -15,7 +15,6 @@ const LEAST = -Infinity;
 const ORDERS = {
   share: (a, b) => (b.share ?? LEAST) - (a.share ?? LEAST),
   npmi: (a, b) => (b.npmi ?? LEAST) - (a.npmi ?? LEAST),
-  moved: (a, b) => (b.moved ?? 2) - (a.moved ?? 2),
   id: (a, b) => a.id - b.id,
 };
 
