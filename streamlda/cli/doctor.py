@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import Any
 
@@ -23,7 +22,7 @@ from streamlda.service.logs import reason_of
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
-from streamlda.settings.table import MIB
+from streamlda.settings.table import MIB, KafkaSettings
 from streamlda.utils.exit_codes import NO
 from streamlda.utils.process import allowed_bytes
 from streamlda.utils.threads import thread_count
@@ -97,17 +96,16 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
     if settings.source.format == "registry":
         answers = f"{settings.registry.url} answers"
         yield _try("registry", lambda: open_stream(settings).close(), answers)
-    letters, output = settings.dead_letters, settings.output.topic
-    for name, topic, open_sink in (
-        ("dead letters", letters.topic, partial(open_topic, "dead-letters", letters.topic, alone)),
-        ("output topic", output, partial(open_topic, "snapshots", output, alone)),
+    for name, kind, topic in (
+        ("dead letters", "dead-letters", settings.dead_letters.topic),
+        ("output topic", "snapshots", settings.output.topic),
     ):
         if topic is not None:
-            yield _try(name, partial(_open, open_sink), f"{topic} can be written")
+            yield _open(name, kind, topic, alone)
 
 
-def _open(open_sink: Callable[[], Any]) -> None:
-    open_sink().close()
+def _open(name: str, kind: str, topic: str, kafka: KafkaSettings) -> Finding:
+    return _try(name, lambda: open_topic(kind, topic, kafka).close(), f"{topic} can be written")
 
 
 def _reach(address: str) -> Finding:

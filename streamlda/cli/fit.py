@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +12,7 @@ from streamlda.cli import options
 from streamlda.cli.options import command
 from streamlda.cli.shared import (
     Progress,
-    StopSignals,
+    catch_signals,
     check_lost,
     format_reasons,
     say,
@@ -52,13 +52,6 @@ of documents, rejects and tokens are private and not shown; standard error is on
 the documents.
 """
 
-#: Part of a fit that was stopped, and what its topics are.
-STOPPED = {
-    "reading": "; topics come from the parts that were read, and are not refined",
-    "sums": "; topics come from the first documents, and are not refined",
-    "refinement": " of the refinement; topics are those before it",
-}
-
 
 @command(reader=FIT, tasks=TASKS, epilog=DETAILS)
 def fit(quiet: options.Quiet, given: options.Given) -> None:
@@ -76,7 +69,11 @@ def fit(quiet: options.Quiet, given: options.Given) -> None:
     check_outputs(settings)
     with Progress(quiet, slots=settings.private) as progress:
         number, found = _fit(settings, progress, quiet)
-    say(quiet, *_summary(found, settings))
+    lines = _private(found, settings) if settings.private else _public(found)
+    if found.stopped:
+        part = found.model.diagnostics.get("stopped", "source")
+        lines.append(f"stopped before the end of the {part}")
+    say(quiet, *lines, f"model: {settings.output.file}")
     counts = found.counts
     if not settings.private:
         warn_about(counts)
@@ -85,9 +82,8 @@ def fit(quiet: options.Quiet, given: options.Given) -> None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
     if not settings.private:
-        facts = {"rejects": counts.rejects.total(), "lost_bytes": counts.lost_bytes}
         where = f"the model of the rest is in {settings.output.file}"
-        check_lost(found.lost, settings, where, records=counts.records, **facts)
+        check_lost(counts, found.stored_bytes, settings, where)
     if number:
         raise SystemExit(128 + number)
 
@@ -103,13 +99,13 @@ def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, F
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
-    signals = StopSignals(quiet)
-    more: dict[str, Any] = {
-        "should_stop": lambda: bool(signals.received),
-        "on_opened": on_opened,
-        "warn": warn,
-    }
-    with nullcontext() if ends else signals:
+    signals: AbstractContextManager[list[int]] = nullcontext([]) if ends else catch_signals(quiet)
+    with signals as received:
+        more: dict[str, Any] = {
+            "should_stop": lambda: bool(received),
+            "on_opened": on_opened,
+            "warn": warn,
+        }
         try:
             if settings.cluster.dask is None:
                 from streamlda.run.fit import fit as fit_here
@@ -121,18 +117,11 @@ def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, F
                 more |= {"on_plan": lambda line: say(quiet, line)}
                 found = fit_on_cluster(settings, on_progress=progress.show_round, **more)
         except InsufficientDataError as error:
-            if not signals.received:
+            if not received:
                 raise
             click.echo(f"streamlda: error: stopped before a model was learned: {error}", err=True)
-            raise SystemExit(128 + signals.received) from None
-    return signals.received, found
-
-
-def _summary(found: FitResult, settings: RunSettings) -> list[str]:
-    lines = _private(found, settings) if settings.private else _public(found)
-    part = STOPPED.get(found.model.diagnostics.get("stopped", ""), " of the source")
-    stopped = [f"stopped before the end{part}"] if found.stopped else []
-    return [*lines, *stopped, f"model: {settings.output.file}"]
+            raise SystemExit(128 + received[0]) from None
+    return (received or [0])[0], found
 
 
 def _public(found: FitResult) -> list[str]:

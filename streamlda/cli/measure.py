@@ -17,7 +17,7 @@ from streamlda.container import whole_file
 from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
 from streamlda.model.inference import SMOOTHING
-from streamlda.model.table import NOTHING, named_words
+from streamlda.model.table import named_words
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.settings.build import words_to_learn
@@ -61,10 +61,9 @@ def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: opti
     # Those that the numbers are of.
     words = model.rank_words(1).top_words(NPMI_WORDS)
     for topic in topics:
-        k, npmi = topic["topic"], topic["npmi"]
-        shown = NOTHING if npmi is None else f"{npmi:.3f}"
+        k = topic["topic"]
         listed = printable(named_words(topic["name"], (word for word, _ in words[k])))
-        click.echo(f"{k:5} {shown:>6}   {listed}")
+        click.echo(f"{k:5} {topic['npmi']:6.3f}   {listed}")
 
 
 def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
@@ -73,24 +72,22 @@ def _measure(model: TopicModel, settings: RunSettings) -> dict[str, Any]:
         model.components, model.alpha, model.background, smoothing=SMOOTHING
     )
     top = top_words(model.components, min(NPMI_WORDS, model.n_features))
-    # One word alone has no pairs.
-    counter = NpmiCounter(top) if top.shape[1] > 1 else None
+    counter = NpmiCounter(top)
     tokens = unseen = 0
     for documents in read_documents(settings):
         encoded = vocabulary.encode(documents.texts)
-        documents.rejects[UNREADABLE] += len(encoded.unreadable)
+        documents.counts.rejects[UNREADABLE] += len(encoded.unreadable)
         tokens += encoded.tokens
         unseen += encoded.unseen_tokens
         completion.add(encoded.batch)
-        if counter is not None:
-            counter.add(encoded.batch)
+        counter.add(encoded.batch)
     result = completion.result()
-    coherence = None if counter is None else counter.result()
-    npmi = [None] * model.n_components if coherence is None else coherence.per_topic.tolist()
+    coherence = counter.result()
+    npmi = coherence.per_topic.tolist()
     return {
         "perplexity": result.perplexity,
         "unigram_perplexity": result.unigram_perplexity,
-        "npmi": None if coherence is None else coherence.mean,
+        "npmi": coherence.mean,
         "diversity": topic_diversity(top),
         "documents": result.documents,
         "held_out_tokens": result.held_out_tokens,

@@ -8,8 +8,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
 import click
 
-from streamlda.model import MAX_DISTANCE
-from streamlda.settings.load import NAMES, load_settings, nearest
+from streamlda.settings.load import FOLDERS, NAMES, load_settings, nearest
 from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import FIT, RUN, Setting, shown
 
@@ -59,10 +58,6 @@ ModelOutput = Annotated[str, output("Model file to write.")]
 Quiet = Annotated[bool, flag("--quiet -q", "No progress and no summary, only warnings.")]
 AsJson = Annotated[bool, flag("--json", "Print one JSON object.")]
 Words = Annotated[int, count("--words", "Words to show of a topic.", default=10)]
-RELEVANCE = "Rank words by probability (1), or by lift too (less). [default: as the model says, 1]"
-Relevance = Annotated[float | None, option("--relevance", RELEVANCE, type=SHARE)]
-DISTANCE = "Distance beyond which two topics are different."
-MaxDistance = Annotated[float, option("--max-distance", DISTANCE, type=SHARE, default=MAX_DISTANCE)]
 
 
 class Command(click.Command):
@@ -195,7 +190,11 @@ class SettingsCommand(Command):
             self._refuse(ctx, error)
         flags = {name: ctx.params.pop(str(each.name), None) for name, each in self.flags.items()}
         values = {name: value for name, value in flags.items() if value not in (None, ())}
-        for name, value in ctx.params.pop("assigned", None) or ():
+        for given in ctx.params.pop("assigned", None) or ():
+            name, sign, value = given.partition("=")
+            if not (name and sign):
+                message = f"--set must be section.key=value, got {given[:80]!r}"
+                raise click.UsageError(message, ctx)
             if name not in self.settings:
                 hint = nearest(name, self.settings)
                 raise click.UsageError(f"--set {name}: {self.name} has no such setting{hint}", ctx)
@@ -250,7 +249,8 @@ class SettingsCommand(Command):
         if setting.kind == "secret":
             name += "_file"
         said = setting.help.partition(";")[0].rstrip(".")
-        help = f"{said}. [default: {shown(setting, setting.default)}]"
+        folder = FOLDERS.get(setting.name) if self.reader == RUN else None
+        help = f"{said}. [default: {shown(setting, folder or setting.default)}]"
         if setting.kind == "bool":
             no = flag.replace("--", "--no-", 1)
             return click.Option([f"{flag}/{no}", name], default=None, help=help)
@@ -264,14 +264,6 @@ class SettingsCommand(Command):
         default = shown(setting, setting.default)
         end = "" if "default:" in setting.help else f" [default: {default}]"
         return f"{name} {_choices(setting)}", setting.help + end
-
-
-def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> Any:
-    pairs = [value.partition("=") for value in values]
-    for (name, sign, _), value in zip(pairs, values, strict=True):
-        if not (name and sign):
-            raise click.BadParameter(f"must be section.key=value, got {value[:80]!r}", ctx, param)
-    return [(name, value) for name, _, value in pairs]
 
 
 def _choices(setting: Setting) -> str:
@@ -292,7 +284,6 @@ ASSIGNED = option(
     "Any setting that --help-all lists; may be repeated.",
     metavar="SECTION.KEY=VALUE",
     multiple=True,
-    callback=_assignments,
 )
 EAGER = {"is_eager": True, "expose_value": False, "callback": _show_all}
 ALL = flag("--help-all", "Show all settings and details, and exit.", **EAGER)

@@ -10,7 +10,7 @@ from typing import Annotated
 import click
 
 from streamlda.cli import options
-from streamlda.cli.options import command, count, flag, output
+from streamlda.cli.options import command, count, output
 from streamlda.cli.shared import say, warn
 from streamlda.errors import require
 from streamlda.privacy.ledger import budget_table, read_report
@@ -106,7 +106,6 @@ RELEASE = "Window of --publish, by a release. [default: the newest]"
 def budget(
     ledger_file: options.ModelFile,
     as_json: options.AsJson,
-    show_all: Annotated[bool, flag("--all", f"Show every release, not {FIRST} and {LAST}.")],
     model_file: Publish,
     release: Annotated[int | None, count("--release", RELEASE)],
 ) -> None:
@@ -114,8 +113,8 @@ def budget(
 
     What is spent is rounded up and what is left is rounded down, both as epsilon at the ledger's
     delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
-    it is in use. One that is missing, damaged or older than its .marker file counts as used up. The
-    keys of --json are in streamlda/privacy/releases.md.
+    it is in use. One that is missing, damaged or older than its .marker file counts as used up.
+    --json has every release; its keys are in streamlda/privacy/releases.md.
 
     A model of --publish is made of what is in FILE.releases: no record is read, and nothing is
     spent. Of a window that was cut short it says which rounds of refinement are missing.
@@ -132,6 +131,6 @@ def budget(
         say(False, f"model: {model_file}", *statement_lines(model.privacy))
     elif release is not None:
         raise click.UsageError("--release needs --publish MODEL")
-    shown = {} if as_json or show_all else {"first": FIRST, "last": LAST}
+    shown = {} if as_json else {"first": FIRST, "last": LAST}
     report = read_report(ledger_file, **shown)
     click.echo(json.dumps(report, indent=1) if as_json else "\n".join(budget_table(report)))

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,34 +34,30 @@ POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
 
 
-class StopSignals(AbstractContextManager["StopSignals"]):
-    """Handler of SIGINT and SIGTERM: the first asks for a good end, the second ends the process.
+@contextmanager
+def catch_signals(quiet: bool = False) -> Iterator[list[int]]:
+    """Handle SIGINT and SIGTERM: the first asks for a good end, the second ends the process.
 
-    A signal that the process was started to ignore stays ignored. The first one is answered by a
-    line on standard error, unless `quiet`; `received` is its number, 0 before.
+    A signal that the process was started to ignore stays ignored. The number of the first is in the
+    list that is given, and a line on standard error answers it, unless `quiet`.
     """
+    received: list[int] = []
 
-    def __init__(self, quiet: bool = False) -> None:
-        self.received, self._quiet = 0, quiet
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> StopSignals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: object) -> None:
-        for each in self._before:
+    def receive(number: int, frame: object) -> None:
+        for each in before:
             signal.signal(each, signal.SIG_DFL)
-        self.received = number
-        if not self._quiet:
+        received.append(number)
+        if not quiet:
             # The main thread may be in the middle of a line.
             os.write(2, STOPPING)
+
+    heard = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, receive) for number in heard}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -78,9 +74,7 @@ class Progress(AbstractContextManager["Progress"]):
 
     def show(self, source: Source, counts: RecordCounts) -> None:
         """Show how far a source and its counts have come, several times a second at most."""
-        if self._shown:
-            found = source.progress()
-            self.show_round("", counts, found.done, found.total)
+        self.show_round("", counts, *source.progress()[:2])
 
     def show_round(self, label: str, counts: RecordCounts, done: int, total: int | None) -> None:
         """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
@@ -134,46 +128,49 @@ def format_reasons(counts: Mapping[str, int]) -> str:
 
 def warn_about(counts: RecordCounts) -> None:
     """Print how the source was read, and which records were of no use."""
-    for note in counts.notes:
-        warn(note)
-    warn_of_rejects(counts)
-
-
-def warn_of_rejects(counts: RecordCounts) -> None:
-    """Print which records were of no use."""
     from streamlda.model.table import plural
     from streamlda.stream.counts import fields_found
 
+    for note in counts.notes:
+        warn(note)
     if rejects := +counts.rejects:
         skipped = f"{plural(rejects.total(), 'record')} skipped"
         warn(f"{skipped}: {format_reasons(rejects)}{fields_found(counts.fields)}")
 
 
-def check_lost(lost: float, settings: RunSettings, where: str, **found: int) -> None:
+def check_lost(
+    counts: RecordCounts, stored_bytes: int | None, settings: RunSettings, where: str
+) -> None:
     """Refuse a share of lost records or bytes above that of the settings; the output is there."""
-    most = settings.source.most_lost
+    most, rejects = settings.source.most_lost, counts.rejects.total()
+    of_bytes = counts.lost_bytes / (stored_bytes or max(1, counts.lost_bytes))
+    lost = max(rejects / max(1, counts.records), of_bytes)
     require(
         lost <= most,
         f"at most {most:.4g} of the records may be rejected, or of stored bytes be lost",
         lost=round(lost, 4),
-        **found,
+        records=counts.records,
+        rejects=rejects,
+        lost_bytes=counts.lost_bytes,
         remedy=f"{where}: repair the files, or raise source.most_lost",
         error=InvalidDocumentsError,
     )
 
 
 class Documents(NamedTuple):
-    """The documents of a poll, and its records. `rejects` takes documents of no use, by reason."""
+    """The documents of a poll, and its records."""
 
     texts: list[str]
-    locations: list[RecordLocation]
     times: list[float | None]
     #: With `source.class_field`.
     classes: list[str | None]
-    rejects: Counter[str]
     records: Sequence[RecordLocation]
     #: Why records have no document; None of those that have one.
     reasons: list[str | None]
+    #: Of all records so far; its rejects take documents of no use, by reason.
+    counts: RecordCounts
+    #: Of the source, where they are known.
+    stored_bytes: int | None
 
 
 def allow_analyzer(settings: RunSettings) -> None:
@@ -212,12 +209,13 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
             counts.add_batch(batch)
             lacking["id"] += sum(at.id is None for _, at, _ in found)
             lacking["class"] += classes.count(None)
-            texts, locations, times = ([row[n] for row in found] for n in range(3))
-            yield Documents(texts, locations, times, classes, counts.rejects, places, reasons)
+            texts, times = [text for text, _, _ in found], [time for _, _, time in found]
+            progress = source.progress()
+            stored = progress.total if progress.unit == "B" else None
+            yield Documents(texts, times, classes, places, reasons, counts, stored)
             ended = batch.exhausted
     rejects, n = +counts.rejects, counts.documents
-    for note in counts.notes:
-        warn(note)
+    warn_about(counts)
     require(
         n > rejects[UNREADABLE] or not rejects,
         "a source must have a document that can be read",
@@ -225,7 +223,6 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,
     )
-    warn_of_rejects(counts)
     for kind, field in (("id", fields.id_field), ("class", fields.class_field)):
         if field is not None and lacking[kind]:
             warn(f"{lacking[kind]:,} of {n:,} documents have no {field}, their {kind}")

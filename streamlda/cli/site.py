@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import click
 
-from streamlda.cli import options
+from streamlda.cli import options, shared
 from streamlda.cli.options import POSITIVE, command, files, option, output, path
-from streamlda.cli.shared import POLL_RECORDS, POLL_SECONDS, Progress, say, show_warnings, warn
+from streamlda.cli.shared import DOCUMENTS, TASKS, Progress, say, show_warnings, warn
 from streamlda.errors import Faults, InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
@@ -35,13 +35,6 @@ from streamlda.sites.site import SHARES, ShareAccumulator, Site, check_allowed
 from streamlda.storage.store import Store
 from streamlda.stream.counts import check_has_document
 from streamlda.stream.pipeline import Pipeline
-
-#: Settings of how records are read.
-READING = tuple(
-    f"source.{key}"
-    for key in ("files", "format", "text_field", "delimiter", "max_record", "stream")
-)
-DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
 
 #: Settings that sites agree on: those with flags, others, and those without a default.
 AGREED = {
@@ -262,7 +255,7 @@ def begin(
 LEDGER = "File of what was spent; shares are kept in FILE.shares."
 
 
-@command(site, reader="site share", tasks=DOCUMENTS, names=READING)
+@command(site, reader="site share", tasks=TASKS, names=(*DOCUMENTS[:-1], "source.stream"))
 def share(
     config_path: Config,
     round_file: RoundFile,
@@ -398,8 +391,8 @@ def _fill(
     ended = False
     with closing(source), Progress(quiet, slots=True) as progress:
         while pipeline.due is not None and not ended:
-            n = min(pipeline.due, POLL_RECORDS)
-            batch = source.poll(n, POLL_SECONDS)
+            n = min(pipeline.due, shared.POLL_RECORDS)
+            batch = source.poll(n, shared.POLL_SECONDS)
             batch.check(n)
             pipeline.add(batch)
             progress.show(source, pipeline.counts)

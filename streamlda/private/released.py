@@ -143,7 +143,7 @@ def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release
         "a release must be in the ledger",
         release=number,
         releases=len(releases),
-        remedy="see streamlda budget FILE --all",
+        remedy="see streamlda budget FILE --json",
     )
     if not at:
         return ()

@@ -36,6 +36,7 @@ from streamlda.settings.run_settings import RunSettings
 from streamlda.storage.snapshots import NamedModel
 from streamlda.storage.store import Store
 from streamlda.stream.listing import name_part
+from streamlda.stream.source import Progress as SourceProgress
 from streamlda.stream.source import RecordBatch, Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
@@ -160,6 +161,7 @@ class InferredFiles:
             sent = self._run.start([self._run.given(named)])
             tasks = [self._run.task("infer", _infer, *sent, s, top) for s in corpus.shards]
             self._polls = self._read(self._run.start(tasks))
+            self._stored = corpus.stored_bytes
             self._opened = opened.pop_all()
         readings = [reading for shard in corpus.shards for reading in shard.readings]
         #: Files of parts, and records of the parts of each that were read.
@@ -191,6 +193,10 @@ class InferredFiles:
         end = RecordBatch(exhausted=True), self.found
         batch, self.found = next(self._polls, end)
         return batch
+
+    def progress(self) -> SourceProgress:
+        """Return the stored bytes of all files; those read are not counted."""
+        return SourceProgress(0, self._stored, "B")
 
     def close(self) -> None:
         """Leave the cluster."""

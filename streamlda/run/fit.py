@@ -54,13 +54,6 @@ class FitResult:
     failure: SourceError | None = None
     stored_bytes: int | None = None
 
-    @property
-    def lost(self) -> float:
-        """Fraction of the records that was rejected, or of the stored bytes that was lost."""
-        counts = self.counts
-        rejected = counts.rejects.total() / max(1, counts.records)
-        return max(rejected, counts.lost_bytes / (self.stored_bytes or max(1, counts.lost_bytes)))
-
     @classmethod
     def of(cls, model: TopicModel, pipeline: Pipeline[Any], began: float, **end: Any) -> FitResult:
         """Return the result of a pipeline that began at a time; `end` says how it ended."""

@@ -46,13 +46,11 @@ def test_topics_prints_a_table_and_json(folder):
         assert " ".join(word["word"] for word in topic["words"]) in shown
 
 
-def test_topics_shows_documents_and_names_of_columns(folder, tmp_path):
-    said = run("topics", folder / "model", "--documents").stderr
-    assert "--set topics.representative_documents=N" in said
+def test_topics_shows_names_of_columns_and_no_documents(tmp_path):
     names = ("cat|dog", *["w"] * (2**8 - 1))
     rows = np.full((1, 2**8), 0.5 / (2**8 - 1))
     rows[0, 0] = 0.5
-    shown = {"id": "a\x1b[1m:7", "proportion": 0.75, "text": "some  words\n" + "and more " * 99}
+    shown = {"id": "a:7", "proportion": 0.75, "text": "and more"}
     TopicModel(
         components=rows,
         alpha=np.ones(1),
@@ -60,13 +58,7 @@ def test_topics_shows_documents_and_names_of_columns(folder, tmp_path):
         vocabulary=Vocabulary("hashed", None, 8, names=names),
         representative_documents=[[shown]],
     ).save(tmp_path / "m")
-    table = run("topics", tmp_path / "m", "--documents", "--words", 2).stdout
-    assert "cat|dog w\n" in table
-    assert r" 75.0%   a\x1b[1m:7" in table
-    assert "\n               some words and more and" in table
-    assert len(table.splitlines()) < 15
-    described = json.loads(run("topics", tmp_path / "m", "--documents", "--json").stdout)
-    assert described["topics"][0]["documents"] == [shown]
+    assert "cat|dog w\n" in run("topics", tmp_path / "m", "--words", 2).stdout
     plain = run("topics", tmp_path / "m").stdout + run("topics", tmp_path / "m", "--json").stdout
     assert "and more" not in plain
 
@@ -260,7 +252,7 @@ def test_topics_of_a_word_are_shown_in_order(folder):
     model = load(folder / "model")
     word = model.top_words(1)[2][0][0]
     found = model.topics_of_word(word)
-    _, first, *_ = run("topics", folder / "model", "--word", word).stdout.splitlines()
-    assert first.split()[:2] == ["2", f"{found[0].share:.1%}"]
-    shown = json.loads(run("topics", folder / "model", "--word", word, "--json").stdout)
-    assert [each["topic"] for each in shown] == [each.topic for each in found]
+    _, *rows = run("topics", folder / "model", "--word", word).stdout.splitlines()
+    assert [row.split()[:2] for row in rows] == [
+        [str(each.topic), f"{each.share:.1%}"] for each in found
+    ]

@@ -1,8 +1,10 @@
 """``streamlda infer`` over files: formats, ids, and files that are there whole or not at all."""
 
 import csv
+import gzip
 import io
 import json
+import re
 
 import numpy as np
 import openpyxl
@@ -69,10 +71,23 @@ def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp
     assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
+def test_a_file_that_broke_off_counts_by_its_lost_bytes(folder, tmp_path):
+    """As in a fit: nearly all of its records are there, and none was rejected."""
+    lines = (folder / "a.jsonl").read_bytes()
+    whole = gzip.compress(lines, mtime=0)
+    (tmp_path / "in.jsonl.gz").write_bytes(whole[: len(whole) * 2 // 3])
+    given = "infer", folder / "model", tmp_path / "in.jsonl.gz", "-o", tmp_path / "out"
+    said = run(*given, code=DATA).stderr
+    lost = int(re.search(r"rejects=0 lost_bytes=(\d+)", said)[1])
+    assert f"lost={lost / (len(whole) * 2 // 3):.4g}" in said
+    assert 0 < len((tmp_path / "out").read_text().splitlines()) < lines.count(b"\n")
+    assert "broke off" in run(*given, "--most-lost", 1).stderr
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_appears_whole_or_not_at_all(folder, records, tmp_path, kind, monkeypatch):
     (tmp_path / "out").mkdir()
-    output = tmp_path / "out" / "rows"
+    output = tmp_path / "out" / f"rows.{kind}"
     output.write_text("before")
 
     def write(self, locations, found):
@@ -81,7 +96,7 @@ def test_a_file_appears_whole_or_not_at_all(folder, records, tmp_path, kind, mon
 
     written = RowWriter.add
     monkeypatch.setattr(RowWriter, "add", write)
-    given = ("infer", folder / "model", records, "--output-format", kind, "-o", output)
+    given = ("infer", folder / "model", records, "-o", output)
     CliRunner().invoke(commands, [*map(str, given)])
     assert output.read_text() == "before"
     assert [*output.parent.iterdir()] == [output]
@@ -149,7 +164,7 @@ def test_what_cannot_be_appended_to_is_refused(folder, records, tmp_path):
     given = "infer", folder / "model", records
     assert "to CSV and Parquet, got format='jsonl'" in refused(*given, "--append", code=78)
     assert "to one file, got files=2" in refused(*given, records, "--append", code=78)
-    assert "leave out --top, --dask" in refused(*given, "--append", "--top", 1, code=2)
+    assert "leave out --top and --dask" in refused(*given, "--append", "--top", 1, code=2)
 
 
 def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
@@ -165,51 +180,3 @@ def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
         ("", "broken-csv"),
         ("3", ""),
     ]
-
-
-@pytest.mark.parametrize("by", ["class", "month"])
-@pytest.mark.parametrize("kind", FORMATS)
-def test_topics_by_class_and_month_are_those_of_the_model(folder, tmp_path, kind, by):
-    texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:4]
-    rows = [
-        {"text": texts[0], "section": "b", "day": "2017/2/7"},
-        {"text": "zebrafinch", "section": "b", "day": "2017/2/7"},
-        {"text": None, "section": "b", "day": "2017/2/7"},
-        {"text": texts[1], "section": 7, "day": "2016/12/30 7:11"},
-        {"text": texts[2], "section": "b", "day": "2017/2/28"},
-        {"text": texts[3], "section": None, "day": ""},
-    ]
-    source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    field = {"class": ("--class-field", "section"), "month": ("--time-field", "day")}[by]
-    given = "infer", folder / "model", source, *field, "--by", by
-    run(*given, "--output-format", kind, "-o", output := tmp_path / "out")
-    if kind == "parquet":
-        found = parquet.read_table(output).to_pydict()
-    elif kind == "csv":
-        lines = [*csv.DictReader(io.StringIO(output.read_text()))]
-        read = {"topic": int, "share": float, "documents": int}
-        found = {
-            name: [read.get(name, lambda text: text or None)(line[name]) for line in lines]
-            for name in lines[0]
-        }
-    else:
-        assert output.read_text() == run(*given).stdout
-        lines = [json.loads(line) for line in output.read_text().splitlines()]
-        found = {name: [line[name] for line in lines] for name in lines[0]}
-    model, read = load(folder / "model"), [row["text"] for row in rows]
-    if by == "class":
-        sections = [None if row["section"] is None else str(row["section"]) for row in rows]
-        assert found == model.topics_per_class(read, sections, form="dict")
-    else:
-        days = [row["day"] for row in rows]
-        assert found == model.topics_over_time(read, days, form="dict")
-
-
-def test_what_cannot_be_grouped_is_refused(folder, records):
-    given = "infer", folder / "model", records
-    assert "--by class needs --class-field" in refused(*given, "--by", "class", code=2)
-    dated = (*given, "--by", "week", "--time-field", "id")
-    assert "leave out --top, --dask" in refused(*dated, "--append", code=2)
-    said = run(*given, "--by", "class", "--class-field", "no", "--most-lost", 0.2).stderr
-    assert "4 of 4 documents have no no, their class" in said
