@@ -25,7 +25,7 @@ COMMANDS = {
     },
     "Use a model": {
         "topics": "Show the topics of a model.",
-        "report": "Write an HTML page about one or more models.",
+        "report": "Write an HTML page about a model.",
         "infer": "Write the topic proportions of documents.",
         "choose-topics": "Compare numbers of topics on held-out documents.",
         "evaluate": "Measure a model on held-out documents.",

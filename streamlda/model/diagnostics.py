@@ -75,14 +75,6 @@ class SuggestedTopics(NamedTuple):
     reason: str
 
 
-class CloseTopics(NamedTuple):
-    """Two rows of the components, ``first < second``, and their Hellinger distance, 0 to 1."""
-
-    first: int
-    second: int
-    distance: float
-
-
 def hellinger(p: Array, q: Array) -> Array:
     """Return the Hellinger distance of each row of `p` to each row of `q`.
 
@@ -173,18 +165,6 @@ def suggest_n_components(diagnostics: Mapping[str, Any]) -> SuggestedTopics:
         "text: they show no clear number of topics."
     )
     return SuggestedTopics(None, "smooth", reason)
-
-
-def redundant_topics(components: Array) -> list[CloseTopics]:
-    """Return the pairs of topics that say nearly the same, the closest first.
-
-    Time O(K^2 V), memory O(K^2).
-    """
-    apart = hellinger(components, components)
-    rows, columns = np.nonzero(np.triu(apart < CLOSEST, 1))
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    found = [CloseTopics(i, j, float(apart[i, j])) for i, j in pairs]
-    return sorted(found, key=lambda pair: (pair.distance, pair.first, pair.second))
 
 
 def junk_topics(model: Topics) -> list[tuple[str, ...]]:

@@ -141,13 +141,7 @@ def moved_words(
     return names(rose), names(fell)
 
 
-def common_share(
-    first: Topics,
-    second: Topics,
-    *,
-    names: Sequence[str] | None = None,
-    remedy: str = "compare models that were fitted with one vocabulary",
-) -> float:
+def common_share(first: Topics, second: Topics, *, names: Sequence[str] | None = None) -> float:
     """Return the share of tokens in words that both models know, the smaller of the two.
 
     Raises `VocabularyError`, with the names, where it is below `LEAST_COMMON_SHARE`.
@@ -163,7 +157,7 @@ def common_share(
         vocabularies=",".join(map(describe_vocabulary, (first, second))),
         common_words=len(mine),
         share=round(share, 3),
-        remedy=remedy,
+        remedy="compare models that were fitted with one vocabulary",
         error=VocabularyError,
     )
     return 1.0 if len(mine) == first.n_features == second.n_features else share

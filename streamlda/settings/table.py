@@ -65,7 +65,7 @@ class SourceSettings:
         "representative documents, by infer and on the map of a report; default: file and number.")
     class_field: str | None = entry(
         "text", None, "Key or column of the class of a record; text or an integer, such as a "
-        "section or a rating.", commands=(INFER,))
+        "section or a rating.", commands=("report",))
     encoding: str = entry(
         "text", "auto", "Encoding of text, such as cp1252 or utf-16; auto: UTF-8, and of files "
         "what a byte order mark says, or a guess that is said.")
