@@ -185,7 +185,7 @@ def test_flags_that_the_help_has_no_room_for_are_taken(folder, tmp_path):
     assert len(rows.splitlines()) == 2
     # Without it no document is found, and it is said why.
     message = run("infer", model, tmp_path, "--include", "*.json", code=65).stderr
-    assert "name it by --records-field data" in message
+    assert "missing-field 1; there the fields are data" in message
 
 
 def test_a_flag_that_went_names_the_setting_that_replaces_it(folder):
