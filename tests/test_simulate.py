@@ -1,16 +1,12 @@
-"""Planted corpora: kernels against slow twins, seeking, moments against theory."""
+"""Planted corpora: tokens against a slow twin, seeking, moments against theory."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from streamlda.errors import InvalidSettingError
-from streamlda.kernels.sampling import draw_tokens, tally_tokens
-from streamlda.simulate import PlantedLDA, _running_sums, _search_starts
+from streamlda.simulate import PlantedLDA, _running_sums, draw_tokens
 from tests import oracle, oracle_text
-
-pytestmark = pytest.mark.kernels
-
 
 LENGTHS = {
     "random": [5, 17, 40, 80, 3, 11],
@@ -38,29 +34,10 @@ def test_draw_tokens_equals_oracle(kind, n_features):
     topics[1:, n_features // 2] += 1e-3
     topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(LENGTHS[kind])))
     word_cdf = _running_sums(topics)
-    starts = _search_starts(word_cdf)
     expected = oracle_text.draw_tokens(
         uniforms.tolist(), topic_cdf.tolist(), word_cdf.tolist(), offsets.tolist()
     )
-    tokens = np.empty(offsets[-1], dtype=np.int32)
-    draw_tokens(uniforms, topic_cdf, word_cdf, starts, offsets, tokens)
-    assert tokens.tolist() == expected
-
-
-@pytest.mark.parametrize("kind", LENGTHS)
-def test_tally_tokens_equals_oracle(kind):
-    offsets = offsets_of(kind)
-    tokens = np.random.default_rng(1).integers(200, size=offsets[-1], dtype=np.int32)
-    expected = oracle_text.tally_tokens(tokens.tolist(), offsets.tolist())
-    word_ids, counts = tokens.copy(), np.full(len(tokens), np.nan)
-    distinct = np.empty(len(offsets) - 1, dtype=np.int64)
-    tally_tokens(offsets, word_ids, counts, distinct)
-    found = [
-        list(zip(word_ids[a : a + m].tolist(), counts[a : a + m].tolist(), strict=True))
-        for a, m in zip(offsets[:-1], distinct, strict=True)
-    ]
-    assert found == expected
-    assert np.count_nonzero(counts) == distinct.sum()
+    assert draw_tokens(uniforms, topic_cdf, word_cdf, offsets).tolist() == expected
 
 
 def planted(**change):
@@ -68,12 +45,11 @@ def planted(**change):
 
 
 def test_documents_and_texts_and_draws_are_the_same_documents_and_of_the_seed():
-    drawn, texts, batch = planted().draw(50), planted().texts(50), planted().documents(50)
+    (drawn, _), texts, batch = planted().draw(50), planted().texts(50), planted().documents(50)
     words = planted().words
     assert words[17] == "w00017"
     rows = batch.to_csr().toarray()
-    for d, text in enumerate(texts):
-        tokens = drawn.token_ids[drawn.offsets[d] : drawn.offsets[d + 1]]
+    for d, (text, tokens) in enumerate(zip(texts, drawn, strict=True)):
         assert text == " ".join(words[token] for token in tokens)
         assert np.array_equal(rows[d], np.bincount(tokens, minlength=40))
     assert planted().texts(50) == texts != planted(seed=5).texts(50)
@@ -104,14 +80,14 @@ def test_pairs_and_proportions_and_topics_agree_with_theory():
     """
     alpha = np.array([0.2, 0.5, 0.9])
     planted = PlantedLDA(3, 5, alpha=alpha, topic_concentration=0.2, seed=3)
-    drawn = planted.draw(20_000)
-    first, last = (drawn.token_ids[each] for each in (drawn.offsets[:-1], drawn.offsets[1:] - 1))
+    drawn, proportions = planted.draw(20_000)
+    first, last = np.array([(tokens[0], tokens[-1]) for tokens in drawn]).T
     seen = np.bincount(5 * first + last, minlength=25)
     for factor, right in ((1.0, True), (2.0, False)):
         _, pairs, _ = oracle.expected_moments(planted.components, factor * alpha)
         assert (stats.chisquare(seen, 20_000 * pairs.ravel()).pvalue > 1e-4 / 3) == right
     topics = PlantedLDA(5000, 6, topic_concentration=0.3, seed=8).components
-    for rows, concentrations in ((drawn.proportions, alpha), (topics, np.full(6, 0.3))):
+    for rows, concentrations in ((proportions, alpha), (topics, np.full(6, 0.3))):
         for factor, right in ((1.0, True), (1.2, False)):
             # The first of all, the second of what is left, and so on: of a Dirichlet, each is Beta.
             left = rows

@@ -10,7 +10,6 @@ from streamlda.kernels import (
     association,
     inference,
     refinement,
-    sampling,
     stepwise,
 )
 from streamlda.papers.dpvi import variational_responsibilities
@@ -60,13 +59,6 @@ class Batch:
         self.theta = rng.random((n_documents, K))
         self.words = np.flatnonzero(rng.random(n_words) < 0.4)
         self.sums = rng.random((len(self.words), K))
-        self.uniforms = rng.random((len(self.tokens), 2))
-        rng.integers(-(2**63), 2**63 - 1, 4000)
-
-
-def cdf(matrix):
-    sums = np.cumsum(matrix, axis=1)
-    return sums / sums[:, -1:]
 
 
 def zeros(*shape, dtype=np.float64):
@@ -92,13 +84,6 @@ def called(kernel, *inputs, out):
     with np.errstate(over="ignore"):
         kernel(*inputs, *out)
     return out
-
-
-def called_draw_tokens(b):
-    starts = np.zeros((K, b.n_words), np.int32)
-    cdfs = cdf(b.theta), cdf(np.ascontiguousarray(b.topics.T))
-    out = [zeros(len(b.tokens), dtype=np.int32)]
-    return called(sampling.draw_tokens, b.uniforms, *cdfs, starts, b.offsets, out=out)
 
 
 def resampled(b):
@@ -132,7 +117,6 @@ CALLS = {
     "random_signs": lambda b: called(
         association.random_signs, np.uint64(2**63 + 5), out=[zeros(b.n_words, M)]
     ),
-    "draw_tokens": called_draw_tokens,
     "gather_topics": lambda b: called(
         *(stepwise.gather_topics, b.totals, b.words, b.scale, 0.05, 0.01, b.background),
         out=[zeros(len(b.words), K, dtype=np.float32)],
@@ -183,7 +167,6 @@ DIGESTS = {
     "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
     "associate_values": ("c7030c3810a56990", "e9aec4e207a81b58"),
     "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
-    "draw_tokens": ("b7c6f41003e7986d", "5e594f69f3451e0d"),
     "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
     "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
     "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
