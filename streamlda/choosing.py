@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,9 +22,8 @@ import numpy as np
 from streamlda.documents import DocumentBatch, read_counts
 from streamlda.errors import Faults, InsufficientDataError, between, require
 from streamlda.estimator import StreamLDA
-from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
+from streamlda.model.coherence import NPMI_WORDS
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
-from streamlda.model.inference import SMOOTHING
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.texts import read_texts
 
@@ -83,11 +80,8 @@ class TopicChoice:
 
     def csv(self) -> str:
         """Return the table, a row for each number of topics."""
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(TriedTopics._fields)
-        lines.writerows([f"{value:.6g}" for value in each] for each in self.tried)
-        return text.getvalue()
+        rows = [TriedTopics._fields, *([f"{value:.6g}" for value in each] for each in self.tried)]
+        return "".join(",".join(row) + "\n" for row in rows)
 
     def svg(self) -> str:
         """Return the plot of perplexity and coherence, a picture that loads nothing."""
@@ -189,33 +183,26 @@ def judge_counts(
     fitted, judged = _split(X, learner, held_out, seed)
     left = len(judged) and judged.lengths.max() > 1 and len(fitted) > 1
     _check(left, "left", fitted=len(fitted), held_out=len(judged))
-    tried: list[TriedTopics] = []
-    nats = []
-    result: Any = None
+    every = DocumentBatch.joined([fitted, judged])
+    tried, nats, result = [], [], None
     for n in sorted(counts):
         on_fit(n)
         start = time.process_time()
         model = StreamLDA(n, random_state=seed).fit(fitted.to_csr()).to_model()
         seconds = time.process_time() - start
-        completion = DocumentCompletion(
-            model.components, model.alpha, model.background, smoothing=SMOOTHING
-        )
+        completion = DocumentCompletion(model.components, model.alpha, model.background)
         nats.append(completion.add(judged))
         result = completion.result()
-        top = top_words(model.components, min(NPMI_WORDS, model.n_features))
-        counter = NpmiCounter(top)
-        for batch in (fitted, judged):
-            counter.add(batch)
-        npmi, diversity = counter.result().mean, topic_diversity(top)
+        diversity = topic_diversity(top_words(model.components, min(NPMI_WORDS, model.n_features)))
+        npmi = model.coherence(every).mean
         tried.append(TriedTopics(n, result.perplexity, 0.0, 0.0, npmi, diversity, seconds))
-    best = max(nats, key=np.sum)
-    tokens = result.held_out_tokens
-    for i, own in enumerate(nats):
-        lost = best - own
-        error = float(np.sqrt(len(lost)) * lost.std()) / tokens
-        tried[i] = tried[i]._replace(behind=float(lost.sum()) / tokens, behind_error=error)
+    assert result is not None
+    lost, tokens = max(nats, key=np.sum) - np.array(nats), result.held_out_tokens
+    errors = np.sqrt(len(judged)) * lost.std(axis=1) / tokens
+    compared = zip(tried, (lost.sum(axis=1) / tokens).tolist(), errors.tolist(), strict=True)
     return TopicChoice(
-        tuple(tried), result.unigram_perplexity, len(fitted), result.documents, tokens
+        tuple(each._replace(behind=behind, behind_error=error) for each, behind, error in compared),
+        *(result.unigram_perplexity, len(fitted), result.documents, tokens),
     )
 
 
@@ -223,28 +210,23 @@ def _split(
     X: Any, learner: VocabularyLearner, held_out: float, seed: int
 ) -> tuple[DocumentBatch, DocumentBatch]:
     """Return the documents to fit, and those to judge on."""
-    border = round(held_out * 2**64)
-
-    def is_held_out(content: bytes) -> bool:
-        salt = seed.to_bytes(8, "little", signed=True)
-        return int.from_bytes(blake2b(content, digest_size=8, salt=salt).digest(), "big") < border
-
-    texts = read_texts(X)
+    texts, salt = read_texts(X), seed.to_bytes(8, "little", signed=True)
     if texts is None:
         batch = read_counts(X)
-        rows = zip(batch.row_pointers, batch.row_pointers[1:], strict=False)
-        held = np.array(
-            [
-                is_held_out(batch.word_ids[i:j].tobytes() + batch.counts[i:j].tobytes())
-                for i, j in rows
-            ],
-            dtype=np.bool_,
-        )
+        ends = zip(batch.row_pointers, batch.row_pointers[1:], strict=False)
+        contents = [batch.word_ids[i:j].tobytes() + batch.counts[i:j].tobytes() for i, j in ends]
+    else:
+        contents = [text.encode("utf-8", "surrogatepass") for text in texts]
+    drawn = [blake2b(content, digest_size=8, salt=salt).digest() for content in contents]
+    numbers = [int.from_bytes(each, "big") for each in drawn]
+    held = np.array([number < round(held_out * 2**64) for number in numbers], dtype=np.bool_)
+    counted = {"fitted": int(np.sum(~held)), "held_out": int(np.sum(held))}
+    _check(all(counted.values()), "left", **counted)
+    if texts is None:
         return batch.where(~held), batch.where(held)
-    sides: tuple[list[str], list[str]] = [], []
-    for text in texts:
-        sides[is_held_out(text.encode("utf-8", "surrogatepass"))].append(text)
-    _check(all(sides), "left", fitted=len(sides[0]), held_out=len(sides[1]))
+    sides = [
+        [text for text, out in zip(texts, held, strict=True) if out == side] for side in (0, 1)
+    ]
     words = learner.learn(learner.beginning(sides[0]))
     fitted, judged = (words.encode(side).batch for side in sides)
     return fitted, judged
