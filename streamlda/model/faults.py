@@ -14,6 +14,8 @@ from streamlda.errors import (
 _FAULTS = Faults(
     {
         InsufficientDataError: {
+            "coherence": "coherence needs at least 1 document; add documents that hold words of "
+            "the model",
             "halves": "document completion needs a document with both halves non-empty; evaluate "
             "on more or longer documents",
         },
@@ -25,22 +27,17 @@ _FAULTS = Faults(
             "alpha": "alpha must be a vector of finite numbers > 0; raise its zero entries to a "
             "small positive number",
             "alpha of model": "alpha must be > 0; fit fewer topics",
-            "background": "the background must hold finite numbers >= 0; pass word frequencies",
-            "bins": "the bins of a timeline must ascend",
-            "diversity": "diversity needs a row of top words for each topic",
             "documents of models": "models to merge must know how many documents they have seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",
-            "planted": "topics must be compared at the same shape",
             "probabilities": "topics must hold finite numbers >= 0, got a negative, infinite or "
             "NaN entry; fit the model again, or project its topics onto the simplex",
             "shapes": "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1; "
             "pass arrays of one fit",
-            "timeline": "a timeline must have a row of tokens and a number of documents for each "
-            "bin",
-            "tokens of bins": "tokens and documents of a timeline must be finite and >= 0",
+            "timeline": "a timeline must have ascending bins, and a row of tokens and a number of "
+            "documents, finite and >= 0, for each",
             "tolerance": "tolerance must be finite and >= 0",
             "top words": "top words must be a row of 2 or more distinct ids >= 0 for each topic; "
             "make them with top_words",

@@ -91,10 +91,10 @@ def members(file: ArraysFile) -> dict[str, Any]:
         _check_file(array.dtype == np.float64, rule, array=name, dtype=array.dtype)
         array.flags.writeable = False  # not shared, so that it need not be copied
     if metadata.get("interval") is not None:
-        metadata["interval"] = Interval.from_json(metadata["interval"])
+        metadata["interval"] = Interval(**metadata["interval"])
     if metadata.get("timeline") is not None:
         tokens = arrays.pop("timeline_tokens")
-        metadata["timeline"] = Timeline.from_json(metadata["timeline"], tokens)
+        metadata["timeline"] = Timeline(tokens=tokens, **metadata["timeline"])
     vocabulary = vocabulary_from(metadata.pop("vocabulary"), words)
     return {**arrays, **metadata, "vocabulary": vocabulary}
 

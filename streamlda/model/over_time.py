@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Self
+from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import at_least, failure, require
+from streamlda.errors import at_least, require
 from streamlda.model.faults import check
 
 Array = NDArray[np.float64]
-
-#: Sums of shares may be this far from 1.
-SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class Interval:
     ----------
     documents, tokens : int
         Documents learned from, and their tokens.
-    prevalence : tuple of K float, or None
+    prevalence : sequence of K float, or None
         Share of these tokens that each topic of the model has; None where it was not measured, or
         nothing came.
     start, end : str or None
@@ -36,30 +33,21 @@ class Interval:
 
     documents: int
     tokens: int
-    prevalence: tuple[float, ...] | None = None
+    prevalence: Sequence[float] | None = None
     start: str | None = None
     end: str | None = None
 
     def __post_init__(self) -> None:
         at_least(0, documents=self.documents, tokens=self.tokens)
         if self.prevalence is not None:
-            shares = checked_shares("prevalence", self.prevalence, len(self.prevalence))
-            object.__setattr__(self, "prevalence", tuple(shares.tolist()))
+            object.__setattr__(self, "prevalence", tuple(map(float, self.prevalence)))
         for name in ("start", "end"):
             if getattr(self, name) is not None:
-                utc_time(name, getattr(self, name))
+                check_utc(name, getattr(self, name))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        found = asdict(self)
-        return found | {"prevalence": None if self.prevalence is None else list(self.prevalence)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_json` was called on."""
-        found = dict(values)
-        shares = found.pop("prevalence")
-        return cls(prevalence=None if shares is None else tuple(shares), **found)
+        return asdict(self) | {"prevalence": self.prevalence and [*self.prevalence]}
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -98,16 +86,15 @@ class Timeline:
         check(
             len(bins) == 1
             and self.tokens.shape[:1] == bins == self.documents.shape
-            and self.tokens.ndim == 2,
+            and self.tokens.ndim == 2
+            and np.all(np.diff(self.starts) > 0)
+            and np.isfinite(self.tokens).all()
+            and min(self.tokens.min(initial=0.0), self.documents.min(initial=0)) >= 0,
             "timeline",
             starts=bins,
             tokens=self.tokens.shape,
             documents=self.documents.shape,
         )
-        check(bool(np.all(np.diff(self.starts) > 0)), "bins", unit=self.unit)
-        low = min(self.tokens.min(initial=0.0), self.documents.min(initial=0))
-        check(low >= 0 and bool(np.isfinite(self.tokens).all()), "tokens of bins", min=low)
-        at_least(0, undated=self.undated, ahead=self.ahead, late=self.late)
 
     @property
     def shares(self) -> Array:
@@ -129,38 +116,12 @@ class Timeline:
             **({"ahead": self.ahead} if self.ahead else {}),
         }
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any], tokens: Array) -> Self:
-        """Return what `to_json` was called on, with its tokens."""
-        return cls(tokens=tokens, **values)
 
-
-def checked_shares(name: str, shares: Any, n: int) -> Array:
-    """Return shares of n topics, which must be >= 0 and sum to 1, as a read-only array."""
-    values = np.array(shares, dtype=np.float64)
-    require(
-        values.shape == (n,)
-        and bool(np.all(np.isfinite(values) & (values >= 0)))
-        and abs(values.sum() - 1) <= SUM_TOLERANCE,
-        f"{name} must hold a share >= 0 of each topic, with the sum 1 within {SUM_TOLERANCE}",
-        shape=values.shape,
-        topics=n,
-        remedy="divide tokens of topics by their sum",
-    )
-    values.flags.writeable = False
-    return values
-
-
-def utc_time(name: str, text: str) -> datetime:
-    """Return a time in ISO 8601, which must be in UTC."""
-    remedy = "pass datetime.now(UTC).isoformat()"
+def check_utc(name: str, text: Any) -> None:
+    """Refuse what is no time in ISO 8601, in UTC."""
     try:
-        found = datetime.fromisoformat(text)
-    except (TypeError, ValueError) as error:
-        rule = f"{name} must be a time in ISO 8601"
-        raise failure(f"{rule}, got {name}={str(text)[:60]}", remedy=remedy) from error
-    offset = found.utcoffset()
-    require(
-        offset is not None and not offset, f"{name} must be in UTC", offset=offset, remedy=remedy
-    )
-    return found.astimezone(UTC)
+        is_utc = datetime.fromisoformat(text).utcoffset() == timedelta(0)
+    except (TypeError, ValueError):
+        is_utc = False
+    rule, found = f"{name} must be a time in ISO 8601, and in UTC", {name: text}
+    require(is_utc, rule, remedy="pass datetime.now(UTC).isoformat()", **found)

@@ -24,7 +24,7 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
-from streamlda.model.over_time import Interval, Timeline, checked_shares, utc_time
+from streamlda.model.over_time import Interval, Timeline, check_utc
 from streamlda.model.relevance import Relevance
 from streamlda.privacy.statement import not_private
 from streamlda.text.vocabulary import Vocabulary
@@ -99,7 +99,7 @@ class Topics:
         for name in plain_object(TOPIC_NAMES, self.settings.get(TOPIC_NAMES, {})).values():
             check_name(name)
         between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
-        utc_time("created", self.created)
+        check_utc("created", self.created)
         self._check_shares()
         if self.vocabulary is not None:
             words, columns = self.vocabulary.n_features, self.n_features
@@ -109,11 +109,15 @@ class Topics:
     def _check_shares(self) -> None:
         """Check what is said of each topic: it must be said of K."""
         K = self.n_components
+        interval = None if self.interval is None else self.interval.prevalence
         if self.prevalence is not None:
-            _set(self, "prevalence", checked_shares("prevalence", self.prevalence, K))
-        shares = None if self.interval is None else self.interval.prevalence
+            _set(self, "prevalence", read_only("prevalence", self.prevalence))
+        for name, shares in (("prevalence", self.prevalence), ("interval.prevalence", interval)):
+            if shares is not None:
+                check_probabilities(name, np.array(shares))
         lengths = {
-            "interval": K if shares is None else len(shares),
+            "prevalence": K if self.prevalence is None else len(self.prevalence),
+            "interval": K if interval is None else len(interval),
             "timeline": K if self.timeline is None else self.timeline.tokens.shape[1],
             "representative_documents": K
             if self.representative_documents is None

@@ -21,7 +21,7 @@ from streamlda.errors import one_of, require
 from streamlda.model.document_table import choose_form, infer_documents
 from streamlda.model.groups import Groups, list_groups
 from streamlda.model.over_time import Timeline
-from streamlda.model.representatives import shuffled
+from streamlda.model.representatives import draw_ranks
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, course_from_timeline, written
 from streamlda.report.wording import counts_slots
@@ -98,10 +98,9 @@ class DocumentSurvey:
             self.classes.add(classes, theta, reasons)
         if self.moments is not None:
             self.moments.add(bin_times(times or [None] * n, str(self.unit)), theta, reasons)
-        ranks = shuffled(np.arange(self.n_documents, self.n_documents + n, dtype=np.uint64), 0)
+        ranks = draw_ranks(self.n_documents, n, 0)
         known = [i for i, reason in enumerate(reasons) if reason is None]
         found = [Point(int(ranks[i]), theta[i], titles[i], classes[i]) for i in known]
-        # Equal ranks do not occur: they are a permutation of the numbers of the documents.
         self.points = nsmallest(MOST_POINTS, self.points + found, key=lambda point: point.rank)
         self.n_documents += n
         self.n_without += n - len(known)
