@@ -13,7 +13,6 @@ from streamlda.cli import options
 from streamlda.cli.options import command, count, files, flag, option, output, path
 from streamlda.cli.shared import DOCUMENTS, read_documents, say, show_warnings, warn
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
-from streamlda.model.matching import compare_models
 from streamlda.model.merging import merged
 from streamlda.model.table import in_line, named_words, plural
 from streamlda.model.topic_model import TopicModel, load
@@ -161,9 +160,8 @@ def compare(
     equal topics, 1 for topics without a word in common. A plus marks words that are more probable
     in SECOND, a minus words that are less probable. Topics that only one model has come last.
     """
-    names = first_file, second_file
     models = load(first_file), load(second_file)
-    found = compare_models(*models, names=names).to_json()
+    found = models[0].compare(models[1]).to_json()
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
@@ -317,9 +315,9 @@ def reduce(
 ) -> None:
     """Write the model in FILE with fewer topics: chosen ones, or those most alike, are joined.
 
-    With --topics each step joins the two topics that lose least. The loss grows with their distance
-    and with their share of the tokens, so small topics are joined first. --merge 3,7 joins these
-    two. Names are joined; NPMI and documents to show are left out. The privacy statement stays.
+    With --topics each step joins those that are most alike in their words, by Ward's method.
+    --merge 3,7 joins these two. Names are joined; NPMI, documents to show and seeds are left out.
+    The privacy statement stays.
     """
     if (n_topics is None) == (not groups):
         raise click.UsageError("either --topics or --merge must be given")

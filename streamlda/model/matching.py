@@ -4,7 +4,7 @@ The distance of two topics is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 
 for topics without a word in common. A word that one model does not know has probability 0 there,
 so that only words in common enter the sum. Topics are paired such that the sum of distances is
 least, where a pair farther apart than `MAX_DISTANCE` is as bad as none and is not made. Topics that
-seeds gave one name are a pair however far apart, and those of two names are none.
+seeds gave one name are a pair however far apart.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.errors import VocabularyError, between, require
+from streamlda.errors import between
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import common_columns, hellinger
 from streamlda.model.faults import check
 from streamlda.model.topics import Topics
-
-#: Models are compared by their common words when these are this share of the tokens of both.
-LEAST_COMMON_SHARE = 0.5
 
 #: Words of a topic that rose or fell, which are shown.
 MOVED_WORDS = 4
@@ -83,11 +80,7 @@ def check_models(first: Topics, *others: Any) -> None:
 
 
 def distances(first: Topics, second: Topics) -> NDArray[np.float64]:
-    """Return the Hellinger distance of each topic of one model to each of another.
-
-    All are 1 where columns cannot be compared: other hashing, or matrices of different width. Time
-    O(K K' V), memory as `hellinger`, and the words in common where they are not all.
-    """
+    """Return the Hellinger distances of topics, which are 1 where columns cannot be compared."""
     mine, theirs = common_columns(first, second)
     return hellinger(_part(first, mine), _part(second, theirs))
 
@@ -99,97 +92,60 @@ def _part(model: Topics, columns: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def matched_topics(
-    first: Topics, second: Topics, *, max_distance: float = MAX_DISTANCE
+    first: Topics,
+    second: Topics,
+    *,
+    max_distance: float = MAX_DISTANCE,
+    names: Sequence[str | None] | None = None,
 ) -> list[TopicPair]:
-    """Return the pairs of topics that are one topic, by their rows in the first model.
-
-    Time O(K K' V + (K + K')^3), memory as `distances`.
-    """
+    """Return the pairs of topics that are one topic; `names` are those of seeds of the first."""
     between(0, 1, max_distance=max_distance, remedy=f"{MAX_DISTANCE} is usual")
     apart = distances(first, second)
-    names = [
-        (i, j, name == other)
-        for i, name in enumerate(first.seed_names)
-        for j, other in enumerate(second.seed_names)
-        if name is not None and other is not None
-    ]
-    # Two names are farther apart than any two topics.
-    cost = apart.copy()
-    for i, j, same in names:
-        cost[i, j] = -len(cost) if same else 2.0
-    rows, columns = scipy.optimize.linear_sum_assignment(np.minimum(cost, max_distance))
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [TopicPair(i, j, float(apart[i, j])) for i, j in pairs if cost[i, j] <= max_distance]
+    cost = np.minimum(apart, max_distance)
+    place = {name: j for j, name in enumerate(second.seed_names) if name is not None}
+    for i, name in enumerate(first.seed_names if names is None else names):
+        if name in place:
+            cost[i, place[name]] = -len(cost)
+    found = np.transpose(scipy.optimize.linear_sum_assignment(cost)).tolist()
+    pairs = (TopicPair(i, j, float(apart[i, j])) for i, j in found)
+    return [pair for pair in pairs if pair.distance <= max_distance or cost[pair[:2]] < 0]
 
 
 def moved_words(
     before: Topics, i: int, after: Topics, k: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of a topic that rose and fell most, by the roots of their probabilities.
-
-    The distance is made of these differences.
-    """
+    """Return the words of a topic that rose and fell most, by the roots of their probabilities."""
     mine, theirs = common_columns(before, after)
     change = np.sqrt(after.components[k, theirs]) - np.sqrt(before.components[i, mine])
-    order = np.argsort(-change, kind="stable")
-    rose = [j for j in order[:MOVED_WORDS] if change[j] > 0]
-    fell = [j for j in order[::-1][:MOVED_WORDS] if change[j] < 0]
+    order = np.argsort(-change, kind="stable").tolist()
 
-    def names(columns: list[np.intp]) -> tuple[str, ...]:
-        return tuple(after.feature_name(int(theirs[j])) for j in columns)
+    def names(columns: list[int], sign: int) -> tuple[str, ...]:
+        moved = [j for j in columns[:MOVED_WORDS] if sign * change[j] > 0]
+        return tuple(after.feature_name(int(theirs[j])) for j in moved)
 
-    return names(rose), names(fell)
+    return names(order, 1), names(order[::-1], -1)
 
 
-def common_share(first: Topics, second: Topics, *, names: Sequence[str] | None = None) -> float:
-    """Return the share of tokens in words that both models know, the smaller of the two.
-
-    Raises `VocabularyError`, with the names, where it is below `LEAST_COMMON_SHARE`.
-    """
+def common_share(first: Topics, second: Topics) -> float:
+    """Return the share of tokens in words that both models know, the smaller of the two."""
     mine, theirs = common_columns(first, second)
-    shown: dict[str, Any] = {} if names is None else {"first": names[0], "second": names[1]}
     share = float(min(first.background[mine].sum(), second.background[theirs].sum()))
-    require(
-        share >= LEAST_COMMON_SHARE,
-        "models can be compared when the words that both know are at least "
-        f"{LEAST_COMMON_SHARE:.0%} of the tokens of each",
-        **shown,
-        vocabularies=",".join(map(describe_vocabulary, (first, second))),
-        common_words=len(mine),
-        share=round(share, 3),
-        remedy="compare models that were fitted with one vocabulary",
-        error=VocabularyError,
-    )
     return 1.0 if len(mine) == first.n_features == second.n_features else share
 
 
-def compare_models(
-    first: Topics,
-    second: Topics,
-    *,
-    max_distance: float = MAX_DISTANCE,
-    names: Sequence[str] | None = None,
-) -> Comparison:
-    """Return what `TopicModel.compare` does; an error says the names."""
+def compare_models(first: Topics, second: Topics, max_distance: float) -> Comparison:
+    """Return what `TopicModel.compare` does."""
     check_models(first, second)
-    share = common_share(first, second, names=names)
     pairs = {pair.first: pair for pair in matched_topics(first, second, max_distance=max_distance)}
-    known = {pair.second for pair in pairs.values()}
     matched = []
-    for i in first.order:
-        if i in pairs:
-            rose, fell = moved_words(first, i, second, pairs[i].second)
-            matched.append(ComparedTopic(**pairs[i]._asdict(), rose=rose, fell=fell))
+    for pair in (pairs[i] for i in first.order if i in pairs):
+        rose, fell = moved_words(first, pair.first, second, pair.second)
+        matched.append(ComparedTopic(**pair._asdict(), rose=rose, fell=fell))
+    known = {pair.second for pair in matched}
     return Comparison(
         matched=tuple(matched),
         only_first=tuple(i for i in first.order if i not in pairs),
         only_second=tuple(j for j in second.order if j not in known),
         common_words=len(common_columns(first, second)[0]),
-        common_share=share,
+        common_share=common_share(first, second),
     )
-
-
-def describe_vocabulary(model: Topics) -> str:
-    """Return the kind of the words of a model, and their number."""
-    kind = "none" if model.vocabulary is None else model.vocabulary.kind
-    return f"{kind}:{model.n_features}"

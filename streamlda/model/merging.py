@@ -2,19 +2,14 @@
 
 Tokens of words and topics add up, as if each model held its tables of counts: a topic of two models
 is the mean of both by their tokens, and a word that one model does not know has no tokens there.
-The prior is that of a mixture of documents, each with the prior of its model, weights w by
-documents: the Dirichlet distribution with its means ``m_k = E theta_k`` and its
-``S = E sum_k theta_k^2``::
-
-    m = sum_i w_i alpha_i / a_i        S = sum_i w_i sum_k alpha_ik (alpha_ik + 1) / (a_i (a_i + 1))
-    alpha = a m,   a = (1 - S) / (S - m'm)                                    a_i = sum_k alpha_ik
+The prior is the mean of the priors by documents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,29 +18,13 @@ from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.faults import check, fault
 from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
-from streamlda.model.matching import check_models, describe_vocabulary, matched_topics
+from streamlda.model.matching import check_models, matched_topics
 from streamlda.model.naming import join_names, name_rows
-from streamlda.model.over_time import Timeline
 from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
 from streamlda.text.vocabulary import Vocabulary
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-
-
-class _Part(NamedTuple):
-    """A model, and where its topics and words are in what it is merged to."""
-
-    model: Topics
-    rows: Places
-    columns: Places
-
-    def topics(self, values: Array, n: int) -> Array:
-        """Return values of its topics, (..., K), as those of n topics; 0 where it has none."""
-        found = np.zeros((*values.shape[:-1], n))
-        found[..., self.rows] = values
-        return found
 
 
 def merged(
@@ -56,29 +35,29 @@ def merged(
 ) -> Model:
     """Return what `TopicModel.merge` does; errors say the names, or else the places."""
     check_models(*models)
-    named: Sequence[str | int] = names or range(len(models))
-    known: dict[str, list[str | int]] = {}
-    for name, model in zip(named, models, strict=True):
-        known.setdefault(model.digest, []).append(name)
-    check(
-        len(known) == len(models) > 1,
-        "models to merge",
-        models=len(models),
-        equal=next((equal for equal in known.values() if len(equal) > 1), "none"),
-    )
+    digests = [model.digest for model in models]
+    named = zip(names or range(len(models)), digests, strict=True)
+    equal = [name for name, digest in named if digests.count(digest) > 1]
+    check(len(models) > 1 and not equal, "models to merge", models=len(models), equal=equal)
     documents = [model.documents_seen for model in models]
     check(min(documents) > 0, "documents of models", documents_seen=documents)
     statement = merged_statement([model.privacy for model in models])
-    found, places = models[0], [np.arange(models[0].n_components)]
+    found, places = models[0], [list(range(models[0].n_components))]
+    seeds = dict(enumerate(models[0].seed_names))
     for model in models[1:]:
-        one, other = _placed(found, model, max_distance)
-        places = [one.rows[rows] for rows in places] + [other.rows]
-        found = name_rows(type(found)(**_mixed(one, other)), _names(one, other))
+        matched = matched_topics(found, model, max_distance=max_distance, names=[*seeds.values()])
+        pairs, new = {j: i for i, j, _ in matched}, count(found.n_components)
+        rows = [pairs[j] if j in pairs else next(new) for j in range(model.n_components)]
+        found = _mixed(found, model, np.array(rows))
+        seeds |= {
+            row: seeds.get(row) or name for row, name in zip(rows, model.seed_names, strict=True)
+        }
+        places.append(rows)
     sources = [
         {
             "documents": model.documents_seen,
             "tokens": model.tokens_seen,
-            "topics": rows.tolist(),
+            "topics": rows,
             "warnings": model.diagnostics.get("warnings", []),
         }
         for model, rows in zip(models, places, strict=True)
@@ -87,165 +66,64 @@ def merged(
     return warn_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
-def _placed(first: Topics, second: Topics, max_distance: float) -> tuple[_Part, _Part]:
-    """Return where topics go: those with names before all others, then those of the first model."""
-    columns = _columns(first, second)
-    pairs = {j: i for i, j, _ in matched_topics(first, second, max_distance=max_distance)}
-    K = first.n_components
-    alone = [j for j in range(second.n_components) if j not in pairs]
-    rows = {**pairs, **{j: K + n for n, j in enumerate(alone)}}
-    theirs = np.array([rows[j] for j in range(second.n_components)], dtype=np.intp)
-    named = np.zeros(K + len(alone), dtype=np.bool_)
-    for own, model in ((np.arange(K), first), (theirs, second)):
-        named[own] |= [name is not None for name in model.seed_names]
-    place = np.empty(len(named), dtype=np.intp)
-    place[np.argsort(~named, kind="stable")] = np.arange(len(named))
-    return _Part(first, place[:K], columns[0]), _Part(second, place[theirs], columns[1])
+def _mixed(first: Model, second: Model, rows: Places) -> Model:
+    """Return the model of two, in which the topics of the second have these rows."""
+    models, K = (first, second), max(first.n_components, 1 + int(rows.max()))
+    vocabulary, *columns = _joined_words(first, second)
+    V = max(first.n_features, 1 + int(columns[1].max()))
+    parts = list(zip(models, (np.arange(first.n_components), rows), columns, strict=True))
+    documents = np.array([model.documents_seen for model in models], dtype=np.float64)
+    tokens = np.array([model.tokens_seen for model in models], dtype=np.float64)
+    sizes = tokens if tokens.all() else documents
+    mass, alpha = np.zeros((2, K)), np.zeros(K)
+    components, background = np.zeros((K, V)), np.zeros(V)
+    for n, (model, own, words) in enumerate(parts):
+        mass[n, own] = np.maximum(sizes[n] / sizes.sum() * model.weights, LEAST_WEIGHT)
+        alpha[own] += documents[n] / documents.sum() * model.alpha
+        background[words] += documents[n] / documents.sum() * model.background
+    for n, (model, own, words) in enumerate(parts):
+        # A topic that one model has alone has the share 1, and not a bit is changed.
+        share = mass[n, own] / mass[:, own].sum(axis=0)
+        components[np.ix_(own, words)] += share[:, None] * model.components
+    names: list[list[str | None]] = [[] for _ in range(K)]
+    for model, own, _ in parts:
+        for row, name in zip(own.tolist(), model.names, strict=True):
+            names[row].append(name)
+    is_measured = all(model.prevalence is not None for model in models)
+    common = second.settings.items()
+    found = type(first)(
+        components=components,
+        alpha=alpha,
+        background=background,
+        prevalence=mass.sum(axis=0) if is_measured else None,
+        vocabulary=vocabulary,
+        settings={each[0]: each[1] for each in lasting_settings(first).items() if each in common},
+        documents_seen=int(documents.sum()),
+        tokens_seen=int(tokens.sum()) if tokens.all() else 0,
+    )
+    return name_rows(found, [*map(join_names, names)])
 
 
-def _names(*parts: _Part) -> list[str | None]:
-    """Return the names of the topics of two parts, both names where they differ."""
-    named: dict[int, list[str | None]] = {}
-    for part in parts:
-        for row, name in zip(part.rows.tolist(), part.model.names, strict=True):
-            named.setdefault(row, []).append(name)
-    return [join_names(named[row]) for row in sorted(named)]
-
-
-def _columns(first: Topics, second: Topics) -> tuple[Places, Places]:
-    """Return the columns of the words of two models among those of both."""
+def _joined_words(first: Topics, second: Topics) -> tuple[Vocabulary | None, Places, Places]:
+    """Return the words of two models, and the columns of each among them."""
     mine, theirs = np.arange(first.n_features), np.arange(second.n_features)
     one, other = first.vocabulary, second.vocabulary
     if one == other and len(mine) == len(theirs):
-        return mine, theirs
-    if (
-        one is None
-        or other is None
-        or one.words is None
-        or other.words is None
-        or one.analyzer != other.analyzer
-    ):
-        raise fault(
-            "words of models", first=describe_vocabulary(first), second=describe_vocabulary(second)
-        )
+        return one, mine, theirs
+    if not (one and other and one.words and other.words and one.analyzer == other.analyzer):
+        kinds = ["none" if each is None else each.kind for each in (one, other)]
+        columns = [first.n_features, second.n_features]
+        raise fault("words of models", vocabularies=kinds, columns=columns)
     column = {word: i for i, word in enumerate(one.words)}
     for word in other.words:
         column.setdefault(word, len(column))
-    return mine, np.array([column[word] for word in other.words], dtype=np.intp)
-
-
-def _mixed(one: _Part, other: _Part) -> dict[str, Any]:
-    """Return the fields of the model of two parts; what one does not know is unknown."""
-    parts = (one, other)
-    models = [part.model for part in parts]
-    K = 1 + max(int(part.rows.max()) for part in parts)
-    V = 1 + max(int(part.columns.max()) for part in parts)
-    documents = np.array([model.documents_seen for model in models], dtype=np.float64)
-    tokens = [model.tokens_seen for model in models]
-    sizes = np.array(tokens, dtype=np.float64) if min(tokens) > 0 else documents
-    weights = np.array(
-        [
-            part.topics(np.maximum(size * part.model.weights, LEAST_WEIGHT), K)
-            for part, size in zip(parts, sizes / sizes.sum(), strict=True)
-        ]
-    )
-    # A topic that one model has alone has the part 1, and not a bit is changed.
-    shares, part_of = weights / weights.sum(axis=0), documents / documents.sum()
-    components, background = np.zeros((K, V)), np.zeros(V)
-    for part, share, n in zip(parts, shares, part_of, strict=True):
-        own = share[part.rows, None] * part.model.components
-        components[np.ix_(part.rows, part.columns)] += own
-        background[part.columns] += n * part.model.background
-    measured = [
-        part.topics(part.model.prevalence, K) for part in parts if part.model.prevalence is not None
-    ]
-    return {
-        "components": components,
-        "alpha": _alpha([part.topics(part.model.alpha, K) for part in parts], documents),
-        "background": background,
-        "prevalence": sizes @ measured / sizes.sum() if len(measured) == len(parts) else None,
-        "timeline": _timeline(parts, K),
-        "vocabulary": _vocabulary(parts, V),
-        "settings": _settings(parts),
-        "documents_seen": sum(model.documents_seen for model in models),
-        "tokens_seen": sum(tokens) if min(tokens) > 0 else 0,
-    }
-
-
-def _alpha(alphas: Sequence[Array], documents: Array) -> Array:
-    """Return the prior of documents of which each has one of these, (K,)."""
-    weights, table = documents / documents.sum(), np.array(alphas)
-    sums = table.sum(axis=1, keepdims=True)
-    mean = weights @ (table / sums)
-    second = weights @ np.sum(table * (table + 1) / (sums * (sums + 1)), axis=1)
-    spread = second - mean @ mean
-    # One topic, or a prior that leaves nothing open, has no spread.
-    total = (1 - second) / spread if spread > 1e-12 else weights @ sums[:, 0]
-    found: Array = total * mean
-    return found
-
-
-def _timeline(parts: Sequence[_Part], n_topics: int) -> Timeline | None:
-    """Return the tokens of all by event time, where both know them in bins of one kind."""
-    lines = [part.model.timeline for part in parts]
-    known = [line for line in lines if line is not None]
-    if len(known) < len(lines) or len({line.unit for line in known}) > 1:
-        return None
-    starts = np.unique(np.concatenate([line.starts for line in known]))
-    if known[0].unit == "custom" and any(len(line.starts) < len(starts) for line in known):
-        return None
-    tokens, documents = np.zeros((len(starts), n_topics)), np.zeros(len(starts), dtype=np.int64)
-    for part, line in zip(parts, known, strict=True):
-        at = np.searchsorted(starts, line.starts)
-        tokens[at] += part.topics(line.tokens, n_topics)
-        documents[at] += line.documents
-    return Timeline(
-        unit=known[0].unit,
-        starts=starts,
-        tokens=tokens,
-        documents=documents,
-        undated=sum(line.undated for line in known),
-        ahead=sum(line.ahead for line in known),
-        late=sum(line.late for line in known),
-    )
-
-
-def _vocabulary(parts: Sequence[_Part], n_words: int) -> Vocabulary | None:
-    """Return the words of both."""
-    one, other = (part.model.vocabulary for part in parts)
-    if one is None or other is None:
-        return None
-    if one.words is None or other.words is None:
-        return replace(one, names=one.names or other.names)
-    if one == other:
-        return one
-    words = [""] * n_words
-    for part, each in zip(parts, (one, other), strict=True):
-        for column, word in zip(part.columns.tolist(), each.words or (), strict=True):
-            words[column] = word
     facts = [dict(each.selection) for each in (one, other) if each.selection is not None]
-    kind = one.kind if one.kind == other.kind else "selected" if facts else "learned"
-    if "learned" in (one.kind, other.kind):
-        kind = "learned"
-    return Vocabulary(
+    kind = one.kind if one.kind == other.kind else "learned"
+    vocabulary = Vocabulary(
         kind,
-        tuple(words),
+        tuple(column),
         analyzer=one.analyzer,
         undercount=max(one.undercount, other.undercount),
         selection={"merged": facts} if kind == "selected" else None,
     )
-
-
-def _settings(parts: Sequence[_Part]) -> dict[str, Any]:
-    """Return the settings that both have, and the seeds of all."""
-    one, other = (lasting_settings(part.model) for part in parts)
-    common = {name: value for name, value in one.items() if name in other and other[name] == value}
-    seeds: dict[int, dict[str, Any]] = {}
-    for part in parts:
-        for k, seed in enumerate(part.model.seeds):
-            columns = part.columns[list(seed)].tolist()
-            empty: dict[str, Any] = {"name": part.model.seed_names[k], "columns": []}
-            known = seeds.setdefault(int(part.rows[k]), empty)
-            known["columns"] += [column for column in columns if column not in known["columns"]]
-    common.pop("seed_topics", None)
-    return common | ({"seed_topics": [seeds[row] for row in sorted(seeds)]} if seeds else {})
+    return vocabulary, mine, np.array([column[word] for word in other.words], dtype=np.intp)

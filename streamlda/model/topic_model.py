@@ -229,7 +229,7 @@ class TopicModel(Topics):
         Parameters
         ----------
         other : TopicModel
-            Of words in common that are half of the tokens of each, or more.
+            Words that one model alone has count as different; `common_share` says how much it is.
         max_distance : float, default 0.55
             Hellinger distance beyond which two topics are different, 0 to 1.
 
@@ -241,21 +241,19 @@ class TopicModel(Topics):
 
         Raises
         ------
-        VocabularyError
-            If there are too few words in common.
         InvalidSettingError
             If `max_distance` lies outside 0..1, or the other is no model.
         """
-        return compare_models(self, other, max_distance=max_distance)
+        return compare_models(self, other, max_distance)
 
     def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
         """Return one model of this one and others that have learned from other documents.
 
         Topics nearer than `max_distance` become one topic, their mean weighted by tokens; all
-        others are kept. Topics with names come first, then those of this model. Words are those of
-        all models. Interval, documents to show, and measures that some of the models lack are None.
-        A single fit over all documents is better. ``diagnostics["merged_models"]`` says where each
-        topic came from. Time O(K^2 V + K^3) and memory O(K V), for each other model.
+        others are kept, behind those of this model. Words are those of all models, and names stay.
+        There are no seeds, interval, time line and documents to show, nor a prevalence that one
+        model lacks. A single fit over all documents is better. ``diagnostics["merged_models"]``
+        says where each topic came from. Time O(K^2 V + K^3) for each other model.
 
         Parameters
         ----------
@@ -336,7 +334,7 @@ class TopicModel(Topics):
 
         `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
         and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
-        not counted, and no topic has documents to show, since their proportions change.
+        not counted, and no topic has seeds, or documents to show: their proportions change.
         ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Names are joined.
         Privacy stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
 

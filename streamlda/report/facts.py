@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from streamlda.errors import at_least
@@ -20,7 +21,7 @@ from streamlda.model.diagnostics import (
     suggest_n_components,
 )
 from streamlda.model.evaluation import top_words
-from streamlda.model.hierarchy import flat_map, leaves, topic_tree
+from streamlda.model.hierarchy import flat_map, topic_tree
 from streamlda.model.relevance import Relevance
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.documents import DocumentSurvey
@@ -135,8 +136,8 @@ class Facts:
     #: How topics are joined (`model.hierarchy.topic_tree`), and their places from end to end.
     tree: Array
     leaves: list[int]
-    #: `FlatMap.explained`.
-    explained: tuple[float, float]
+    #: Part of the differences between topics that each axis of the map shows.
+    explained: Array
     spectrum: Spectrum | None
     suggestion: SuggestedTopics
     #: Shares over time: of the documents that the caller gave, or else of those of the fit.
@@ -161,8 +162,8 @@ def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None
     order = model.order
     apart = hellinger(model.components, model.components)
     distances = apart[np.ix_(order, order)]
-    tree = topic_tree(model.components[order], model.weights[order])
-    flat = flat_map(distances)
+    tree = topic_tree(model.components[order], ordered=True)
+    positions, explained = flat_map(distances)
     words = Words(model, max(n_words, LISTED_WORDS))
     course = None if survey is None else survey.time_course()
     if course is None and model.timeline is not None:
@@ -172,10 +173,10 @@ def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None
         topics=tuple(_topics(words, model, apart, n_words)),
         usual=words.usual,
         distances=distances,
-        positions=flat.positions,
+        positions=positions,
         tree=tree,
-        leaves=leaves(tree, distances),
-        explained=flat.explained,
+        leaves=scipy.cluster.hierarchy.leaves_list(tree).tolist() if len(tree) else [0],
+        explained=explained,
         spectrum=pair_spectrum(model.diagnostics),
         suggestion=suggest_n_components(model.diagnostics),
         course=course,

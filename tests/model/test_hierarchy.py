@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.cluster.hierarchy import linkage
 
 from streamlda.errors import InvalidSettingError
+from streamlda.model.diagnostics import hellinger
 from streamlda.model.hierarchy import topic_tree
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import load
@@ -19,17 +19,17 @@ from tests.model.test_merging import OF_ONE, names_of_topics, private
 from tests.service.planted import model, over_time, topics
 
 
-@given(seed=st.integers(0, 10**6), weights=st.lists(st.integers(1, 5), min_size=2, max_size=7))
-def test_the_tree_is_that_of_ward_on_roots_with_each_topic_as_often_as_it_weighs(seed, weights):
-    rows, total = topics(len(weights), 30, seed=seed), sum(weights)
-    tree = topic_tree(rows, np.array(weights) / total)
-    repeated = linkage(np.sqrt(np.repeat(rows, weights, axis=0)), "ward")
-    # Copies of a topic are joined first, at no height.
-    wanted = repeated[total - len(weights) :]
-    np.testing.assert_allclose(tree[:, 2] * np.sqrt(2 * total), wanted[:, 2], atol=1e-6)
-    assert tree[-1, 3] == len(weights)
-    assert sorted(tree[:, :2].ravel()) == list(range(2 * len(weights) - 2))
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 7))
+def test_the_tree_is_that_of_ward_and_two_topics_are_joined_at_their_distance(seed, n):
+    rows = topics(n, 30, seed=seed)
+    tree = topic_tree(rows)
+    apart = hellinger(rows, rows) + 2 * np.eye(n)
+    assert tree[0, 2] == pytest.approx(apart.min())
+    assert sorted(tree[0, :2].tolist()) == sorted(divmod(int(apart.argmin()), n))
+    assert tree[-1, 3] == n
+    assert sorted(tree[:, :2].ravel()) == list(range(2 * n - 2))
     assert np.all(np.diff(tree[:, 2]) >= -1e-12)
+    assert topic_tree(rows[:1]).shape == (0, 4)
 
 
 def test_topics_that_are_joined_add_up():
@@ -57,14 +57,14 @@ def test_topics_that_are_joined_add_up():
             first.reduce(n_topics)
 
 
-def test_a_joined_topic_has_the_names_and_the_seeds_of_its_parts():
+def test_a_joined_topic_has_the_names_of_its_parts():
     rows = topics(2, 40)
     near = 0.95 * rows[[0, 1, 0, 0]] + 0.05 * topics(4, 40, seed=9)
     settings = names_of_topics("space", "law", "orbit") | {"seed": 3}
     made = model(near, settings=settings | OF_ONE).reduce(2)
     assert made.diagnostics["reduced_from"] == [[0, 2, 3], [1]]
     assert made.names == ["space + orbit", "law"]
-    assert made.seeds == ((0, 2), (1,))
+    assert made.seeds == ()
     assert made.settings["seed"] == 3
     assert not set(OF_ONE) & set(made.settings)
     assert not set(OF_ONE) & set(model(near, settings=OF_ONE).reduce(2).settings)
@@ -105,7 +105,7 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     (row,) = [line for line in listed if line.startswith("    0 ")]
     assert row.split()[2] == "-"
 
-    tree = topic_tree(made.components, made.weights)
+    tree = topic_tree(made.components)
     (drawn,) = re.findall(r'<svg[^>]*class="plot tree".*?</svg>', page(made), re.DOTALL)
     lines = re.findall(r'points="([^"]*)"', drawn)
     assert len(lines) == 4
