@@ -113,8 +113,7 @@ class DocumentCompletion:
         self._unigram_nats += math.fsum(tokens * np.log(self._background[batch.word_ids[scored]]))
         self._documents += int(kept.sum())
         self._tokens += int(tokens.sum())
-        by_document: NDArray[np.float64] = np.bincount(row_of_entry[scored], nats, n)
-        return by_document
+        return np.bincount(row_of_entry[scored], nats, n).astype(np.float64)
 
     @property
     def scored_tokens(self) -> int:
