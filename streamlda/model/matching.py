@@ -126,13 +126,6 @@ def moved_words(
     return names(order, 1), names(order[::-1], -1)
 
 
-def common_share(first: Topics, second: Topics) -> float:
-    """Return the share of tokens in words that both models know, the smaller of the two."""
-    mine, theirs = common_columns(first, second)
-    share = float(min(first.background[mine].sum(), second.background[theirs].sum()))
-    return 1.0 if len(mine) == first.n_features == second.n_features else share
-
-
 def compare_models(first: Topics, second: Topics, max_distance: float) -> Comparison:
     """Return what `TopicModel.compare` does."""
     check_models(first, second)
@@ -142,10 +135,12 @@ def compare_models(first: Topics, second: Topics, max_distance: float) -> Compar
         rose, fell = moved_words(first, pair.first, second, pair.second)
         matched.append(ComparedTopic(**pair._asdict(), rose=rose, fell=fell))
     known = {pair.second for pair in matched}
+    mine, theirs = common_columns(first, second)
+    share = min(first.background[mine].sum(), second.background[theirs].sum())
     return Comparison(
         matched=tuple(matched),
         only_first=tuple(i for i in first.order if i not in pairs),
         only_second=tuple(j for j in second.order if j not in known),
-        common_words=len(common_columns(first, second)[0]),
-        common_share=common_share(first, second),
+        common_words=len(mine),
+        common_share=1.0 if len(mine) == first.n_features == second.n_features else float(share),
     )
