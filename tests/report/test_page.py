@@ -187,8 +187,15 @@ def test_words_are_only_ever_text(visit):
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
 def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
     near = shifted(topics()[:1], 0.05)
+    days = Timeline(
+        unit="day",
+        starts=np.array([0, 86400, 172800]),
+        tokens=np.arange(15.0).reshape(3, 5),
+        documents=np.array([5, 6, 7]),
+    )
     made = model(
         np.vstack([topics(), near]),
+        timeline=days,
         privacy=private(),
         diagnostics=spectral(5, topics_asked=6, mixed_with_background=[0.1] * 5),
     )
