@@ -153,7 +153,8 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     assert ["broke off (" in note for note in one.counts.notes] == [True, False]
     assert_equal(one, other)
     assert sorted(other.counts.notes) == sorted(one.counts.notes)
-    assert other.lost == one.lost > 0
+    assert other.counts.lost_bytes == one.counts.lost_bytes > 0
+    assert other.stored_bytes == one.stored_bytes
 
 
 def test_proportions_are_those_of_one_process(cluster, tmp_path):
