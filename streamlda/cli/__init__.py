@@ -142,7 +142,7 @@ def _report(message: str, code: int) -> int:
 def commands(context: click.Context) -> None:
     """Learn LDA topics from a stream of documents: one pass, bounded memory.
 
-    Exit codes: 0 done; 1 the answer is no (run --probe, doctor); 2 wrong usage; 65 the data
+    Exit codes: 0 done; 1 the answer is no (doctor); 2 wrong usage; 65 the data
     (too few documents, mostly rejects, a damaged file); 70 an internal error; 71 too little memory;
     74 the source, the disk or the network failed; 75 the shutdown took too long; 78 the settings,
     words, ledger or checkpoints are refused; 130 or 143 stopped by SIGINT (Ctrl-C) or SIGTERM; 141

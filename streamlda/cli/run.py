@@ -14,7 +14,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.settings.load import load_http_settings
 from streamlda.settings.run_settings import SETTINGS
 from streamlda.settings.setting import RUN
-from streamlda.utils.exit_codes import CONFIGURATION, DATA, NO, OK, exit_code
+from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 if TYPE_CHECKING:
     from streamlda.settings.run_settings import RunSettings
@@ -37,9 +37,6 @@ daemon waits for a source that is away. After a kill it continues from its last 
 @command(reader=RUN, tasks=TASKS, epilog=DETAILS)
 def run(
     check: Annotated[bool, flag("--check", "Only check the settings, without reading.")],
-    probe: Annotated[
-        bool, flag("--probe", "Only ask whether this daemon is alive; exit code 1: no.")
-    ],
     given: options.Given,
 ) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
@@ -50,32 +47,21 @@ def run(
 
     Example: streamlda run --kafka-bootstrap localhost:9092 --kafka-topic documents --topics 20
     """
-    refused = None
     try:
         settings = given.read()
     except InvalidSettingError as error:
         if check or os.environ.get(SETTINGS["breaker.then"].variable) != "wait":
             raise
-        refused, http = error, load_http_settings(os.environ)
-    else:
-        http = settings.http
+        from streamlda.service.logs import start_logging
+        from streamlda.service.running import wait_for_signal
+
+        start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")
+        wait_for_signal(CONFIGURATION, str(error), load_http_settings(os.environ))
     if check:
         from streamlda.service.running import check as check_settings
 
         check_settings(settings)
         click.echo("the settings are right")
-    elif probe:
-        from streamlda.service.signals import is_alive
-
-        alive = is_alive(http)
-        click.echo("alive" if alive else "not alive")
-        raise SystemExit(OK if alive else NO)
-    elif refused is not None:
-        from streamlda.service.logs import start_logging
-        from streamlda.service.running import wait_for_signal
-
-        start_logging(os.environ.get(SETTINGS["log.format"].variable, "console"), "info")
-        wait_for_signal(CONFIGURATION, str(refused), http)
     else:
         from streamlda.service.running import run as run_daemon
 

@@ -1,4 +1,4 @@
-"""Signals that end the process, its states for systemd, and the question of health checks."""
+"""Signals that end the process, and its states for systemd."""
 
 from __future__ import annotations
 
@@ -8,27 +8,16 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
 from threading import Thread, Timer
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-from streamlda.errors import failure
 from streamlda.service.logs import log
 from streamlda.utils import exit_codes
-
-if TYPE_CHECKING:
-    from streamlda.settings.table import HttpSettings
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 #: From the first signal to the end of the process, at most.
 LATEST_EXIT_SECONDS = 9.7
-
-#: Longest wait for an answer.
-ANSWER_SECONDS = 4.0
-
-#: Where a server that listens on all addresses is found.
-_HERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def watch_signals(take: Callable[[int], None], late: Callable[[], None]) -> None:
@@ -94,21 +83,3 @@ def notify(state: str) -> None:
             sender.sendto(state.encode(), address.replace("@", "\0", 1))
         except OSError as error:
             log("debug", "supervisor-away", error=type(error).__name__)
-
-
-def is_alive(http: HttpSettings) -> bool:
-    """Ask ``/livez`` where the settings say that it is served."""
-    if not http.port:
-        raise failure(
-            "a daemon must have an HTTP port for a health check",
-            http_port=http.port,
-            remedy="set http.port, or leave the health check out",
-        )
-    connection = HTTPConnection(_HERE.get(http.host, http.host), http.port, timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", "/livez")
-        return connection.getresponse().status == 200
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

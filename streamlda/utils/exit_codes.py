@@ -2,7 +2,7 @@
 
 ==========  ====================================================================================
 0           done
-1           the answer is no (``streamlda run --probe``, ``doctor``)
+1           the answer is no (``doctor``)
 2           wrong usage of the command line
 65          the data: too few documents, most records rejected, a file that is damaged
 70          an internal error

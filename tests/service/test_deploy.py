@@ -5,6 +5,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from urllib.error import HTTPError
 
 import promql_parser as promql
 import pytest
@@ -23,7 +24,6 @@ from tests.service.planted import outcomes
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "streamlda" / "service" / "deploy"
-SETTINGS = "/etc/streamlda/streamlda.toml"
 
 #: Labels that Prometheus adds, and a metric that is its own.
 ADDED = {"job", "instance"}
@@ -129,28 +129,15 @@ def of_image(name):
     return [text for each, text in found if each == name]
 
 
-def test_the_health_check_follows_the_settings(serve, status, tmp_path):
-    (start,) = map(json.loads, of_image("ENTRYPOINT"))
-    check = json.loads(of_image("HEALTHCHECK")[0].partition("CMD ")[2])
-    assert check == [*start[:2], "--probe", *start[2:]]
-    host, token, config = "0.0.0.0", tmp_path / "token", tmp_path / "streamlda.toml"
-    token.write_text("a token that nobody guesses\n")
-    server = serve(address={"host": host}, host=host, token="a token that nobody guesses")
-
-    def probed(port):
-        http = f'[http]\nport = {port}\nhost = "{host}"\ntoken_file = "{token}"\n'
-        config.write_text(f'[kafka]\nbootstrap = "localhost:9092"\ntopic = "news"\n{http}')
-        command = [str(config) if part == SETTINGS else part for part in check[1:]]
-        return CliRunner(env={}).invoke(commands, command).exit_code
-
-    assert probed(server.port) == exit_codes.OK
-    # A loop that stands still for too long.
+def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, tmp_path):
+    *_, check = json.loads(of_image("HEALTHCHECK")[0].partition("CMD ")[2])
+    port = f":{settings_of(tmp_path).http.port}/"
+    assert port in check
+    check = check.replace(port, f":{serve(host='0.0.0.0', token='secret').port}/")
+    exec(check)
     status._clock = lambda: LIVE_SECONDS
-    assert probed(server.port) == exit_codes.NO
-    status.beat()
-    server.stop()
-    assert probed(server.port) == exit_codes.NO
-    assert probed(0) not in (exit_codes.OK, exit_codes.NO)
+    with pytest.raises(HTTPError, match="503"):
+        exec(check)
 
 
 @pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])

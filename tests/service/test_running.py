@@ -73,9 +73,6 @@ def test_it_waits_after_a_refusal(tmp_path):
         assert "exit code 65" in not_ready(port)
         # Who asks has no token, and no settings say that none is needed.
         assert answer_of(port, "/livez") == {"alive": True}
-        probe = [*command, "--probe"]
-        done = subprocess.run(probe, env=environment(), cwd=ROOT, capture_output=True)
-        assert (done.returncode, done.stdout) == (0, b"alive\n")
         assert daemon.stop() == DATA
 
 
