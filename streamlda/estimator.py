@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
@@ -546,13 +547,16 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 warnings.warn(message, UserWarning, stacklevel=4)
             X = encoded.batch.to_csr()
         _check(not holds_texts(X), "matrix", type=type(X).__name__)
+        matrix: Any = X
+        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
+            # Conversion adds up duplicates, which small integers cannot hold.
+            matrix = matrix.astype(np.float64)
         return validate_data(
             self,
-            X,
+            matrix,
             reset=reset,
             ensure_min_samples=min_samples,
-            # Conversion would add up duplicates, which small integers cannot hold.
-            accept_sparse=["csr", "csc", "coo"],
+            accept_sparse="csr",
             dtype="numeric",
             ensure_all_finite=checks,
             ensure_non_negative=checks,
