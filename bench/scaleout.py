@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.engine.engine import Engine
     from streamlda.run.fit import FitResult
-    from streamlda.settings.run_settings import RunSettings
+    from streamlda.settings.table import RunSettings
 
 #: Shards that the documents are cut into, on any number of workers.
 SHARDS = 32

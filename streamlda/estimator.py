@@ -39,10 +39,15 @@ from streamlda.model.naming import carry_names
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.matrix import MatrixFit, blank_invalid_rows
-from streamlda.settings.build import choose_passes, engine_settings, fit_settings, window_settings
+from streamlda.settings.build import (
+    choose_passes,
+    engine_settings,
+    fit_settings,
+    seed_by_columns,
+    window_settings,
+)
 from streamlda.settings.load import settings_of_parameters
-from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import seed_by_columns
+from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
@@ -145,8 +150,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     oversampling : int, default 50
         Columns of the projection beyond K.
     seed_topics : mapping or sequence of str, default ()
-        Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, lines such as ``"space:
-        orbit launch"``, or files of them. Words are names of columns, or their numbers.
+        Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
+        ``"space: orbit launch"``. Words are names of columns, or their numbers.
     refinement_passes : int, "auto", "quick" or "thorough", default "auto"
         Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
         chooses them by the size of `X` and keeps refined topics if they predict held-out rows

@@ -24,7 +24,7 @@ from streamlda.stream.source import Position
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "append": "columns can only be appended to CSV and Parquet; convert the file, or leave "
+            "append": "columns can only be appended to CSV; convert the file, or leave "
             "--append out",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
             "correct their names, permissions, contents or password",

@@ -20,9 +20,8 @@ from streamlda.kernels import cache_folder
 from streamlda.run.parts import open_stream, open_topic
 from streamlda.service.logs import reason_of
 from streamlda.settings.rules import GROUP, get_source_kind
-from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import RUN
-from streamlda.settings.table import MIB, KafkaSettings
+from streamlda.settings.table import MIB, KafkaSettings, RunSettings
 from streamlda.utils.exit_codes import NO
 from streamlda.utils.process import allowed_bytes
 from streamlda.utils.threads import thread_count

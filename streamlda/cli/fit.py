@@ -25,7 +25,7 @@ from streamlda.settings.setting import FIT
 
 if TYPE_CHECKING:
     from streamlda.run.fit import FitResult
-    from streamlda.settings.run_settings import RunSettings
+    from streamlda.settings.table import RunSettings
 
 
 TASKS = {
@@ -64,7 +64,7 @@ def fit(quiet: options.Quiet, given: options.Given) -> None:
     """
     settings = given.read()
     warnings.showwarning = lambda message, *_, **__: warn(str(message))
-    from streamlda.run.outputs import check_outputs
+    from streamlda.run.parts import check_outputs
 
     check_outputs(settings)
     with Progress(quiet, slots=settings.private) as progress:
@@ -128,8 +128,11 @@ def _public(found: FitResult) -> list[str]:
     from streamlda.documents import MOST_BINS
     from streamlda.model.table import plural
 
-    model, counts, words = found.model, found.counts, found.vocabulary
-    learned = f" from {plural(found.vocabulary_documents, 'document')}" * words.data_dependent
+    model, counts, words = found.model, found.counts, found.pipeline.vocabulary
+    assert words is not None
+    learned = (
+        f" from {plural(found.pipeline.vocabulary_documents, 'document')}" * words.data_dependent
+    )
     speed = round(counts.documents / max(found.seconds, 1e-9))
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "

@@ -24,8 +24,8 @@ from streamlda.run.proportions import (
     spread,
 )
 from streamlda.run.proportions import infer as infer_texts
-from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import INFER
+from streamlda.settings.table import SETTINGS, RunSettings
 from streamlda.storage.snapshots import NamedModel, NewestModel
 from streamlda.text.encoding import UNREADABLE as NO_WORDS
 
@@ -57,7 +57,7 @@ newer model is used as soon as it appears. Records that cannot be used go to dea
 
 OUTPUT = "File to write, whole: .csv, .parquet, or else JSON Lines; - is standard output."
 Output = Annotated[str, output(OUTPUT, default="-")]
-APPEND = "Write the columns of SOURCE, a file of CSV or Parquet, and columns of its topics."
+APPEND = "Write the columns of SOURCE, a CSV file or a workbook, and columns of its topics."
 
 
 @command(reader=INFER, tasks=TASKS, names=NAMES, epilog=DETAILS)

@@ -21,7 +21,7 @@ from streamlda.model.table import named_words
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.settings.build import words_to_learn
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import get_words
 from streamlda.text.encoding import UNREADABLE
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 import click
 
 from streamlda.settings.load import FOLDERS, NAMES, load_settings, nearest
-from streamlda.settings.run_settings import SETTINGS, TABLE, RunSettings
 from streamlda.settings.setting import FIT, RUN, Setting, shown
+from streamlda.settings.table import SETTINGS, TABLE, RunSettings
 
 SHARE, POSITIVE = click.FloatRange(0, 1), click.FloatRange(min=0, min_open=True)
 
@@ -65,7 +65,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check the outputs, and run the command."""
-        from streamlda.run.outputs import check_output
+        from streamlda.run.parts import check_output
 
         read: list[str] = []
         written: list[str] = []
@@ -107,17 +107,16 @@ def command(
 METAVARS = {
     "secret": "FILE",
     "list": "SOURCE...",
-    "seeds": "NAME: WORDS|FILE",
+    "seeds": "NAME: WORDS",
     "frequency": "COUNT|FRACTION",
     "keep": "COUNT|AGE",
-    "ngrams": "N|M..N",
 }
 
 #: Longest list of choices that one screen of help shows.
 MOST_CHOICES = 40
 
 #: Kinds of settings whose values may be names of files.
-FILES = ("list", "secret", "seeds", "text")
+FILES = ("list", "secret", "text")
 
 #: Settings that have flags for which one screen of help has no room.
 HIDDEN = ("source.include", "source.records_field")

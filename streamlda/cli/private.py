@@ -25,8 +25,8 @@ from streamlda.settings.build import (
     private_settings,
     word_documents,
 )
-from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import PLAN
+from streamlda.settings.table import RunSettings
 
 #: Releases that the table shows of many.
 FIRST, LAST = 3, 20

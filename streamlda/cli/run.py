@@ -12,12 +12,12 @@ from streamlda.cli import options
 from streamlda.cli.options import command, flag
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.load import load_http_settings
-from streamlda.settings.run_settings import SETTINGS
 from streamlda.settings.setting import RUN
+from streamlda.settings.table import SETTINGS
 from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 
 if TYPE_CHECKING:
-    from streamlda.settings.run_settings import RunSettings
+    from streamlda.settings.table import RunSettings
 
 
 TASKS = {

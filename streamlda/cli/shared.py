@@ -18,7 +18,7 @@ from streamlda.utils.process import resident_bytes
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
-    from streamlda.settings.run_settings import RunSettings
+    from streamlda.settings.table import RunSettings
     from streamlda.stream.counts import RecordCounts
     from streamlda.stream.source import RecordLocation, Source
 

@@ -19,11 +19,10 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.file import beside
 from streamlda.private.settings import MOMENTS
 from streamlda.run.census import Census, make_provenance, take_census
-from streamlda.run.outputs import check_output
-from streamlda.run.parts import name_stream, open_stream
+from streamlda.run.parts import check_output, name_stream, open_stream
 from streamlda.settings.build import private_settings, public_words
-from streamlda.settings.run_settings import SETTINGS, RunSettings
 from streamlda.settings.setting import AGREEMENT
+from streamlda.settings.table import SETTINGS, RunSettings
 from streamlda.sites import aggregate as adding
 from streamlda.sites import federation
 from streamlda.sites.announcement import Announcement, RoundKeys, check_attempt
@@ -365,11 +364,11 @@ def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | 
         return None
     last = ledger.last_intent
     if last is None or last.cohort.run != at_work.config.digest:
-        census.check_new(ledger)
+        census.check_new()
     wanted = at_work.count_slots_to_come(this)
     found = {"site": at_work.name, "slots": census.slots, "expected": wanted}
     _FAULTS.check(census.slots >= wanted, "few slots", **found, released=census.spent)
-    census.check_has_document()
+    check_has_document(census.has_document, census.slots)
     return census
 
 

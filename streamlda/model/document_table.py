@@ -96,7 +96,7 @@ def infer_documents(
     """Return the proportions of documents, why some have no topic, and the texts if they are."""
     texts = read_texts(documents)
     if texts is not None:
-        batch, reasons = _encode(model, texts)
+        batch, reasons = encode_texts(model, texts)
     else:
         batch = DocumentBatch.from_matrix(documents)
         reasons = [None if n else UNKNOWN for n in batch.lengths.tolist()]
@@ -104,7 +104,8 @@ def infer_documents(
     return theta, reasons, texts
 
 
-def _encode(model: Topics, texts: list[str]) -> tuple[DocumentBatch, list[str | None]]:
+def encode_texts(model: Topics, texts: Sequence[str]) -> tuple[DocumentBatch, list[str | None]]:
+    """Return texts as counts, and why some have no topic."""
     if model.vocabulary is None:
         raise fault("no vocabulary")
     encoded = model.vocabulary.encode(texts)

@@ -26,7 +26,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, course_from_timeline, written
 from streamlda.report.wording import counts_slots
 from streamlda.stream.event_time import UNITS, TimeReader
-from streamlda.stream.time_bins import find_bins
+from streamlda.stream.pipeline import find_bins
 
 Array = NDArray[np.float64]
 

@@ -23,8 +23,7 @@ from streamlda.privacy.ledger.documents import REFUSED_OF
 from streamlda.privacy.ledger.known import KnownRecords
 from streamlda.run.parts import SKIPPED_RECORDS, name_stream, open_stream, resolve_name
 from streamlda.settings.rules import get_source_kind
-from streamlda.settings.run_settings import RunSettings
-from streamlda.stream.counts import check_has_document
+from streamlda.settings.table import RunSettings
 from streamlda.stream.source import Position, RecordBatch, Source
 from streamlda.text.vocabulary import Vocabulary
 
@@ -40,8 +39,6 @@ UNSPENT = "take documents that were in none; nothing was spent on these"
 FAULTS = Faults(
     {
         LedgerError: {
-            "named twice": "a file must be named once; leave its other names out; nothing was "
-            "spent",
             "changed": "a file must begin with the records that were released under its name; "
             "bring them back, read by the settings of then (source.format, source.text_field), or "
             "give other documents a file of another name; nothing was spent on these",
@@ -56,6 +53,10 @@ FAULTS = Faults(
 class Census:
     """Contents of the files of a run: records that are in no release yet take its slots."""
 
+    ledger: Ledger
+    #: Records of releases before those of the run.
+    before: KnownRecords
+    words: Vocabulary
     slots: int = 0
     spent: int = 0
     has_document: bool = False
@@ -63,17 +64,54 @@ class Census:
     #: Values of unspent documents: of files with new names, and of those that were known.
     documents: array[int] = field(default_factory=lambda: array("Q"))
     appended: array[int] = field(default_factory=lambda: array("Q"))
+    _names: set[str] = field(default_factory=set)
+    #: Fingerprints and records of whole files that may have copies.
+    _whole: list[tuple[bytes, int]] = field(default_factory=list)
 
-    def check_new(self, ledger: Ledger) -> None:
+    def add(self, location: str, texts: Iterable[str | None]) -> None:
+        """Take the records of a file."""
+        key, name = self.ledger.key, resolve_name(location)
+        FAULTS.check(name not in self._names, "copies", source=location, file=name)
+        self._names.add(name)
+        # Where releases under its name end in it, by their marks; those of the run itself too.
+        marks = self.ledger.known.marks_of(key.value_of_name(name))
+        reach = max(self.before.marks_of(key.value_of_name(name)), default=0)
+        ends = {reach, max(marks, default=0)} - {0}
+        spent, records, link = Container(name), 0, b""
+        values, has_document = array("Q"), self.has_document
+        for text in texts:
+            document = key.of_text(text)
+            records, link = records + 1, key.link(link, document)
+            if document:
+                values.append(int.from_bytes(document[:8], "little"))
+                if not has_document:
+                    has_document = bool(self.words.encode([text or ""]).batch.usable[0])
+            if records in ends and marks[records] == key.mark(name, records, link).value:
+                ends.remove(records)
+                if records == reach:
+                    # Of what is after the last record that is spent.
+                    spent, values = Container(name, records, link), array("Q")
+                    has_document = self.has_document
+        FAULTS.check(not ends, "changed", source=location, released=max(ends, default=0))
+        (self.appended if reach else self.documents).extend(values)
+        self._whole += [(link, records)] if records >= LEAST_COPIED else []
+        self.containers[location] = replace(spent, records=records)
+        self.spent += spent.spent
+        self.slots += records - spent.spent
+        self.has_document = has_document
+
+    def check_copies(self) -> None:
+        """Refuse files much of which is in two of them."""
+        records = self.slots + self.spent
+        copied = sum(n for _, n in self._whole) - sum(dict(self._whole).values())
+        FAULTS.check(REFUSED_OF * copied < max(1, records), "copies", records=copied, of=records)
+
+    def check_new(self) -> None:
         """Refuse files with too many documents of releases; texts may repeat in one file."""
         for found, alike in ((self.documents, len(self.documents)), (self.appended, MOST_ALIKE)):
-            values = np.array(found[: self.slots], dtype=np.uint64)
+            values = np.array(found, dtype=np.uint64)
             if len(values) <= alike * len(np.unique(values)):
-                ledger.documents.check_new(values, remedy=UNSPENT)
-
-    def check_has_document(self) -> None:
-        """Refuse files of which no record slot has a document (`InsufficientDataError`)."""
-        check_has_document(self.has_document, self.slots)
+                self.ledger.documents.check_new(values, remedy=UNSPENT)
 
     def unspent(self, source: Source) -> Source:
         """Return a source of the same files without what is spent, or was not met."""
@@ -100,13 +138,12 @@ def take_census(
             batch = source.poll(SKIPPED_RECORDS)
             yield from zip((at.location for at in batch.locations), batch.texts, strict=True)
 
-    reader = _Reader(ledger, before or ledger.known, words)
+    census = Census(ledger, before or ledger.known, words)
     with closing(open_stream(settings)) as source:
         for location, records in groupby(read(source), key=itemgetter(0)):
-            reader.add(location, (text for _, text in records))
-    most = settings.source.max_documents
-    found = reader.finish()
-    return found if most is None else replace(found, slots=min(found.slots, most))
+            census.add(location, (text for _, text in records))
+    census.check_copies()
+    return census
 
 
 def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None) -> Provenance:
@@ -117,55 +154,6 @@ def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None
         by_slots=get_source_kind(settings) in ("stdin", "follow"),
         container_of=(lambda location: None) if census is None else census.containers.get,
     )
-
-
-class _Reader:
-    """Meets the records of files, one file after the other."""
-
-    def __init__(self, ledger: Ledger, before: KnownRecords, words: Vocabulary) -> None:
-        self._key, self._known, self._before = ledger.key, ledger.known, before
-        self._words, self._census = words, Census()
-        #: Names of files, and values and records of whole files that may have copies.
-        self._names, self._whole, self._all = set[str](), list[tuple[bytes, int]](), 0
-
-    def add(self, location: str, texts: Iterable[str | None]) -> None:
-        """Take the records of a file."""
-        key, census, name = self._key, self._census, resolve_name(location)
-        FAULTS.check(name not in self._names, "named twice", source=location, file=name)
-        self._names.add(name)
-        # Where releases under its name end in it, by their marks; those of the run itself too.
-        marks = self._known.marks_of(key.value_of_name(name))
-        reach = max(self._before.marks_of(key.value_of_name(name)), default=0)
-        ends = {reach, max(marks, default=0)} - {0}
-        spent, records, link = Container(name), 0, b""
-        values, has_document = array("Q"), False
-        for text in texts:
-            document = key.of_text(text)
-            records, link = records + 1, key.link(link, document)
-            if document:
-                values.append(int.from_bytes(document[:8], "little"))
-                if not (has_document or census.has_document):
-                    has_document = bool(self._words.encode([text or ""]).batch.usable[0])
-            if records in ends and marks[records] == key.mark(name, records, link).value:
-                ends.remove(records)
-                if records == reach:
-                    # Of what is after the last record that is spent.
-                    spent, values, has_document = Container(name, records, link), array("Q"), False
-        FAULTS.check(not ends, "changed", source=location, released=max(ends, default=0))
-        (census.appended if reach else census.documents).extend(values)
-        self._all += records
-        self._whole += [(link, records)] if records >= LEAST_COPIED else []
-        census.containers[location] = replace(spent, records=records)
-        census.spent += spent.spent
-        census.slots += records - spent.spent
-        census.has_document |= has_document
-
-    def finish(self) -> Census:
-        """Return what was met, unless much of it is in two files."""
-        copied = sum(n for _, n in self._whole) - sum(dict(self._whole).values())
-        few = REFUSED_OF * copied < max(1, self._all)
-        FAULTS.check(few, "copies", records=copied, of=self._all)
-        return self._census
 
 
 class UnspentSource:

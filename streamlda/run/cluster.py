@@ -16,7 +16,7 @@ from typing import Any
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
-from streamlda.run.parts import RejectsFile, file_options, skip_records
+from streamlda.run.parts import file_options, skip_records
 from streamlda.run.proportions import Rows, infer
 from streamlda.scaleout import (
     Corpus,
@@ -32,7 +32,7 @@ from streamlda.scaleout.cluster import Run, listed
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import NamedModel
 from streamlda.storage.store import Store
 from streamlda.stream.listing import name_part
@@ -55,7 +55,7 @@ def fit_on_cluster(
     should_stop: Callable[[], bool] = never,
 ) -> FitResult:
     """Learn topics on the cluster of the settings; `on_opened` is called before any payment."""
-    start, stopped = time.monotonic(), False
+    start = time.monotonic()
     with ExitStack() as opened:
         store = opened.enter_context(open_store(settings, checkpoints=False))
         ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
@@ -64,51 +64,38 @@ def fit_on_cluster(
         # Refined topics begin with documents from all files; others are those of one process.
         mixed = BEGINNING if ledger is None and settings.topics.refine is not False else 0
         client, corpus = _reach(settings, opened, mixed)
-        if ledger is not None:
-            assert run.census is not None
+        stored = corpus.stored_bytes
+        if run.census is not None:
             # Workers count slots from the first record of each file.
             check(not run.census.spent, "spent", released=run.census.spent)
             on_opened()
             try:
                 with closing(run.open_source(settings)) as source:
-                    slots = run.census.slots
-                    model = _fit_privately(client, corpus, run, slots, store, source, on_progress)
+                    model = _fit_privately(client, corpus, run, store, source, on_progress)
             except BaseException:
                 if message := run.spending:
                     warn(message)
                 raise
-        else:
-            asked, words = (
-                engine_settings(settings, most_words(settings.vocabulary)),
-                pipeline.words,
-            )
-            assert not isinstance(words, PrivateVocabularySelection)
-            found = learn_once(
-                client,
-                corpus,
-                asked if pipeline.learner is None else pipeline.learner.settings,
-                words,
-                names_rejects=settings.source.rejects is not None,
-                state_folder=settings.checkpoint.folder,
-                on_progress=on_progress,
-                on_plan=on_plan,
-                should_stop=should_stop,
-            )
-            assert found.vocabulary is not None
-            stopped = found.stopped is not None
-            pipeline.counts, pipeline.vocabulary_documents = (
-                found.counts,
-                found.vocabulary_documents,
-            )
-            pipeline.take(found.vocabulary, found.engine)
-            model = found.model(pipeline.facts())
-            store.publish(model)
-            if settings.source.rejects is not None:
-                with RejectsFile(settings.source.rejects) as file:
-                    for reject in found.rejects:
-                        file.write(reject)
-    stored = corpus.stored_bytes
-    return FitResult.of(model, pipeline, start, stopped=stopped, stored_bytes=stored)
+            seconds = time.monotonic() - start
+            return FitResult(model=model, pipeline=pipeline, seconds=seconds, stored_bytes=stored)
+        asked, words = engine_settings(settings, most_words(settings.vocabulary)), pipeline.words
+        assert not isinstance(words, PrivateVocabularySelection)
+        found = learn_once(
+            *(client, corpus),
+            asked if pipeline.learner is None else pipeline.learner.settings,
+            words,
+            state_folder=settings.checkpoint.folder,
+            on_progress=on_progress,
+            on_plan=on_plan,
+            should_stop=should_stop,
+        )
+        assert found.vocabulary is not None
+        pipeline.counts, pipeline.vocabulary_documents = found.counts, found.vocabulary_documents
+        pipeline.take(found.vocabulary, found.engine)
+        model = found.model(pipeline.facts())
+        store.publish(model)
+    end: dict[str, Any] = {"stopped": found.stopped is not None, "stored_bytes": stored}
+    return FitResult(model=model, pipeline=pipeline, seconds=time.monotonic() - start, **end)
 
 
 def _reach(settings: RunSettings, opened: ExitStack, mixed: int = 0) -> tuple[Any, Corpus]:
@@ -124,7 +111,6 @@ def _fit_privately(
     client: Any,
     corpus: Corpus,
     run: OpenedRun,
-    slots: int,
     store: Store,
     source: Source,
     on_progress: Progress,
@@ -132,7 +118,9 @@ def _fit_privately(
     """Make all releases that the files suffice for; the `source` is read here for the ledger."""
     pipeline, newest, missed = run.pipeline, None, ""
     assert pipeline.learner is not None
-    for met in summed_stages(client, corpus, pipeline.learner, pipeline.vocabulary, slots=slots):
+    assert run.census is not None
+    learner, words = pipeline.learner, pipeline.vocabulary
+    for met in summed_stages(client, corpus, learner, words, slots=run.census.slots):
         pipeline.counts.update(met)
         skip_records(source, met.records, pipeline, released=False)
         on_progress("reading", pipeline.counts, pipeline.counts.records, 0)

@@ -15,12 +15,10 @@ from typing import Any
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
-from streamlda.run.parts import RejectsFile
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline, Released
 from streamlda.stream.source import Source, poll
-from streamlda.text.vocabulary import Vocabulary
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
@@ -43,23 +41,19 @@ Progress = Callable[[Source, RecordCounts], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """Result of a fit: the newest model, counts of the records, and how the source ended."""
+    """Result of a fit: the newest model, the pipeline, and how the source ended."""
 
     model: TopicModel
-    counts: RecordCounts
-    vocabulary: Vocabulary
-    vocabulary_documents: int
+    pipeline: Pipeline[Any]
     seconds: float
     stopped: bool = False
     failure: SourceError | None = None
     stored_bytes: int | None = None
 
-    @classmethod
-    def of(cls, model: TopicModel, pipeline: Pipeline[Any], began: float, **end: Any) -> FitResult:
-        """Return the result of a pipeline that began at a time; `end` says how it ended."""
-        names = "counts", "vocabulary", "vocabulary_documents"
-        own = {name: getattr(pipeline, name) for name in names}
-        return cls(model=model, seconds=time.monotonic() - began, **own, **end)
+    @property
+    def counts(self) -> RecordCounts:
+        """Counts of the records."""
+        return self.pipeline.counts
 
 
 def fit(
@@ -76,10 +70,10 @@ def fit(
     `InsufficientDataError` if no model could be made, `SourceError` if nothing was learned.
     """
     with ExitStack() as opened:
-        loop = FitLoop(settings, opened, should_stop, warn)
+        loop = FitLoop(settings, opened, warn)
         on_opened()
         try:
-            return loop.turn(on_progress)
+            return loop.turn(should_stop, on_progress)
         except BaseException:
             if message := loop.run.spending:
                 warn(message)
@@ -90,25 +84,16 @@ class FitLoop:
     """The loop of a fit."""
 
     def __init__(
-        self,
-        settings: RunSettings,
-        opened: ExitStack,
-        should_stop: Callable[[], bool],
-        warn: Callable[[str], None],
+        self, settings: RunSettings, opened: ExitStack, warn: Callable[[str], None]
     ) -> None:
-        self._settings, self._should_stop, self._warn = settings, should_stop, warn
+        self._settings, self._warn = settings, warn
         self._start = self._saved_at = time.monotonic()
-        self._failure: SourceError | None = None
-        self._ended = False
         self._newest: TopicModel | None = None
-        self._missed, self._shows_nothing = "", False
-        self._store = opened.enter_context(open_store(settings))
-        ledger = open_ledger(settings, opened, self._store, lambda ended: warn(CUT_SHORT + ended))
-        path, rejects = settings.source.rejects, None
-        if path is not None:
-            rejects = opened.enter_context(RejectsFile(path, append=True))
-        on_reject = None if rejects is None else rejects.write
-        self.run = run = open_pipeline(settings, self._store, ledger, on_reject, warn=warn)
+        #: Of the last release.
+        self._last = Released(None)
+        self._store = store = opened.enter_context(open_store(settings))
+        ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
+        self.run = run = open_pipeline(settings, store, ledger, warn=warn)
         self._pipeline = run.pipeline
         if ledger is not None and run.census is None:
             warn(UNCOUNTED)
@@ -116,49 +101,56 @@ class FitLoop:
             warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source(settings)
         opened.callback(self._source.close)
-        if rejects is not None and self._store.is_empty:
-            # After the source: a name that is wrong must not empty the file of an earlier run.
-            rejects.clear()
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be resumed after.
             self._save()
 
-    def turn(self, on_progress: Progress) -> FitResult:
+    def turn(self, should_stop: Callable[[], bool], on_progress: Progress) -> FitResult:
         """Read to the end, and return what came of it."""
-        pipeline = self._pipeline
-        while not (self._ended or self._failure or self._should_stop()):
+        pipeline, source, failure = self._pipeline, self._source, None
+        ended = stopped = False
+        while not ended:
+            if stopped := pipeline.due is not None and should_stop():
+                break
             if pipeline.due == 0:
                 self._publish(pipeline.release())
                 self._save()
             if pipeline.due is None:
                 break
-            if self._shows_nothing or self._too_few_are_left():
-                self._ended = True
+            # The field is not the one that holds the text: no further slots are paid for.
+            if ended := self._last.shows_nothing or self._too_few_are_left():
                 break
-            self._poll(pipeline.due)
-            on_progress(self._source, pipeline.counts)
+            try:
+                batch = poll(source, min(pipeline.due, POLL_RECORDS), POLL_SECONDS)
+            except SourceError as error:
+                failure = error
+                break
+            pipeline.add(batch)
+            # A topic has no end; behind the present one may be an open transaction.
+            at_end = getattr(source, "at_end", None)
+            ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
+            on_progress(source, pipeline.counts)
             if time.monotonic() - self._saved_at >= self._settings.checkpoint.interval:
                 self._save()
-        stopped = not (self._ended or self._failure or pipeline.due is None)
-        cut_short = stopped or self._failure is not None
-        if cut_short:
+        if stopped or failure:
             # From here it resumes, and not after a snapshot of a part.
             self._save()
         # Where a signal or a failure ends a private stream may depend on what documents say.
-        may_end = self._ended or not pipeline.counts_slots
-        due = self._ended and (pipeline.due == 0 or pipeline.progress.unfinished)
+        may_end = ended or not pipeline.counts_slots
+        due = ended and (pipeline.due == 0 or pipeline.progress.unfinished)
         if due or (may_end and pipeline.ends_well):
             self._publish(pipeline.release(last=True))
-        if not cut_short:
+        if not (stopped or failure):
             self._save()
-        progress = self._source.progress()
-        stored = progress.total if progress.unit == "B" else None
-        return FitResult.of(
-            *(self._get_model(), pipeline, self._start),
+        progress = source.progress()
+        return FitResult(
+            model=self._get_model(failure),
+            pipeline=pipeline,
+            seconds=time.monotonic() - self._start,
             stopped=stopped,
-            failure=self._failure,
-            stored_bytes=stored,
+            failure=failure,
+            stored_bytes=progress.total if progress.unit == "B" else None,
         )
 
     def _too_few_are_left(self) -> bool:
@@ -168,29 +160,8 @@ class FitLoop:
             return False
         return bool(learner.private.least_missing > census.slots - self._pipeline.records)
 
-    def _poll(self, n: int) -> None:
-        """Take what is there; note whether it was the last."""
-        pipeline, counts = self._pipeline, self._pipeline.counts
-        most = self._settings.source.max_documents
-        if most is not None:
-            n = min(n, most - (counts.records if self._settings.private else counts.documents))
-        if n <= 0:
-            self._ended = True
-            return
-        try:
-            batch = poll(self._source, min(n, POLL_RECORDS), POLL_SECONDS)
-        except SourceError as error:
-            self._failure = error
-            return
-        pipeline.add(batch)
-        # A topic has no end; behind the present one may be an open transaction.
-        at_end = getattr(self._source, "at_end", None)
-        self._ended = batch.exhausted or bool(at_end and not batch.n_records and at_end())
-
     def _publish(self, released: Released) -> None:
-        self._missed = released.missed or self._missed
-        # The field is not the one that holds the text: no further slots are paid for.
-        self._shows_nothing = released.shows_nothing
+        self._last = released._replace(missed=released.missed or self._last.missed)
         if released.model is not None:
             self._newest = released.model
             self._store.publish(released.model)
@@ -202,18 +173,19 @@ class FitLoop:
                 self._store.write(captured)
         self._saved_at = time.monotonic()
 
-    def _get_model(self) -> TopicModel:
+    def _get_model(self, failure: SourceError | None) -> TopicModel:
         """Return the newest model; or raise, with what came instead."""
+        pipeline = self._pipeline
         if self._newest is None and self.run.checkpoint is not None:
             # Nothing came after the checkpoint that would give another model.
             if not self._settings.private:
-                self._publish(self._pipeline.release(last=True))
-            elif self._pipeline.snapshots and not self._missed:
-                self._missed = NOTHING_LEFT
+                self._publish(pipeline.release(last=True))
+            elif pipeline.snapshots:
+                self._last = Released(None, self._last.missed or NOTHING_LEFT)
         if self._newest is not None:
             return self._newest
-        reason = self._pipeline.make_shortage_error(self._missed)
-        if self._failure is not None:
+        reason = pipeline.make_shortage_error(self._last.missed)
+        if failure is not None:
             self._warn(f"no snapshot was made: {reason}")
-            raise self._failure
+            raise failure
         raise reason

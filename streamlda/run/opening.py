@@ -42,38 +42,38 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.run.census import UNSPENT, Census, make_provenance, take_census
 from streamlda.run.parts import (
     OnRejected,
-    about_models,
     name_published_stream,
     name_stream,
     open_stream,
     skip_records,
 )
 from streamlda.settings.build import (
+    SeedWords,
     engine_settings,
     make_analyzer,
     most_words,
     private_settings,
     public_topics,
     public_words,
+    read_seeds,
+    seed_by_words,
     snapshot_every,
     text_settings,
     time_bins,
     word_documents,
-    words_besides,
     words_to_learn,
 )
 from streamlda.settings.rules import get_source_kind
-from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.seeds import SeedWords, read_seeds, seed_by_words
+from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, PendingCheckpoint
 from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline, Released, Schedule
-from streamlda.stream.source import Behind, Log, Position, Reject, Source, stand
+from streamlda.stream.counts import check_has_document
+from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.source import Behind, Log, Position, Source, stand
 from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
 
-OnReject = Callable[[Reject], None]
 Warn = Callable[[str], None]
 
 #: Message of a run about a release that it has ended.
@@ -117,7 +117,7 @@ class OpenedRun:
     """A pipeline, and where its stream resumes.
 
     `slots_to_skip` are records after the checkpoint that a release has used; `released` is its
-    outcome.
+    outcome. The ledger had the releases up to `generation` before the run.
     """
 
     pipeline: Pipeline[Any]
@@ -126,20 +126,14 @@ class OpenedRun:
     released: Released | None = None
     census: Census | None = None
     ledger: Ledger | None = None
-    #: Releases of the ledger before this run.
-    _released_before: int = field(default=0, init=False)
+    generation: int = 0
     #: A record is skipped once, however often the source is away meanwhile.
-    _left_to_skip: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._left_to_skip = self.slots_to_skip
-        if self.ledger is not None and self.checkpoint is None:
-            self._released_before = self.ledger.generation
+    _skipped: int = field(default=0, init=False)
 
     @property
     def spending(self) -> str:
         """Message about what the run has spent without a model, if it is private."""
-        return "" if self.ledger is None else spent(self.ledger, self._released_before)
+        return "" if self.ledger is None else spent(self.ledger, self.generation)
 
     def begin_source(
         self,
@@ -167,8 +161,8 @@ class OpenedRun:
         """Open the source, without what was spent before the run began."""
         source = open_stream(settings, on_rejected)
         if self.pipeline.provenance is not None:
-            logs = _logs(source).items()
-            self.pipeline.provenance.names = {location: log.name for location, log in logs}
+            names = {location: log.name for location, log in _logs(source).items()}
+            self.pipeline.provenance.names = names
         return source if self.census is None else self.census.unspent(source)
 
     def go_on(self, source: Source, group: str | None) -> None:
@@ -177,9 +171,8 @@ class OpenedRun:
             where = f"the offsets of kafka.group={group!r}"
             shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
             self.ledger.check_evidence(each for each in shown if each is not None)
-        if self._left_to_skip < self.slots_to_skip:
+        if self._skipped and self.pipeline.position is not None:
             # The source was away: it stands where skipping came to.
-            assert self.pipeline.position is not None
             source.seek(self.pipeline.position)
         elif self.checkpoint is not None:
             source.seek(self.checkpoint.position)
@@ -191,15 +184,15 @@ class OpenedRun:
         """Take the source behind records of a release."""
 
         def on_poll(n_records: int) -> None:
-            self._left_to_skip -= n_records
+            self._skipped += n_records
             silent = source.silent() if hasattr(source, "silent") else None
             FAULTS.check(not silent, "silent", silent_seconds=silent)
 
-        skip_records(source, self._left_to_skip, self.pipeline, on_poll)
+        skip_records(source, self.slots_to_skip - self._skipped, self.pipeline, on_poll)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
         """Refuse logs that continue before what was in a release, or too far after it."""
-        behind = _logs(source, self._left_to_skip)
+        behind = _logs(source, self.slots_to_skip - self._skipped)
         for location, log in _logs(source).items():
             released, goes_on = ledger.known.reach.get(log.name, 0), behind[location].next
             continues = goes_on == released if goes_on > log.next else goes_on >= released
@@ -215,14 +208,9 @@ def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
 
 def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
     """Open the folders of checkpoints and snapshots of the settings."""
-    output = settings.output
-    return Store.open(
-        settings.checkpoint.folder if checkpoints else None,
-        output=output.folder,
-        file=output.file,
-        private=settings.private,
-        keep=output.keep,
-    )
+    output, folder = settings.output, settings.checkpoint.folder if checkpoints else None
+    more: dict[str, Any] = {"output": output.folder, "file": output.file, "keep": output.keep}
+    return Store.open(folder, private=settings.private, **more)
 
 
 def open_ledger(
@@ -247,15 +235,14 @@ def open_pipeline(
     settings: RunSettings,
     store: Store | None = None,
     ledger: Ledger | None = None,
-    on_reject: OnReject | None = None,
     *,
     warn: Warn = lambda message: None,
-    schedule: Schedule | None = None,
+    releases: bool = True,
 ) -> OpenedRun:
     """Make the pipeline of settings, and take it to where its last process came to.
 
-    `schedule` replaces that of the settings. A private run over files reads them once before, to
-    count what is spent and what is left.
+    Without `releases` none is ever due. A private run over files reads them once before, to count
+    what is spent and what is left.
     """
     if ledger is not None:
         return _open_private(settings, store, ledger, warn)
@@ -267,11 +254,9 @@ def open_pipeline(
     most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
     engine_settings(settings, most, sums)  # raises before anything is read
     seeds = read_seeds(topics.seeds, topics.count)
-    if topics.representative_documents:
-        candidates = CandidateDocuments(
-            *(topics.representative_documents, topics.count, topics.seed),
-            texts=topics.representative_texts,
-        )
+    if n := topics.representative_documents:
+        how = topics.count, topics.seed
+        candidates = CandidateDocuments(n, *how, texts=topics.representative_texts)
 
     def ask(vocabulary: Vocabulary) -> EngineSettings:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
@@ -284,10 +269,10 @@ def open_pipeline(
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         make,
-        schedule=schedule or Schedule(every=snapshot_every(settings), most=settings.snapshots.most),
-        about=about_models(settings),
+        every=snapshot_every(settings) if releases else None,
+        most=settings.snapshots.most if releases else None,
+        about=_about_models(settings),
         reading=text_settings(settings),
-        on_reject=on_reject,
         candidates=candidates,
         time_bins=time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
@@ -303,6 +288,12 @@ def open_pipeline(
         pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
         pipeline.behind = Behind(saved.position, {})
     return OpenedRun(pipeline, saved)
+
+
+def _about_models(settings: RunSettings) -> dict[str, Any]:
+    """Return what all models of a run say of it."""
+    found: dict[str, Any] = {"stream": name_published_stream(settings)}
+    return found | ({"relevance": r} if (r := settings.topics.relevance) != 1 else {})
 
 
 def _check_text(pipeline: Pipeline[Any], saved: Checkpoint) -> None:
@@ -343,18 +334,17 @@ class PrivateTerms(NamedTuple):
     """Settings for the most words there can be, and the words, or their `choice`, of a run."""
 
     settings: PrivateSettings
-    words: Vocabulary | None
-    choice: WordsAndDelta | None
+    words: Vocabulary | None = None
+    choice: WordsAndDelta | None = None
     public: PublicTopics | None = None
     seeds: Sequence[SeedWords] = ()
-    besides: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: RunSettings) -> PrivateTerms:
         """Return the terms of the settings."""
         words, privacy = public_words(settings), settings.privacy
-        seeds = read_seeds(settings.topics.seeds, settings.topics.count)
         if words is not None:
+            seeds = read_seeds(settings.topics.seeds, settings.topics.count)
             public = public_topics(settings, words.n_features, words.words)
             asked = private_settings(settings, words.n_features, public=public)
             seed_by_words(asked, seeds, words)  # Raises before anything is paid for.
@@ -363,7 +353,7 @@ class PrivateTerms(NamedTuple):
         assert privacy.delta is not None
         choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
         asked = private_settings(settings, settings.vocabulary.size, choice.delta)
-        return cls(asked, None, choice, seeds=seeds, besides=words_besides(settings, seeds))
+        return cls(asked, choice=choice)
 
 
 class ResumedReleaseManager(ReleaseManager):
@@ -392,7 +382,7 @@ def _open_private(
     words = terms.words or Vocabulary.hashed(1, make_analyzer(settings.vocabulary))
     census = take_census(settings, ledger, words, before)
     if begins and census is not None:
-        census.check_new(ledger)
+        census.check_new()
         _check_slots(settings, terms, census)
         if census.spent:
             warn(f"records={census.spent} were in earlier releases, and are left out")
@@ -400,19 +390,21 @@ def _open_private(
     make = ReleaseManager if begins else ResumedReleaseManager
     manager = make(ledger=ledger, stream=stream, provenance=provenance, run=run)
     pipeline = make_private_pipeline(settings, terms, manager, warn)
+    generation = ledger.generation if saved is None else 0
+    found = OpenedRun(pipeline, saved, 0, None, census, ledger, generation)
     if saved is not None:
         _check_text(pipeline, saved)
         _restore_private(pipeline, saved)
     behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
-    if not behind:
-        return OpenedRun(pipeline, saved, census=census, ledger=ledger)
-    assert last is not None
-    if saved is None and last.description == WORDS:
+    if behind:
+        assert last is not None
         # Nothing is saved before the words are known: all releases so far were choices of words,
         # and each but the last was lost.
-        behind = 1
-    FAULTS.check(behind == 1, "behind", releases=behind, path=str(store and store.folder))
-    return OpenedRun(pipeline, saved, *_catch_up(pipeline, manager, last), census, ledger)
+        is_choice = saved is None and last.description == WORDS
+        path = str(store and store.folder)
+        FAULTS.check(behind == 1 or is_choice, "behind", releases=behind, path=path)
+        found.slots_to_skip, found.released = _catch_up(pipeline, manager, last)
+    return found
 
 
 def _name_run(store: Store | None, begun: bool) -> str:
@@ -440,7 +432,7 @@ def _check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> 
     see = f"streamlda budget {settings.privacy.ledger}"
     FAULTS.check(enough or not census.spent, "spent", released=census.spent, **found, see=see)
     FAULTS.check(enough, "few slots", **found, room=max(0, census.slots - words))
-    census.check_has_document()
+    check_has_document(census.has_document, census.slots)
 
 
 def make_private_pipeline(
@@ -450,16 +442,14 @@ def make_private_pipeline(
     warn: Warn = lambda message: None,
 ) -> Pipeline[PrivateLearner]:
     """Return the pipeline of a private run that begins."""
-    asked, delta = terms.settings, settings.privacy.delta
+    asked, delta, choice = terms.settings, settings.privacy.delta, terms.choice
     assert delta is not None
-    words: Vocabulary | PrivateVocabularySelection | None = terms.words
-    if words is None:
-        assert terms.choice is not None
+    words: Any = terms.words
+    if choice is not None:
         words = PrivateVocabularySelection(
-            terms.choice.selection,
+            choice.selection,
             size=settings.vocabulary.size,
             slots=word_documents(settings),
-            public=terms.besides,
             analyzer=make_analyzer(settings.vocabulary),
             release=manager.release,
         )
@@ -479,8 +469,8 @@ def make_private_pipeline(
     return Pipeline(
         words,
         make_learner,
-        schedule=Schedule(every=asked.documents_per_snapshot),
-        about=about_models(settings),
+        every=asked.documents_per_snapshot,
+        about=_about_models(settings),
         reading=text_settings(settings),
         provenance=manager.provenance,
     )
@@ -508,23 +498,20 @@ def _catch_up(
         model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
         return skipped, pipeline.resume_after(skipped, model)
     words, (_, end) = pipeline.words, last.cohort.slots_of_run
-    own = isinstance(words, PrivateVocabularySelection) and manager.made(last)
-    FAULTS.check(own and last.description == WORDS, "other release", release=last.number)
-    assert isinstance(words, PrivateVocabularySelection)
-    skipped = end - words.first_slot
-    found = manager.stored(last)
+    own = manager.made(last) and last.description == WORDS
+    if not (own and isinstance(words, PrivateVocabularySelection)):
+        raise FAULTS.make("other release", release=last.number)
+    skipped, found = end - words.first_slot, manager.stored(last)
+    pipeline.skip(skipped)
     if found is None:
         # Paid for and never drawn: the next records vote.
         words.first_slot = end
-        pipeline.skip(skipped)
         return skipped, Released(None, "a choice of words was lost in a crash")
     try:
-        chosen = words.read_words(found.arrays, found.metadata["selection"])
+        pipeline.begin(words.read_words(found.arrays, found.metadata["selection"]), end)
     except InsufficientDataError as error:
         raise InsufficientDataError(
             f"{error}; its record slots up to {end} are spent: begin after them, in another "
             "checkpoint.folder"
         ) from error
-    pipeline.begin(chosen, end)
-    pipeline.skip(skipped)
     return skipped, Released(None)

@@ -1,36 +1,45 @@
-"""Sources and sinks of a run, opened as its settings say."""
+"""Sources, outputs and names of a run, as its settings say; outputs are checked before reading."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
-from streamlda.errors import SourceError, require
+from streamlda.errors import Faults, InvalidSettingError, SourceError, require
 from streamlda.settings.rules import get_source_kind
-from streamlda.settings.run_settings import RunSettings
 from streamlda.settings.setting import Secret
-from streamlda.settings.table import KafkaSettings, RegistrySettings, SourceSettings
-from streamlda.stream.listing import split_patterns
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.sink import open_sink
-from streamlda.stream.source import Reject, Source, open_source, poll
+from streamlda.settings.table import KafkaSettings, RegistrySettings, RunSettings, SourceSettings
+from streamlda.stream.source import Source, open_sink, open_source, poll
+
+if TYPE_CHECKING:
+    from streamlda.stream.pipeline import Pipeline
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]
 
-#: Settings of connections to brokers, and to a schema registry.
-SECURITY = (
-    *("protocol", "mechanism", "username", "ca_file", "certificate_file", "key_file"),
-    *("token_endpoint", "token_scope", "token_extensions", "kerberos_service"),
-    *("password", "token", "key_password"),
-)
-REGISTRY = ("url", "username", "ca_file", "password")
+#: Settings of Kafka that say what is read; all others say how to connect.
+READ_FROM = ("bootstrap", "topic", "partitions", "start", "group")
 
 #: Records that are skipped at once, after a release.
 SKIPPED_RECORDS = 4096
+
+_FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "no file": "an output must be a regular file; choose another name",
+            "an input": "an output must not replace what is read, or another output; choose "
+            "another name",
+            "a ledger's": "an output must not be where a ledger keeps its own; choose another name",
+            "no folder": "the folder of an output must exist and be writable; make the folder or "
+            "choose another",
+        }
+    }
+)
 
 
 def name_stream(settings: RunSettings) -> str:
@@ -43,12 +52,6 @@ def name_stream(settings: RunSettings) -> str:
     if get_source_kind(settings) == "stdin":
         return "stdin"
     return " ".join(map(resolve_name, source.files))
-
-
-def about_models(settings: RunSettings) -> dict[str, Any]:
-    """Return what all models of a run say of it."""
-    found: dict[str, Any] = {"stream": name_published_stream(settings)}
-    return found | ({"relevance": r} if (r := settings.topics.relevance) != 1 else {})
 
 
 def name_published_stream(settings: RunSettings) -> str:
@@ -68,24 +71,21 @@ def resolve_name(name: str) -> str:
     return name if "://" in name else str(Path(name).resolve())
 
 
+# Sources and topics.
+
+
 def open_stream(
-    settings: RunSettings,
-    on_rejected: OnRejected | None = None,
-    *,
-    fixed_order: bool = False,
+    settings: RunSettings, on_rejected: OnRejected | None = None, *, fixed_order: bool = False
 ) -> Source:
     """Open the source that the settings name, at its beginning."""
-    source, kind = settings.source, get_source_kind(settings)
+    source, kafka, kind = settings.source, settings.kafka, get_source_kind(settings)
     if kind == "files":
         return open_source("files", list(source.files), **file_options(settings))
-    if kind != "kafka":
-        stored = {"follow": "jsonl", "stdin": "text"}[kind]
-        options = {"format": stored if source.format == "auto" else source.format}
-        options |= _record_options(source)
-        if kind == "stdin":
-            return open_source("stdin", **options)
+    if kind == "stdin":
+        return open_source("stdin", **_record_options(source, "text"))
+    if kind == "follow":
+        options = _record_options(source, "jsonl")
         return open_source("follow", list(source.files), allow_gaps=source.allow_gaps, **options)
-    kafka = settings.kafka
     numbers = kafka.partitions.split(",")
     return open_source(
         "kafka",
@@ -100,46 +100,48 @@ def open_stream(
 def _topic_options(settings: RunSettings, on_rejected: OnRejected | None) -> dict[str, Any]:
     """Return the options of reading a topic, to learn or to infer."""
     source, kafka = settings.source, settings.kafka
-    by_registry = source.format == "registry"
     return {
+        **_record_options(source, "jsonl"),
         "bootstrap_servers": kafka.bootstrap,
-        "security": connect_by(kafka, SECURITY),
+        "security": connect_by(kafka),
         "start": kafka.start,
-        "format": "jsonl" if source.format == "auto" else source.format,
-        **_record_options(source),
         "allow_gaps": source.allow_gaps,
         "on_reject": on_rejected,
-        "registry": connect_by(settings.registry, REGISTRY) if by_registry else None,
+        "registry": connect_by(settings.registry) if source.format == "registry" else None,
     }
 
 
 def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return options of the connector ``files``; private records must not decide the encoding."""
     source = settings.source
-    read: dict[str, Any] = {"format": source.format, "delimiter": source.delimiter}
-    read |= {**_record_options(source), "include": split_patterns(source.include)}
+    read = {**_record_options(source, "auto"), "delimiter": source.delimiter}
+    read["include"] = _split_patterns(source.include)
     return read | ({"encoding": None} if settings.private else {})
 
 
-def _record_options(source: SourceSettings) -> dict[str, Any]:
+def _split_patterns(include: str | None) -> list[str]:
+    return [] if include is None else [pattern.strip() for pattern in include.split(",")]
+
+
+def _record_options(source: SourceSettings, format: str) -> dict[str, Any]:
+    """Return options of all connectors; the `format` is that of ``auto``."""
     names = ("text_field", "records_field", "time_field", "time_format", "id_field", "encoding")
     return {
         **{name: getattr(source, name) for name in names},
+        "format": format if source.format == "auto" else source.format,
         # A class is a name of a record as a user is, and no command reads both.
         "user_field": source.class_field or source.user_field,
         "max_document_bytes": source.max_record,
     }
 
 
-def connect_by(section: KafkaSettings | RegistrySettings, names: Iterable[str]) -> dict[str, Any]:
+def connect_by(section: KafkaSettings | RegistrySettings) -> dict[str, Any]:
     """Return how to connect; secrets are named, and read at each connection."""
     found: dict[str, Any] = {}
-    for name in names:
+    for name in [each.name for each in fields(section) if each.name not in READ_FROM]:
         value = getattr(section, name)
-        if isinstance(value, Secret) and value.file is None:
-            found[f"{name}_env"] = value.variable
-        elif isinstance(value, Secret):
-            found[f"{name}_file"] = value.file
+        if isinstance(value, Secret):
+            found[f"{name}_{'file' if value.file else 'env'}"] = value.file or value.variable
         elif value is not None:
             found[name] = value
     return found
@@ -149,8 +151,8 @@ def open_topic(sink: str, topic: str | None, kafka: KafkaSettings) -> Any:
     """Open the topic of a sink, ``dead-letters`` or ``snapshots``, if there is one."""
     if topic is None:
         return None
-    how = connect_by(kafka, SECURITY)
-    return open_sink(f"kafka-{sink}", topic, bootstrap_servers=kafka.bootstrap, security=how)
+    security = connect_by(kafka)
+    return open_sink(f"kafka-{sink}", topic, bootstrap_servers=kafka.bootstrap, security=security)
 
 
 def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Any:
@@ -184,23 +186,48 @@ def skip_records(
         )
 
 
-class RejectsFile:
-    """A file with a JSON line for each rejected record, written before a checkpoint after it."""
+# Files that are written.
 
-    def __init__(self, path: str, *, append: bool = False) -> None:
-        mode = "a" if append else "w"
-        self._file = Path(path).open(mode, 1, encoding="ascii")  # noqa: SIM115 - see __exit__
 
-    def write(self, reject: Reject) -> None:
-        """Write one line."""
-        self._file.write(json.dumps(reject._asdict()) + "\n")
+def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:
+    """Raise `InvalidSettingError` if a file cannot be written, or replaces input or ledger."""
+    target, here = Path(path), Path(path).resolve()
+    _FAULTS.check(not target.exists() or target.is_file(), "no file", path=path)
+    _FAULTS.check(here not in [Path(other).resolve() for other in inputs], "an input", path=path)
+    if not is_ledger:
+        _check_no_ledger(here)
+    try:
+        tempfile.TemporaryFile(dir=here.parent).close()
+    except OSError as error:
+        raise _FAULTS.make("no folder", path=path, reason=error.strerror) from error
 
-    def clear(self) -> None:
-        """Forget the lines of an earlier run."""
-        self._file.truncate(0)
 
-    def __enter__(self) -> Self:
-        return self
+def check_outputs(settings: RunSettings) -> None:
+    """Check the files that a run writes, model and ledger. Lists the files that it reads."""
+    from streamlda.privacy.ledger.file import beside
+    from streamlda.stream.listing import find_files
+    from streamlda.text.stop_words import parse_languages
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    words, source, ledger = settings.vocabulary, settings.source, settings.privacy.ledger
+    stop_words = None if parse_languages(words.stop_words) else words.stop_words
+    read = filter(None, (words.file, settings.topics.projection_file, stop_words))
+    taken: list[str | Path] = [*source.files, *read]
+    with suppress(SourceError):  # What cannot be listed is said when it is opened.
+        if get_source_kind(settings) == "files":
+            patterns = _split_patterns(source.include)
+            stored = find_files(source.files, source.format, "infer", patterns)
+            taken += [file.name for file in stored if file.local]
+    own = [] if ledger is None else beside(Path(ledger).resolve())
+    if settings.output.file is not None:
+        check_output(settings.output.file, [*taken, *own])
+        taken.append(settings.output.file)
+    if ledger is not None:
+        check_output(ledger, [*taken, *own], is_ledger=True)
+    for folder in filter(None, (settings.output.folder, settings.checkpoint.folder)):
+        _check_no_ledger(Path(folder).resolve())
+
+
+def _check_no_ledger(path: Path) -> None:
+    from streamlda.privacy.ledger.file import has_ledger
+
+    _FAULTS.check(not has_ledger(path), "a ledger's", path=str(path))

@@ -36,7 +36,7 @@ from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
 from streamlda.scaleout.words import first_columns
 from streamlda.settings.build import choose_passes, fit_settings
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 

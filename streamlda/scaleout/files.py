@@ -12,8 +12,8 @@ import numpy as np
 
 from streamlda.errors import at_least
 from streamlda.scaleout.faults import check
-from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.listing import FilePart, Paths
+from streamlda.stream.pipeline import BLOCK_ROWS
 from streamlda.stream.source import RecordBatch, open_source
 
 #: Shards that files are cut into if nothing else is said, and the fewest and most stored bytes of

@@ -50,7 +50,6 @@ from streamlda.scaleout.store import Documents, Summed, keep_documents
 from streamlda.scaleout.sums import Census, Contents, check_whole
 from streamlda.scaleout.words import Words, find_words
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.source import Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.threads import one_blas_thread
@@ -68,8 +67,7 @@ READING, SUMS, REFINEMENT = "reading", "sums", "refinement"
 class ClusterFit:
     """Topics that a cluster has learned, and the engine that continues from there.
 
-    Words were learned from `vocabulary_documents`, 0 for given ones. `rejects`, where they are
-    named, stand in the order of files and records.
+    Words were learned from `vocabulary_documents`, 0 for given ones.
     """
 
     engine: Engine
@@ -79,7 +77,6 @@ class ClusterFit:
     vocabulary_documents: int = 0
     #: In which part of the fit the caller stopped it, if that is so.
     stopped: str | None = None
-    rejects: Sequence[Reject] = ()
 
     def model(self, settings: Mapping[str, Any] | None = None) -> TopicModel:
         """Return the topics; `settings` are recorded beside the engine's own."""
@@ -139,7 +136,6 @@ def learn_once(
     vocabulary: Words = None,
     *,
     refinement_passes: int | None = None,
-    names_rejects: bool = False,
     state_folder: str | None = None,
     on_progress: Progress = no_progress,
     on_plan: Callable[[str], None] = lambda line: None,
@@ -156,8 +152,8 @@ def learn_once(
 
     Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
     were read; later, of the first `START_DOCUMENTS`; in a refinement, its start is what comes out.
-    Before, `InsufficientDataError` is raised. Rejects come out if they are to be named, 10,000 a
-    shard. With a `state_folder`, local or a URL, a refinement continues from the last round in it.
+    Before, `InsufficientDataError` is raised. With a `state_folder`, local or a URL, a
+    refinement continues from the last round in it.
     `ClusterError` if a worker has not the memory, before documents are read; `on_plan` gets a line
     that says how much it takes. Words that are still to be learned are taken to be as many as the
     settings allow.
@@ -180,7 +176,6 @@ def learn_once(
         with keep_documents(
             *(run, corpus, words, settings.n_features, settings.warmup_documents),
             read=read,
-            names_rejects=names_rejects,
             on_progress=on_progress,
         ) as documents:
             if run.stopped and documents.total < _least(settings):
@@ -239,7 +234,7 @@ def learn(
     if driver.stopped is not None:
         model = replace(model, diagnostics={**model.diagnostics, STOPPED: driver.stopped})
     found = words, contents.counts
-    return ClusterFit(engine, model, *found, stopped=driver.stopped, rejects=contents.rejects)
+    return ClusterFit(engine, model, *found, stopped=driver.stopped)
 
 
 @dataclass

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.stream.blocks import BLOCK_COUNTS, BLOCK_ROWS
+from streamlda.stream.pipeline import BLOCK_COUNTS, BLOCK_ROWS
 
 #: What Dask takes a byte on disk for in memory: moving it costs, and keeping it does not.
 DISK_SHARE = 8

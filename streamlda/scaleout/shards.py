@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -18,11 +18,10 @@ from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceErr
 from streamlda.learner import Learner, Users
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.files import Reading, polled, readings_of
-from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths
-from streamlda.stream.pipeline import Pipeline
-from streamlda.stream.source import RecordBatch, Reject
+from streamlda.stream.pipeline import BLOCK_ROWS, Pipeline
+from streamlda.stream.source import RecordBatch
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import join_words, read_texts
 from streamlda.utils.process import keep_freed_memory
@@ -185,7 +184,6 @@ def batches_of(
     value: Any,
     vocabulary: Vocabulary | None,
     counts: RecordCounts,
-    on_reject: Callable[[Reject], None] | None = None,
     *,
     slots: bool = False,
     first: int = 0,
@@ -194,7 +192,7 @@ def batches_of(
     """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
 
     With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`; `on_reject` gets rejected records and short documents.
+    are as in `rows_of`.
     """
     rows = _SlotRows() if slots else _Rows()
     pipeline: Pipeline[_Rows] | None = None
@@ -209,7 +207,7 @@ def batches_of(
         if vocabulary is None:
             raise fault("no words", vocabulary=None)
         if pipeline is None:
-            pipeline = Pipeline(vocabulary, lambda *_: rows, on_reject=on_reject)
+            pipeline = Pipeline(vocabulary, lambda *_: rows)
             pipeline.counts = counts
         pipeline.add(found)
         yield from rows.take()

@@ -197,7 +197,6 @@ def keep_documents(
     warmup: int,
     *,
     read: Mapping[int, Any],
-    names_rejects: bool = False,
     on_progress: Progress = no_progress,
 ) -> Iterator[DaskDocuments]:
     """Read all shards once on the workers, and keep their documents there until the block ends.
@@ -211,7 +210,6 @@ def keep_documents(
         vocabulary=vocabulary,
         n_features=n_features,
         warmup=warmup,
-        names_rejects=names_rejects,
     )
     # Sent once, and for shards of a lost worker again.
     (shared,) = run.start([run.given(census)])

@@ -28,15 +28,11 @@ from streamlda.refinement.choice import HELD_OUT, hold_out, learned_before
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, batches_of, check_columns
 from streamlda.spectral.moments import Moments
-from streamlda.stream.blocks import Blocks
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.source import Reject
+from streamlda.stream.pipeline import Blocks
 from streamlda.text.vocabulary import Vocabulary
 
 Span = tuple[int, int]
-
-#: Most rejects of a shard that are named; others are counted.
-MOST_REJECTS = 10_000
 
 #: Spans that a stage of sums is cut into, and the fewest and most documents of one. With 50 topics
 #: of 8000 words a task takes 0.05 ms for a document, and its sums are 17 MB.
@@ -242,14 +238,13 @@ class Samples(FoldedStage):
 class ShardContents:
     """Known of a shard that was read: usable documents and their tokens, among all documents.
 
-    `short` has the numbers of the first documents that are too short, `rejects` those to be named.
+    `short` has the numbers of the first documents that are too short.
     """
 
     usable: int
     tokens: float
     documents: int
     short: NDArray[np.int64]
-    rejects: tuple[Reject, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -259,23 +254,16 @@ class Census(Stage):
     n_features: int
     #: Documents of a warm-up: of as many it is noted which are too short.
     warmup: int
-    names_rejects: bool = False
 
     def read(
         self, number: int, shard: Shard, value: Any, keep: Callable[[DocumentBatch], object]
     ) -> Sums:
         """Read a shard once, give its usable documents to `keep`, and return what was met."""
         counts = RecordCounts()
-        rejects, short = list[Reject](), list[NDArray[np.int64]]()
+        short = list[NDArray[np.int64]]()
         usable, tokens, frequencies = 0, 0.0, np.zeros(self.n_features)
-
-        def note(reject: Reject) -> None:
-            if len(rejects) < MOST_REJECTS:
-                rejects.append(reject)
-
         before = 0
-        on_reject = note if self.names_rejects else None
-        for batch in batches_of(shard, value, self.vocabulary, counts, on_reject):
+        for batch in batches_of(shard, value, self.vocabulary, counts):
             check_columns(batch, self.n_features)
             if before < self.warmup:
                 short.append(before + np.flatnonzero(~batch.usable))
@@ -286,7 +274,7 @@ class Census(Stage):
             usable, tokens = usable + part.n_documents, tokens + float(part.lengths.sum())
             keep(part)
         numbers = np.concatenate(short) if short else np.zeros(0, np.int64)
-        about = ShardContents(usable, tokens, before, numbers, tuple(rejects))
+        about = ShardContents(usable, tokens, before, numbers)
         span = number, number + 1
         arrays = {"frequencies": frequencies}
         return Sums(self.stage_id, (span,), arrays, counts, ((span, about),))
@@ -300,11 +288,6 @@ class Contents:
         self.counts = found.counts
         self.frequencies = found.arrays["frequencies"]
         self.starts = (*accumulate((shard.usable for shard in self.shards), initial=0),)
-
-    @property
-    def rejects(self) -> list[Reject]:
-        """Rejects in order."""
-        return sorted(reject for shard in self.shards for reject in shard.rejects)
 
     def warmup(self, most: int) -> int:
         """Return how many usable documents are among the first N."""

@@ -31,9 +31,9 @@ from streamlda.service.logs import log, log_failure, reason_of
 from streamlda.service.rules import Retry
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import NamedModel, NewestModel, Snapshots, is_private
-from streamlda.stream.sink import Answer, Received
+from streamlda.stream.source import Answer, Received
 from streamlda.utils import exit_codes
 
 if TYPE_CHECKING:

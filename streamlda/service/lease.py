@@ -28,7 +28,7 @@ from streamlda.settings.build import (
     text_settings,
 )
 from streamlda.settings.build import time_bins as time_bins_of
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import (
     LatestStart,
@@ -41,7 +41,7 @@ from streamlda.storage.merge import (
 from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.pipeline import Pipeline
 from streamlda.utils.lock import FileLock
 
 #: How often it is looked whether the lease is free, or a snapshot is due, in seconds.
@@ -273,7 +273,7 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
     try:
         position = source.position()
         if settings.topics.projection_file is None:
-            pipeline: Pipeline[Engine] = open_pipeline(settings, schedule=Schedule()).pipeline
+            pipeline: Pipeline[Engine] = open_pipeline(settings, releases=False).pipeline
             engine = _learned(pipeline, source, status)
             assert pipeline.vocabulary is not None
             save_projection(projection, engine, pipeline.vocabulary)

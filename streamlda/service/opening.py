@@ -10,7 +10,7 @@ from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected
 from streamlda.service.logs import log_failure, reason_of
 from streamlda.service.status import Status
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.partitions import LOG
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from streamlda.errors import AccountError, FencedError, InvalidSettingError, StreamLDAError
 from streamlda.learner import NEVER_BY_ITSELF, LearnerProgress
-from streamlda.run.opening import OnReject, capture, open_pipeline
+from streamlda.run.opening import capture, open_pipeline
 from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
@@ -26,13 +26,13 @@ from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
-from streamlda.settings.run_settings import RunSettings
+from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.merge import LatestStart
 from streamlda.storage.partitions import PROJECTION, Beginning
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda.utils.lock import LockedError
 
@@ -93,7 +93,6 @@ class Partitions:
     folder: Path
     beginning: Beginning
     lease: Lease
-    on_reject: OnReject | None
     #: Called with the word for an account that was refused.
     on_account: Callable[[str], None] = lambda reason: None
     #: Called with the store of each partition that is opened.
@@ -126,7 +125,7 @@ class Partitions:
         store = Store.open(self.folder, partition=number, claim=claim)
         try:
             self.on_open(store, number)
-            found = open_pipeline(self.settings, store, None, self.on_reject, schedule=Schedule())
+            found = open_pipeline(self.settings, store, releases=False)
         except BaseException:
             store.close()
             raise

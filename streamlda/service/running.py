@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from streamlda.errors import SourceAwayError
 from streamlda.learner import NEVER_BY_ITSELF
-from streamlda.run.opening import OnReject, OpenedRun, open_ledger, open_pipeline
-from streamlda.run.outputs import check_outputs
-from streamlda.run.parts import RejectsFile, name_stream, open_topic
+from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
+from streamlda.run.parts import check_outputs, name_stream, open_topic
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
@@ -29,8 +28,7 @@ from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import GROUP
-from streamlda.settings.run_settings import RunSettings
-from streamlda.settings.table import HttpSettings
+from streamlda.settings.table import HttpSettings, RunSettings
 from streamlda.storage.partitions import Beginning, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
@@ -100,13 +98,6 @@ class Opened(NamedTuple):
         )
         return Letters(sink, self.status, settings)
 
-    def on_reject(self, *, append: bool) -> OnReject | None:
-        """Open the file for rejected records, if there is one; return what takes them."""
-        path = self.settings.source.rejects
-        if path is None:
-            return None
-        return self.until_end.enter_context(RejectsFile(path, append=append)).write
-
     def infer(self) -> None:
         """Begin to infer what comes in another topic, if there is one."""
         if self.settings.infer.topic is not None:
@@ -161,11 +152,10 @@ def _run_alone(opened: Opened) -> int:
             lambda ended: log("warning", "release-cut-short", outcome=ended),
         ),
     )
-    on_reject = opened.on_reject(append=not store.is_empty)
 
     def open_found() -> OpenedRun:
         found = open_pipeline(
-            *(settings, store, ledger, on_reject),
+            *(settings, store, ledger),
             warn=lambda message: log("warning", "opening", message=message),
         )
         _tell_where(found)
@@ -202,7 +192,7 @@ def _run_shared(opened: Opened) -> int:
     beginning = _wait_for_beginning(folder, lease, status)
     check_beginning(settings, folder, beginning)
     partitions = Partitions(
-        *(settings, folder, beginning, lease, opened.on_reject(append=True)),
+        *(settings, folder, beginning, lease),
         on_account=lambda reason: status.count_failure("account", reason),
         on_open=letters.read_note,
     )

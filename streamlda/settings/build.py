@@ -1,11 +1,13 @@
-"""Words, analyzers and engine settings, made from the settings of a run."""
+"""Words, analyzers, seeds and engine settings, made from the settings of a run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from streamlda.engine.settings import SUMMING_WARMUP, EngineSettings
 from streamlda.errors import Faults, InvalidSettingError
@@ -13,17 +15,28 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
 from streamlda.refinement.schedule import Passes
-from streamlda.settings.run_settings import TABLE, RunSettings
-from streamlda.settings.seeds import SeedWords, split_seeds
-from streamlda.settings.table import PrivacySettings, TopicsSettings, VocabularySettings
+from streamlda.settings.table import (
+    TABLE,
+    PrivacySettings,
+    RunSettings,
+    TopicsSettings,
+    VocabularySettings,
+)
+from streamlda.spectral.seeds import SeedTopic
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits
 from streamlda.text.stop_words import FEW_DOCUMENTS, NONE, most_documents, parse_languages
 from streamlda.text.vocabulary import Vocabulary
 
+Seeded = TypeVar("Seeded", EngineSettings, PrivateSettings)
+
 #: Documents that words are learned from by default.
 WORD_DOCUMENTS = 20_000
+
+#: Unknown words of seeds that are shown.
+SHOWN_WORDS = 10
+
 
 _FAULTS = Faults(
     {
@@ -33,6 +46,13 @@ _FAULTS = Faults(
             "max_document_frequency (1.0 keeps all)",
             "window": "partial_fit must know how many rows a private snapshot is made of; set it, "
             "or pass all rows to fit",
+            "same name": "seeded topics must have names of their own; name each once",
+            "few topics": "there must be at least as many topics as seeded ones; ask for more "
+            "topics, or seed fewer",
+            "no word": "a seeded topic must have a word of the vocabulary; seed it by other words, "
+            "or bring a vocabulary with these",
+            "no seed": "a seeded topic must be a name, a colon and words; write it as in 'space: "
+            "orbit launch nasa'",
         }
     }
 )
@@ -49,7 +69,7 @@ def make_analyzer(words: VocabularySettings) -> TextAnalyzer:
     elif parse_languages(stop) is None:
         stop = Vocabulary.from_file(stop).words
     clean = () if words.clean == NONE else tuple(words.clean.split(","))
-    options: dict[str, Any] = {"stop_words": stop, "ngram_range": words.ngrams, "clean": clean}
+    options: dict[str, Any] = {"stop_words": stop, "ngram_range": (1, words.ngrams), "clean": clean}
     if words.phrases is not None and not words.phrases.isdecimal():
         options["phrases"] = Vocabulary.from_file(words.phrases).words
     if words.token_pattern is not None:
@@ -89,13 +109,6 @@ def public_topics(
     if model is None:
         return None
     return PublicTopics.of(model, settings.topics.count, n_features, words)
-
-
-def words_besides(settings: RunSettings, seeds: Sequence[SeedWords]) -> tuple[str, ...]:
-    """Return the public words that a private choice adds to: those of a list, and of seeds."""
-    words, splits = settings.vocabulary, make_analyzer(settings.vocabulary)
-    given = None if words.file is None else Vocabulary.from_file(words.file, splits).words
-    return tuple(dict.fromkeys([*(given or ()), *split_seeds(seeds, splits)]))
 
 
 def word_documents(settings: RunSettings) -> int:
@@ -251,3 +264,86 @@ def _asked(
     asked = {name: value for name, value in values.items() if value is not None}
     alpha_0 = None if topics.alpha_0 == "auto" else topics.alpha_0
     return asked | {"seed": topics.seed, "alpha_0": alpha_0}
+
+
+# Seeds.
+
+
+class SeedWords(NamedTuple):
+    """A name, and the words that a topic is to be about."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
+    """Return the seeds of settings, ``name: words``."""
+    found: list[SeedWords] = []
+    for text in given:
+        name, _, words = (part.strip() for part in text.partition(":"))
+        _FAULTS.check(name and words, "no seed", seed_topic=text[:80])
+        found.append(SeedWords(name, tuple(dict.fromkeys(words.split()))))
+    names = {seed.name for seed in found}
+    _FAULTS.check(len(names) == len(found), "same name", seeded=len(found), names=len(names))
+    _FAULTS.check(len(found) <= n_topics, "few topics", topics=n_topics, seeded=len(found))
+    return found
+
+
+def seed_topics(
+    seeds: Sequence[SeedWords],
+    columns_of: Callable[[str], list[int]],
+    warn: Callable[[str], object] = lambda message: None,
+) -> tuple[SeedTopic, ...]:
+    """Return the seeds in columns; warn of words that are not known."""
+    found, unknown = [], []
+    for name, words in seeds:
+        columns: dict[int, None] = {}
+        for word in words:
+            own = columns_of(word)
+            columns |= dict.fromkeys(own)
+            unknown += [word] * (not own)
+        _FAULTS.check(columns, "no word", topic=name, words=len(words), unknown=_listed(words))
+        found.append(SeedTopic(name, tuple(columns)))
+    if unknown:
+        warn(
+            f"seed words should be words of the vocabulary, got unknown={len(unknown)}: "
+            f"{_listed(unknown)}; they seed nothing"
+        )
+    return tuple(found)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join([*words[:SHOWN_WORDS], *["..."] * (len(words) > SHOWN_WORDS)])
+
+
+def seed_by_columns(
+    asked: Seeded, given: Sequence[str], columns: Mapping[str, Any], stacklevel: int = 3
+) -> Seeded:
+    """Return settings of an estimator with seeds that are names of its columns, or numbers."""
+    names = names_of_columns(columns)
+    known = range(asked.n_features) if names is None else names
+    numbers = {str(name): i for i, name in enumerate(known)}
+    warn = partial(warnings.warn, stacklevel=stacklevel + 1)
+    seeds = read_seeds(given, asked.n_components)
+    found = seed_topics(seeds, lambda word: [numbers[word]] if word in numbers else [], warn)
+    return replace(asked, seed_topics=found)
+
+
+def seed_by_words(
+    asked: Seeded,
+    seeds: Sequence[SeedWords],
+    vocabulary: Vocabulary,
+    warn: Callable[[str], None] = lambda message: None,
+) -> Seeded:
+    """Return settings of a run with seeds that are words of its vocabulary, read as in a text."""
+
+    def columns_of(word: str) -> list[int]:
+        return [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
+
+    return replace(asked, seed_topics=seed_topics(seeds, columns_of, warn))
+
+
+def names_of_columns(columns: Mapping[str, Any]) -> Sequence[str] | None:
+    """Return the names of the columns of an estimator, by its attributes; None without any."""
+    vocabulary: Vocabulary | None = columns.get("vocabulary_")
+    return columns.get("feature_names_in_") if vocabulary is None else vocabulary.words

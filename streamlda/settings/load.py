@@ -18,9 +18,8 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
-from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE, RunSettings
-from streamlda.settings.setting import PREFIX, RUN, Setting, parsed
-from streamlda.settings.table import HttpSettings
+from streamlda.settings.setting import PREFIX, RUN, parsed
+from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, HttpSettings, RunSettings
 
 #: Names in files and flags: of a secret, the name of its file too.
 NAMES = {s.name: s for s in TABLE} | {f"{s.name}_file": s for s in TABLE if s.kind == "secret"}
@@ -44,53 +43,59 @@ def load_settings(
     The file may hold settings of other commands; every ``STREAMLDA_`` variable must be known.
     `names` are the settings that the command takes; errors call those `flagged` by their flags.
     """
-    environment = os.environ if environment is None else environment
     problems: list[str] = []
     taken = {NAMES[name].name for name in names}
     layers = {
         "file": _from_file(path, problems),
-        "environment": _from_environment(environment, problems),
+        "environment": _from_environment(os.environ if environment is None else environment),
         "flag": {name: value for name, value in (flags or {}).items() if value is not None},
     }
     values: dict[str, Any] = {s.name: s.default for s in TABLE}
     origins: dict[str, str] = {}
     for origin, layer in layers.items():
         for name, raw in layer.items():
-            setting = _known(name, origin, problems)
-            if setting is None or setting.name not in taken:
-                continue
-            try:
-                values[setting.name] = parsed(setting, raw, from_file=name != setting.name)
-                origins[setting.name] = origin
-            except ValueError as error:
-                got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
-                by_flag = origin == "flag" and setting.name in flagged
-                said = setting.flag_of(command) if by_flag else name
-                said = setting.variable if origin == "environment" else said
-                problems.append(f"{said} {error}{got} ({origin})")
-    if not problems:
-        settings = _made(values, origins, command)
-        problems = [_spelled(rule, command, flagged) for rule in clashes(settings)]
-    if not problems:
-        return settings
+            setting = NAMES.get(name)
+            if setting is None:
+                if origin == "environment":
+                    problem = f"is no known variable{nearest(name, VARIABLES)}"
+                else:
+                    problem = f"is no known setting{nearest(name, NAMES)} ({origin})"
+                problems.append(f"{name[:80]!r} {problem}")
+            elif name == setting.name and setting.kind == "secret" and origin != "environment":
+                problems.append(
+                    f"{name} is a secret, and must stand in a file or in {setting.variable}: set "
+                    f"{name}_file ({origin})"
+                )
+            elif setting.name in taken:
+                try:
+                    values[setting.name] = parsed(setting, raw, from_file=name != setting.name)
+                    origins[setting.name] = origin
+                except ValueError as error:
+                    got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
+                    by_flag = origin == "flag" and setting.name in flagged
+                    said = setting.flag_of(command) if by_flag else name
+                    said = setting.variable if origin == "environment" else said
+                    problems.append(f"{said} {error}{got} ({origin})")
+    settings = _made({} if problems else values, origins, command)
+    problems = problems or [_spelled(rule, command, flagged) for rule in clashes(settings)]
     see = f"see streamlda {command} --help-all"
     if len(problems) == 1:
         raise InvalidSettingError(f"{problems[0]}; {see}")
-    raise InvalidSettingError(
-        f"settings must be known and fit together, got problems={len(problems)}; correct these, "
-        f"and {see}:\n" + "\n".join(f"- {problem}" for problem in problems)
-    )
+    if problems:
+        raise InvalidSettingError(
+            f"settings must be known and fit together, got problems={len(problems)}; correct "
+            f"these, and {see}:\n" + "\n".join(f"- {problem}" for problem in problems)
+        )
+    return settings
 
 
 def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
     """Return the settings of HTTP by variables alone, where the settings as a whole are refused."""
-    names = {n: v for v, n in VARIABLES.items() if v in environment and n.startswith("http.")}
     try:
         values = {
-            NAMES[name].key: parsed(
-                NAMES[name], environment[variable], from_file=name not in SETTINGS
-            )
-            for name, variable in names.items()
+            NAMES[name].key: parsed(NAMES[name], raw, from_file=name not in SETTINGS)
+            for name, raw in _from_environment(environment).items()
+            if name.startswith("http.") and name in NAMES
         }
     except ValueError as error:
         raise InvalidSettingError(f"the variables of http are refused: {error}") from None
@@ -121,28 +126,25 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
         if values[setting.name] != setting.default:
             origins[setting.name] = "parameter"
     settings = _made(values, origins, "")
-    problems = clashes(settings)
-    if problems:
-        raise InvalidSettingError(_spelled(problems[0], ""))
+    for problem in clashes(settings):
+        raise InvalidSettingError(_spelled(problem, ""))
     return settings
 
 
 def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> RunSettings:
     """Return the settings; what is ``auto`` and known from others is put in its place."""
-    resolved = dict(values)
-    if values["source.kind"] == "auto":
-        by_topic = values["kafka.topic"] is not None and not values["source.files"]
+    resolved = {s.name: s.default for s in TABLE} | dict(values)
+    if resolved["source.kind"] == "auto":
+        by_topic = resolved["kafka.topic"] is not None and not resolved["source.files"]
         resolved["source.kind"] = "kafka" if by_topic else "files"
     for name, folder in FOLDERS.items() if command == RUN else ():
-        resolved[name] = values[name] or folder
-    if values["source.format"] == "auto" and values["registry.url"] is not None:
+        resolved[name] = resolved[name] or folder
+    if resolved["source.format"] == "auto" and resolved["registry.url"] is not None:
         resolved["source.format"] = "registry"
-    if values["vocabulary.kind"] == "auto":
-        hashed = "vocabulary.hash_bits" in origins
-        listed = ("vocabulary.file", "privacy.public_model")
-        given = any(values[name] is not None for name in listed)
-        kind = "given" if given else "learned"
-        resolved["vocabulary.kind"] = "hashed" if hashed else kind
+    if resolved["vocabulary.kind"] == "auto":
+        given = resolved["vocabulary.file"] or resolved["privacy.public_model"]
+        kind = "learned" if given is None else "given"
+        resolved["vocabulary.kind"] = "hashed" if "vocabulary.hash_bits" in origins else kind
     sections = {
         section: made(**{s.key: resolved[s.name] for s in TABLE if s.section == section})
         for section, made in SECTIONS.items()
@@ -163,10 +165,8 @@ def _spelled(rule: str, command: str, flagged: Container[str] = ()) -> str:
 
 
 def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict[str, Any]:
-    if path is None:
-        return {}
     try:
-        found = tomllib.loads(Path(path).read_text("utf-8"))
+        found = {} if path is None else tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         problems.append(
@@ -176,38 +176,16 @@ def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict
         return {}
     values: dict[str, Any] = {}
     for section, table in found.items():
-        if isinstance(table, dict):
-            values |= {f"{section}.{key}": value for key, value in table.items()}
-        else:
-            values[section] = table
+        own = isinstance(table, dict)
+        values |= {f"{section}.{k}": v for k, v in table.items()} if own else {section: table}
     return values
 
 
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    values = {}
-    for variable, value in environment.items():
-        if variable in VARIABLES:
-            values[VARIABLES[variable]] = value
-        elif variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
-            hint = nearest(variable, VARIABLES)
-            problems.append(f"{variable[:80]!r} is no known variable{hint}")
-    return values
-
-
-def _known(name: str, origin: str, problems: list[str]) -> Setting | None:
-    """Return the setting of a name; or None, and say what is wrong with it."""
-    if name not in NAMES:
-        hint = nearest(name, NAMES)
-        problems.append(f"{name[:80]!r} is no known setting{hint} ({origin})")
-        return None
-    setting = NAMES[name]
-    if name == setting.name and setting.kind == "secret" and origin != "environment":
-        problems.append(
-            f"{name} is a secret, and must stand in a file or in {setting.variable}: set "
-            f"{name}_file ({origin})"
-        )
-        return None
-    return setting
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of variables: by the names of settings, unknown ones by their own."""
+    ours = [name for name in environment if name.startswith(PREFIX)]
+    own = [name for name in ours if not name.startswith(f"{PREFIX}TEST_")]
+    return {VARIABLES.get(name, name): environment[name] for name in own}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

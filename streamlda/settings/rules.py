@@ -7,11 +7,11 @@ A term is a setting that is given, ``section.key``, or has one of some values,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from streamlda.settings.run_settings import SETTINGS, RunSettings
-from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, INFER, WITHOUT_DOCUMENTS
+from streamlda.settings.table import SETTINGS, KafkaSettings, RunSettings
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 
 #: When a run breaks a rule, by its message.
@@ -32,7 +32,7 @@ NEEDS = {
     "source.format=registry": "registry.url",
     "vocabulary.hash_bits": "vocabulary.kind=hashed",
     "vocabulary.size": "vocabulary.kind=learned|private",
-    "vocabulary.file": "vocabulary.kind=given|private",
+    "vocabulary.file": "vocabulary.kind=given",
     "vocabulary.grow_every vocabulary.min_document_frequency vocabulary.max_document_frequency":
         "vocabulary.kind=learned",
     "topics.projection_file cluster.dask privacy.public_model": "topics.solver=whitened-tensor",
@@ -66,14 +66,14 @@ EXCLUDES = {
     ("topics.seeds", "kafka.partitions=group"): "members share a start",
     ("topics.solver topics.representative_documents snapshots.most vocabulary.grow_every",
      "kafka.partitions=group"): "",
-    ("source.max_documents source.time_field topics.representative_documents topics.seeds "
+    ("source.time_field topics.representative_documents topics.seeds "
      "topics.projection_file vocabulary.grow_every vocabulary.kind=private", "cluster.dask"): "",
     ("source.format=csv|parquet|json|file", "source.kind=kafka|follow"): "it has no end",
     ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
         "a private run keeps no documents",
-    ("topics.documents_per_round", "privacy.epsilon"): "the rounds share {snapshots.every}",
     ("snapshots.seconds kafka.partitions=group", "privacy.epsilon"):
         "windows are fixed before any record is read",
+    ("topics.seeds", "vocabulary.kind=private"): "their words must be public",
     ("vocabulary.kind=private", "privacy.unit=user"):
         "users take part in the choice of words and in the topics",
     ("topics.solver=online-power", "privacy.epsilon"): "take noisy-power",
@@ -81,7 +81,7 @@ EXCLUDES = {
      "topics.representative_texts", "privacy.epsilon"): "what is shown of documents is not private",
     ("vocabulary.grow_every vocabulary.min_document_frequency vocabulary.max_document_frequency",
      "privacy.epsilon"): "exact counts of words reveal documents",
-    ("source.rejects dead_letters.topic source.most_lost breaker.share breaker.records",
+    ("dead_letters.topic source.most_lost breaker.share breaker.records",
      "privacy.epsilon"): "which records were rejected, and how many, is private",
     ("output.keep", "privacy.epsilon"): "snapshots that were paid for stay",
     ("source.records_field", "privacy.epsilon"):
@@ -91,52 +91,37 @@ EXCLUDES = {
 # fmt: on
 
 
-def _reads_topic(s: RunSettings) -> bool:
-    return s.source.kind == "kafka"
-
-
 def _learns_phrases(s: RunSettings) -> bool:
     return bool(s.vocabulary.phrases and s.vocabulary.phrases.isdecimal())
 
 
-def _logs_in_by(s: RunSettings, *mechanisms: str | None) -> bool:
-    return s.kafka.protocol.startswith("SASL") and s.kafka.mechanism in mechanisms
-
-
-def _lacks_token(s: RunSettings) -> bool:
-    kafka = s.kafka
-    by_client = kafka.token_endpoint and kafka.username and kafka.password
-    return not by_client and bool(kafka.token_endpoint or not kafka.token)
-
-
-def _are_partitions(given: str) -> bool:
-    return given in ("all", GROUP) or all(map(str.isdecimal, given.split(",")))
+def _cannot_log_in(kafka: KafkaSettings) -> bool:
+    named = kafka.username and kafka.password
+    if not kafka.protocol.startswith("SASL") or kafka.mechanism == GSSAPI:
+        return False
+    if kafka.mechanism == AWS_MSK_IAM:
+        return kafka.protocol != "SASL_SSL"
+    if kafka.mechanism == OAUTHBEARER:
+        return not (named if kafka.token_endpoint else kafka.token)
+    return not (kafka.mechanism and named)
 
 
 # fmt: off
 #: Of commands that read documents.
 SOURCE: Rules = {
     "{infer.topic} must be set for Kafka, which has no end: name the topic to write":
-        lambda s: _reads_topic(s) and s.command == INFER and not s.infer.topic,
-    "{source.files} must name files, or {kafka.topic} a topic":
-        lambda s: not (_reads_topic(s) or s.source.files) and s.command in (FIT, RUN),
-    "{source.files} must name files":
-        lambda s: not (_reads_topic(s) or s.source.files) and s.command not in (FIT, RUN),
+        lambda s: s.source.kind == "kafka" and s.command == INFER and not s.infer.topic,
+    "{source.files} must name files, or for a stream {kafka.topic} a topic":
+        lambda s: not (s.source.kind == "kafka" or s.source.files),
     "{kafka.topic} and {source.files} must not both be set":
-        lambda s: not _reads_topic(s) and s.source.files and s.kafka.topic,
+        lambda s: s.source.kind != "kafka" and s.source.files and s.kafka.topic,
     "{source.kind} follow needs a daemon (streamlda run): a fit reads files once":
         lambda s: s.source.kind == "follow" and s.command == FIT,
     "standard input (-) must be the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
-    f"{{kafka.token}}, or {{kafka.token_endpoint}}, {{kafka.username}} and {{kafka.password}} must "
-    f"be set for {OAUTHBEARER}":
-        lambda s: _logs_in_by(s, OAUTHBEARER) and _lacks_token(s),
-    f"{{kafka.protocol}} must be SASL_SSL for {AWS_MSK_IAM}":
-        lambda s: _logs_in_by(s, AWS_MSK_IAM) and s.kafka.protocol != "SASL_SSL",
-    "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL":
-        lambda s: s.kafka.protocol.startswith("SASL")
-        and not _logs_in_by(s, OAUTHBEARER, AWS_MSK_IAM, GSSAPI)
-        and not (s.kafka.mechanism and s.kafka.username and s.kafka.password),
+    "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL; OAUTHBEARER "
+    "needs {kafka.token}, or {kafka.token_endpoint} and both, and AWS_MSK_IAM SASL_SSL":
+        lambda s: _cannot_log_in(s.kafka),
 }
 LEARNING: Rules = {
     "{output.file} must be set":
@@ -154,7 +139,8 @@ LEARNING: Rules = {
     "{checkpoint.folder} must be left out with {cluster.dask} and {privacy.epsilon}":
         lambda s: s.cluster.dask and s.private and s.given("checkpoint.folder"),
     "{kafka.partitions} must be all, group, or numbers such as 0,3":
-        lambda s: not _are_partitions(s.kafka.partitions),
+        lambda s: s.kafka.partitions not in ("all", GROUP)
+        and not all(map(str.isdecimal, s.kafka.partitions.split(","))),
     "{kafka.partitions} group needs a daemon (streamlda run)":
         lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
     "{snapshots.every} and {snapshots.most} need {privacy.epsilon} here":
@@ -242,36 +228,28 @@ class Term(NamedTuple):
 
 def clashes(settings: RunSettings) -> list[str]:
     """Return the rules that are broken by settings that are right one by one."""
-    reads = settings.command not in WITHOUT_DOCUMENTS
-    rules = (SOURCE if reads else {}) | LEARNING | (OUTPUTS if settings.command != FIT else {})
+    reads, fits = settings.command not in WITHOUT_DOCUMENTS, settings.command == FIT
+    rules = (SOURCE if reads else {}) | LEARNING | ({} if fits else OUTPUTS)
     if settings.private:
         rules |= PRIVATE | (PRIVATE_SOURCE if reads else {})
-    found = [message for message, is_broken in rules.items() if is_broken(settings)]
-    excluded = dict(_find_excluded(settings))
-    missing = [text for name, text in _find_missing(settings, reads) if name not in excluded]
-    return [*missing, *excluded.values(), *found]
-
-
-def _find_missing(settings: RunSettings, reads: bool) -> Iterator[tuple[str, str]]:
-    """Yield needs that are not met, by the setting that has them."""
-    for terms, other in NEEDS.items():
-        for needed in Term.read(other):
-            if needed.holds(settings) or (needed.name.startswith("source.") and not reads):
-                continue
-            for term in Term.read(terms):
-                own = settings.command != FIT or FIT in SETTINGS[term.name].commands
-                if own and term.is_on(settings):
-                    yield term.name, f"{term} needs {needed}"
-
-
-def _find_excluded(settings: RunSettings) -> Iterator[tuple[str, str]]:
-    """Yield settings that must be left out."""
+    excluded: dict[str, str] = {}
     for (terms, other), why in EXCLUDES.items():
         (present,) = Term.read(other)
         for term in Term.read(terms) if present.is_on(settings) else ():
             if term.is_on(settings):
-                text = f"{term} must be left out with {present}" + (why and f": {why}")
-                yield term.name, text
+                text = f"{term} must be left out with {present}"
+                excluded[term.name] = f"{text}: {why}" if why else text
+    missing = [
+        f"{term} needs {needed}"
+        for terms, other in NEEDS.items()
+        for needed in Term.read(other)
+        if not needed.holds(settings) and (reads or not needed.name.startswith("source."))
+        for term in Term.read(terms)
+        if term.is_on(settings) and term.name not in excluded
+        if not fits or FIT in SETTINGS[term.name].commands
+    ]
+    broken = [rule for rule, is_broken in rules.items() if is_broken(settings)]
+    return [*missing, *excluded.values(), *broken]
 
 
 def get_source_kind(settings: RunSettings) -> str:

@@ -90,9 +90,8 @@ def make_setting(section: str, declared: Any) -> Setting:
     key, more = declared.name, dict(declared.metadata)
     if not more.get("flag"):
         words = f"{section}_{key}" if section in PREFIXED else key
-        more["flag"] = "--" + words.replace("_", "-")
-        if more["kind"] == "secret":
-            more["flag"] += "-file"
+        end = "-file" * (more["kind"] == "secret")
+        more["flag"] = f"--{words.replace('_', '-')}{end}"
     if section in DAEMON:
         more["commands"] = (RUN,)
     return Setting(section=section, key=key, default=declared.default, **more)
@@ -121,8 +120,11 @@ def parsed(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
         raise ValueError(f"must be {' or '.join((rule, *setting.words))}") from None
     if setting.choices and value not in setting.choices:
         raise ValueError(f"must be one of {', '.join(setting.choices)}")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        _check_bounds(setting, value)
+    low, high = setting.least, setting.most
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and not (low < value < high if setting.open else low <= value <= high):
+        upper = "" if high == math.inf else f" and <= {high:g}"
+        raise ValueError(f"must be {'>' if setting.open else '>='} {low:g}{upper}")
     return value
 
 
@@ -136,16 +138,7 @@ def shown(setting: Setting, value: Any) -> str:
         return f"{value:g} s"
     if setting.kind == "bool":
         return "true" if value else "false"
-    if setting.kind == "ngrams":
-        return "..".join(map(str, sorted(set(value))))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _check_bounds(setting: Setting, value: float) -> None:
-    low, high, is_open = setting.least, setting.most, setting.open
-    if not (low < value < high if is_open else low <= value <= high):
-        upper = "" if high == math.inf else f" and <= {high:g}"
-        raise ValueError(f"must be {'>' if is_open else '>='} {low:g}{upper}")
 
 
 def _met(value: Value, holds: object) -> Value:
@@ -193,8 +186,6 @@ def _seeds(raw: Any) -> tuple[str, ...]:
         raw = [f"{name}: {' '.join(map(str, words))}" for name, words in raw.items()]
     elif isinstance(raw, str):
         raw = raw.split(";")
-    elif isinstance(raw, os.PathLike):
-        raw = [os.fspath(raw)]
     return _list(raw)
 
 
@@ -228,12 +219,6 @@ def _frequency(raw: Any) -> int | float:
     return _met(value, value >= 0 and (count is not None or value <= 1))
 
 
-def _ngrams(raw: Any) -> tuple[int, int]:
-    found = re.fullmatch(r"(?:([0-9]{1,2})\.\.)?([0-9]{1,2})", str(raw))
-    low, high = (int(found[1] or 1), int(found[2])) if found else (0, 0)
-    return _met((low, high), 1 <= low <= high and not isinstance(raw, bool))
-
-
 #: Parser of each kind, and its values in words.
 PARSERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "text": (_text, "text that is not empty"),
@@ -247,5 +232,4 @@ PARSERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "seconds": (lambda raw: float(_amount(raw, TIMES)), "a time such as 30 s or 5 min"),
     "frequency": (_frequency, "a number of documents, or a fraction from 0.0 to 1.0"),
     "keep": (_keep, "a number of snapshots >= 1, or an age such as 30 d"),
-    "ngrams": (_ngrams, "a number n >= 1 or a range m..n"),
 }

@@ -8,10 +8,10 @@ command line, its parameter of `StreamLDA` if it has one, its checks and its hel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
-from streamlda.settings.setting import FIT, INFER, RUN, Secret, entry
+from streamlda.settings.setting import FIT, INFER, RUN, Secret, Setting, entry, make_setting
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS, UNITS
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 
-#: Settings of one command, and of the estimator, alone.
-FIT_ONLY, RUN_ONLY, ESTIMATOR_ONLY = (FIT,), (RUN,), ()
+#: Settings of the daemon, and of the estimator, alone.
+RUN_ONLY, ESTIMATOR_ONLY = (RUN,), ()
 
 
 # fmt: off
@@ -73,18 +73,12 @@ class SourceSettings:
         "text", None, "Delimiter of csv, one character or tab; default: by the header.")
     max_record: int = entry(
         "bytes", 16 * MIB, "Longer records are rejected.", least=1, flag="--max-record")
-    max_documents: int | None = entry(
-        "int", None, "Stop after this many documents (with privacy: records); default: no limit.",
-        least=1, commands=FIT_ONLY)
     stream: str | None = entry(
         "text", None, "Name of the stream in models, and in the ledger where the source has no "
         "name (standard input, matrices); default: the source.", parameter="stream")
     allow_gaps: bool = entry(
         "bool", False, "Continue after records that are gone (retention, truncation), and record "
         "the gap.")
-    rejects: str | None = entry(
-        "text", None, "File for rejected records, one JSON line each: location, record, reason; "
-        "lines may repeat after a restart.")
     most_lost: float = entry(
         "number", 0.1, "Write the model but exit with 65 when more than this fraction of records "
         "is rejected, or of bytes lost to damage.", least=0, most=1, commands=(FIT, INFER))
@@ -148,8 +142,7 @@ class VocabularySettings:
         "vocabulary.file and vocabulary.hash_bits, otherwise learned.",
         choices=("auto", "learned", "given", "hashed", "private"), flag="--vocabulary-kind")
     file: str | None = entry(
-        "text", None, "File of words, one a line; a private choice keeps them and adds others.",
-        flag="--vocabulary")
+        "text", None, "File of words, one a line.", flag="--vocabulary")
     size: int = entry("int", 8000, "Maximum number of words.", least=1, flag="--vocabulary-size")
     hash_bits: int = entry("int", 14, "Columns of hashed words, as a power of 2.", least=1, most=22)
     documents: int | None = entry(
@@ -176,8 +169,7 @@ class VocabularySettings:
     phrases: str | None = entry(
         "text", None, "Phrases that count as one word: how many pairs of neighbours to learn, or a "
         "file of phrases, one a line; with privacy a public one.")
-    ngrams: tuple[int, int] = entry(
-        "ngrams", (1, 1), "Longest run of words that counts as one, or shortest..longest.")
+    ngrams: int = entry("int", 1, "Longest run of words that counts as one.", least=1, most=99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,8 +221,8 @@ class TopicsSettings:
     representative_texts: bool = entry(
         "bool", False, "Also keep their first 1000 characters, in models and checkpoints.")
     seeds: tuple[str, ...] = entry(
-        "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeatable; or a file "
-        "of such lines.", flag="--seed-topic", parameter="seed_topics")
+        "seeds", (), "A topic to begin with, such as 'space: orbit launch'; repeatable.",
+        flag="--seed-topic", parameter="seed_topics")
     projection_file: str | None = entry(
         "text", None, "File of `streamlda projection`: the start of runs that are merged later; "
         "default: a start of its own.", flag="--projection")
@@ -410,3 +402,59 @@ class ClusterSettings:
         "int", None, "Parts, about, into which the files are cut on the cluster; default: by size.",
         least=1, flag="--shards", commands=(FIT, INFER))
 # fmt: on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """All settings of a run, checked. Made by `load_settings` and `settings_of_parameters`.
+
+    `origins` says where values that were given come from: file, environment, flag or parameter.
+    """
+
+    source: SourceSettings = field(default_factory=SourceSettings)
+    kafka: KafkaSettings = field(default_factory=KafkaSettings)
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
+    vocabulary: VocabularySettings = field(default_factory=VocabularySettings)
+    topics: TopicsSettings = field(default_factory=TopicsSettings)
+    snapshots: SnapshotSettings = field(default_factory=SnapshotSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    output: OutputSettings = field(default_factory=OutputSettings)
+    infer: InferSettings = field(default_factory=InferSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    dead_letters: DeadLetterSettings = field(default_factory=DeadLetterSettings)
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    command: str = RUN
+    origins: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def private(self) -> bool:
+        """True if the run has a privacy budget."""
+        return self.privacy.epsilon is not None
+
+    @property
+    def ends(self) -> bool:
+        """True if the source has an end."""
+        return self.source.kind == "files" or self.command != RUN
+
+    def given(self, name: str) -> bool:
+        """Return whether a setting was given a value other than its default."""
+        return name in self.origins and self[name] != SETTINGS[name].default
+
+    def __getitem__(self, name: str) -> Any:
+        section, _, key = name.partition(".")
+        return getattr(getattr(self, section), key)
+
+
+#: Sections with their classes, in the order of the table.
+SECTIONS: dict[str, type] = {
+    each.name: type(getattr(RunSettings(), each.name)) for each in fields(RunSettings)[:-2]
+}
+#: All settings, in the order of the table, and by name.
+TABLE: tuple[Setting, ...] = tuple(
+    make_setting(section, each) for section, made in SECTIONS.items() for each in fields(made)
+)
+SETTINGS: dict[str, Setting] = {setting.name: setting for setting in TABLE}

@@ -30,6 +30,9 @@ _SECONDS_BELOW, _SECONDS_FROM = 1e11, 1e8
 _WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d"}
 _YEARS = range(1800, 2201)
 
+#: What a form has no year for lies in 1900.
+_IN_2001 = datetime(2001, 2, 3, tzinfo=UTC)
+
 _FIRST, _LAST = -62_135_596_800, 253_402_300_800  # the years 1 to 9999
 _DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 _ISO_DAY = re.compile(r"[0-9]{8}")
@@ -55,12 +58,18 @@ def parse_event_time(value: object, day_first: bool | None = None) -> float | No
     """
     value = _decode(value)
     if isinstance(value, date):
-        return _parse_text(value.isoformat(), None)
-    if type(value) is str:
-        text = value.strip()
-        is_number = _DIGITS.fullmatch(text) and not _ISO_DAY.fullmatch(text)
-        return _parse_number(float(text)) if is_number else _parse_text(text, day_first)
-    return _parse_number(value) if type(value) is int or type(value) is float else None
+        value = value.isoformat()
+    elif type(value) is int or type(value) is float:
+        return _parse_number(value)
+    if type(value) is not str:
+        return None
+    text = value.strip()
+    if _DIGITS.fullmatch(text) and not _ISO_DAY.fullmatch(text):
+        return _parse_number(float(text))
+    try:
+        return _to_seconds(datetime.fromisoformat(text))
+    except ValueError:
+        return _parse_common(text, day_first)
 
 
 def _decode(value: object) -> object:
@@ -69,13 +78,6 @@ def _decode(value: object) -> object:
 
 def _to_seconds(found: datetime) -> float | None:
     return in_range((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
-
-
-def _parse_text(text: str, day_first: bool | None) -> float | None:
-    try:
-        return _to_seconds(datetime.fromisoformat(text))
-    except ValueError:
-        return _parse_common(text, day_first)
 
 
 @lru_cache(maxsize=4096)
@@ -110,12 +112,9 @@ def _parse_number(number: float) -> float | None:
     if abs(number) >= _SECONDS_FROM:
         return _count_from_1970(number)
     digits = str(int(number))
-    try:
-        found = datetime.strptime(digits, _WHOLE.get(len(digits), ""))
-    except ValueError:
-        return None
-    is_date = number == int(number) and (len(digits) == 4 or found.year in _YEARS)
-    return _to_seconds(found) if is_date else None
+    found = _parse_formatted(digits, _WHOLE.get(len(digits), ""))
+    year = int(digits[:4]) if len(digits) > 4 else _YEARS[0]
+    return found if number == int(number) and year in _YEARS else None
 
 
 def _count_from_1970(number: float) -> float | None:
@@ -124,6 +123,20 @@ def _count_from_1970(number: float) -> float | None:
             break
         number /= 1000
     return in_range(float(number))
+
+
+def _parse_formatted(value: object, form: str) -> float | None:
+    # A column with missing values has whole numbers as floats.
+    is_whole = isinstance(value, float) and value.is_integer()
+    text = f"{value:.0f}" if is_whole else str(value).strip()
+    try:
+        if form == EXCEL:
+            return _to_seconds(_EXCEL_BEGAN + timedelta(days=float(text)))
+        if form == UNIX:
+            return _count_from_1970(float(text))
+        return _to_seconds(datetime.strptime(text, form))
+    except (ValueError, OverflowError):
+        return None
 
 
 def in_range(seconds: float) -> float | None:
@@ -146,8 +159,9 @@ class TimeReader:
         self._day_first: bool | None = None
         self._notes: list[str] = []
         self._patterns: set[str] = set()
+        example = _IN_2001.strftime(form or "")
         require(
-            form is None or form in (UNIX, EXCEL) or _is_format(form),
+            form in (None, UNIX, EXCEL) or (_parse_formatted(example, form or "") or 0) > 0,
             "a form of event times must be one of strptime with a year",
             time_format=form,
             remedy=f"write it as %d/%m/%Y %H:%M, or {UNIX}, or {EXCEL}",
@@ -162,23 +176,18 @@ class TimeReader:
             found = _parse_formatted(value, self._form)
         else:
             if self._read_ahead is not None and _find_day_and_month(value):
-                orders = (_tell_day_first(each) for each in self._read_ahead())
+                orders = map(_tell_day_first, self._read_ahead())
                 self._day_first = next((order for order in orders if order is not None), None)
                 self._read_ahead = None
             found = parse_event_time(value, self._day_first)
-        if found is None:
-            self._note(value)
+        pattern = describe(value) if found is None else ""
+        if pattern and pattern not in self._patterns and len(self._patterns) < MOST_PATTERNS:
+            self._patterns.add(pattern)
+            how = f"give it: --time-format %d/%m/%Y or %m/%d/%Y (as of strptime), {EXCEL} or {UNIX}"
+            if self._form is not None:
+                how = f"they are not of the form {self._form}"
+            self._notes.append(f"event times of the form {pattern} are not read: {how}")
         return found
-
-    def _note(self, value: object) -> None:
-        pattern = describe(value)
-        if not pattern or pattern in self._patterns or len(self._patterns) == MOST_PATTERNS:
-            return
-        self._patterns.add(pattern)
-        how = f"give it: --time-format %d/%m/%Y or %m/%d/%Y (as of strptime), {EXCEL} or {UNIX}"
-        if self._form is not None:
-            how = f"they are not of the form {self._form}"
-        self._notes.append(f"event times of the form {pattern} are not read: {how}")
 
     def take_notes(self) -> list[str]:
         """Return sentences about values that were not read since the last call."""
@@ -204,24 +213,3 @@ def describe(value: object) -> str:
     if len(text) > MOST_OF_PATTERN:
         return f"<{len(text)} characters>"
     return "".join("d" if sign.isdigit() else sign if sign in " /.-:,+" else "a" for sign in text)
-
-
-def _is_format(form: str) -> bool:
-    try:
-        return datetime.strptime(datetime(2001, 2, 3).strftime(form), form).year == 2001
-    except ValueError:
-        return False
-
-
-def _parse_formatted(value: object, form: str) -> float | None:
-    # A column with missing values has whole numbers as floats.
-    is_whole = isinstance(value, float) and value.is_integer()
-    text = f"{value:.0f}" if is_whole else str(value).strip()
-    try:
-        if form == EXCEL:
-            return _to_seconds(_EXCEL_BEGAN + timedelta(days=float(text)))
-        if form == UNIX:
-            return _count_from_1970(float(text))
-        return _to_seconds(datetime.strptime(text, form))
-    except (ValueError, OverflowError):
-        return None

@@ -29,9 +29,6 @@ COMPRESSION_SUFFIXES = {
 #: A workbook is read as the compressed CSV of its first sheet.
 COMPRESSIONS = ("gzip", "bz2", "xz", "zstd", "workbook")
 
-#: First bytes that tell the kind of a file.
-HEAD_BYTES = 32
-
 #: File name endings (without that of a compression) and the format they stand for.
 FORMAT_SUFFIXES = {
     ".jsonl": "jsonl",
@@ -114,10 +111,10 @@ class StoredFile:
             return raw
 
     def read_head(self) -> bytes:
-        """Return the first stored bytes; some file systems cannot open what they list."""
+        """Return the first bytes, which tell the kind; some systems cannot open what they list."""
         # Some file systems close by `close` alone.
         with _name_faults(self.name), closing(self.open()) as stored:
-            return stored.read(HEAD_BYTES)
+            return stored.read(32)
 
 
 @contextmanager
@@ -160,14 +157,9 @@ def find_files(
 
 def named_paths(paths: Paths) -> list[str]:
     """Return the paths as text."""
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    _check(listed, "none", paths=[])
-    return [os.fspath(path) for path in listed]
-
-
-def split_patterns(include: str | None) -> list[str]:
-    """Return patterns that stand in one setting, with commas between them."""
-    return [] if include is None else [pattern.strip() for pattern in include.split(",")]
+    found = [*map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths)]
+    _check(found, "none", paths=[])
+    return found
 
 
 def not_a_file(path: str) -> StreamLDAError:

@@ -14,8 +14,9 @@ records came before it.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,28 +30,29 @@ from streamlda.learner import NEVER_BY_ITSELF, Learner, LearnerProgress
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
-from streamlda.stream.blocks import Blocks, find_cut
 from streamlda.stream.counts import Account, RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
-from streamlda.stream.source import Behind, LocatedText, Position, RecordBatch, Reject
-from streamlda.stream.time_bins import find_bins
+from streamlda.stream.source import Behind, LocatedText, Position, RecordBatch
 from streamlda.stream.vocabulary_choice import (
     GrowingWords,
     PrivateVocabularySelection,
     VocabularyLearner,
 )
-from streamlda.text.encoding import UNREADABLE
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays, named, with_prefix
-
-#: Reason of a `Reject` for a document too short to learn from.
-SHORT = "short"
 
 #: Begin the names of arrays beside a learner: counts of words that enter, and documents to show.
 GROWING, CANDIDATES = "growing.", "candidates."
 
 #: Attributes of a pipeline that a checkpoint keeps.
 KEPT = ("first_slot", "snapshots", "released_at", "vocabulary_documents", "span")
+
+#: A block ends with the row that fills it, by number of rows or of counts (12 bytes each).
+BLOCK_ROWS = 4096
+BLOCK_COUNTS = 2**20
+
+#: Characters encoded at once; tables of words take some 8 times as many bytes.
+ENCODED_CHARACTERS = 2**23
 
 Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
@@ -64,17 +66,11 @@ class Released(NamedTuple):
     shows_nothing: bool = False
 
 
-class Schedule(NamedTuple):
-    """Snapshots of an engine after every `every` records, `most` times at most."""
-
-    every: int | None = None
-    most: int | None = None
-
-
 class Pipeline(Generic[LearnerT]):
     """A learner that is fed from record batches. Not safe for several threads.
 
-    Models record `about`, checkpoints `reading`, the settings of text: both are JSON values.
+    A release of an engine is due after `every` so many records, `most` times at most. Models record
+    `about`, checkpoints `reading`, the settings of text: both are JSON values.
     """
 
     def __init__(
@@ -82,10 +78,10 @@ class Pipeline(Generic[LearnerT]):
         words: Words,
         make_learner: Callable[[Vocabulary, int], LearnerT],
         *,
-        schedule: Schedule | None = None,
+        every: int | None = None,
+        most: int | None = None,
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
-        on_reject: Callable[[Reject], None] | None = None,
         time_bins: str | None = None,
         most_ahead_seconds: float = MOST_AHEAD_SECONDS,
         candidates: CandidateDocuments | None = None,
@@ -103,9 +99,9 @@ class Pipeline(Generic[LearnerT]):
         self._make_learner = make_learner
         #: None until the words are known.
         self.learner: LearnerT | None = None
-        self._schedule = schedule or Schedule()
+        self._every, self._most = every, most
         self._about, self.reading = dict(about or {}), dict(reading or {})
-        self._on_reject, self.provenance = on_reject, provenance
+        self.provenance = provenance
         self._time_bins, self._most_ahead = time_bins, most_ahead_seconds
         self._waiting: list[LocatedText] = []
         self._characters = 0
@@ -148,10 +144,9 @@ class Pipeline(Generic[LearnerT]):
             return self.learner.due
         if isinstance(self.words, PrivateVocabularySelection):
             return self.words.slots - self.records + self.words.first_slot
-        every, most = self._schedule
-        if most is not None and self.snapshots >= most:
+        if self._most is not None and self.snapshots >= self._most:
             return None
-        if every is None:
+        if (every := self._every) is None:
             return NEVER_BY_ITSELF
         return max(0, every * (self.released_at // every + 1) - self.records)
 
@@ -221,9 +216,6 @@ class Pipeline(Generic[LearnerT]):
         if self.provenance is not None:
             self.provenance.add_texts(batch.get_locations(first), batch.texts)
         self.counts.add_batch(batch)
-        if self._on_reject is not None:
-            for reject in batch.rejects:
-                self._on_reject(reject)
         if self.counts_slots:
             self._add_slots(batch)
         elif self.learner is None:
@@ -280,10 +272,6 @@ class Pipeline(Generic[LearnerT]):
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(batch, ids, texts)
         self.counts.add_encoded(encoded, len(texts), learns_short=short)
-        if self._on_reject is not None:
-            for i in np.flatnonzero(~is_learned).tolist():
-                reason = UNREADABLE if i in encoded.unreadable else SHORT
-                self._on_reject(Reject(locations[i].location, locations[i].record, reason))
         if self._time_bins is not None:
             batch = batch.dated(self._find_bins(np.array(times, dtype=np.float64), is_learned))
         for block in self.blocks.add(batch):
@@ -402,7 +390,7 @@ class Pipeline(Generic[LearnerT]):
         if self.counts_slots:
             rule = "a private snapshot needs a whole window of record slots"
             remedy = "take smaller windows, or read more"
-            got = f"slots={counts.records} window={self._schedule.every}"
+            got = f"slots={counts.records} window={self._every}"
             return InsufficientDataError(reason or f"{rule}, got {got}; {remedy}")
         rejects = "".join(f" {name}={n}" for name, n in sorted(counts.rejects.items()))
         return InsufficientDataError(
@@ -453,3 +441,79 @@ class Pipeline(Generic[LearnerT]):
         vars(self).update((name, values[name]) for name in KEPT)
         if self.provenance is not None and values["provenance"] is not None:
             self.provenance.restore(values["provenance"])
+
+
+#: Weeks of NumPy begin on a Thursday, as 1970 did.
+_TO_THURSDAY = {"week": np.timedelta64(3, "D")}
+
+
+def find_bins(times: NDArray[np.float64], unit: str, latest: float = math.inf) -> NDArray[np.int64]:
+    """Return the start of the bin of each time; `UNDATED` for NaN, `AHEAD` after the `latest`."""
+    starts = np.full(len(times), UNDATED, dtype=np.int64)
+    dated = np.flatnonzero(np.isfinite(times))
+    seconds = np.floor(times[dated]).astype(np.int64)
+    shift = _TO_THURSDAY.get(unit, np.timedelta64(0, "s"))
+    code = "h" if unit == "hour" else unit[0].upper()
+    bins = (seconds.astype("datetime64[s]") + shift).astype(f"datetime64[{code}]")
+    starts[dated] = (bins.astype("datetime64[s]") - shift).astype(np.int64)
+    starts[times > latest] = AHEAD
+    return starts
+
+
+class Blocks:
+    """Rows that wait for their block, at first those of a checkpoint.
+
+    Floating-point sums depend on the grouping of documents. So an engine is given blocks that end
+    at a number of rows or of counts; a checkpoint keeps the rest, which waits, beside the state.
+    """
+
+    def __init__(self, waiting: DocumentBatch | None = None) -> None:
+        self._parts: list[DocumentBatch] = []
+        self._rows = self._counts = 0
+        if waiting is not None:
+            self._keep(waiting)
+
+    def add(self, batch: DocumentBatch) -> Iterator[DocumentBatch]:
+        """Take rows, and yield the blocks that they fill. Time O(counts)."""
+        start = 0
+        while start < batch.n_documents:
+            part = batch.rows(start, self._end(batch, start))
+            start += part.n_documents
+            self._keep(part)
+            if self._rows >= BLOCK_ROWS or self._counts >= BLOCK_COUNTS:
+                yield self.flush()
+
+    def _end(self, batch: DocumentBatch, start: int) -> int:
+        """Return the row after the last that the running block takes."""
+        pointers = batch.row_pointers
+        full = pointers[start] + BLOCK_COUNTS - self._counts
+        by_counts = int(np.searchsorted(pointers[start + 1 :], full)) + start + 1
+        return min(batch.n_documents, start + BLOCK_ROWS - self._rows, by_counts)
+
+    def _keep(self, part: DocumentBatch) -> None:
+        # The batch of the rows may be far larger.
+        self._parts.append(part.copy())
+        self._rows += part.n_documents
+        self._counts += len(part.counts)
+
+    @property
+    def waiting(self) -> DocumentBatch | None:
+        """Rows that wait, or None. Time and memory O(counts)."""
+        return DocumentBatch.joined(self._parts) if self._parts else None
+
+    def flush(self) -> DocumentBatch:
+        """Return the rows that wait, of which there must be some, and forget them."""
+        block = DocumentBatch.joined(self._parts)
+        self._parts = []
+        self._rows = self._counts = 0
+        return block
+
+
+def find_cut(documents: Sequence[tuple[str, Any, Any]], start: int, stop: int) -> int:
+    """Return where to cut documents into a part of about `ENCODED_CHARACTERS`, `stop` at most."""
+    characters = 0
+    for at in range(start, min(stop, len(documents))):
+        characters += len(documents[at][0])
+        if characters >= ENCODED_CHARACTERS:
+            return at + 1
+    return min(stop, len(documents))

@@ -23,8 +23,6 @@ Position = Mapping[str, Any]
 #: The one part of a stream whose records are numbered from its beginning to its end.
 WHOLE = ""
 
-ENTRY_POINT_GROUP = "streamlda.connectors"
-
 #: Memory of a record beside its text: its location and user, and the entries of the lists.
 RECORD_BYTES = 200
 
@@ -205,9 +203,23 @@ def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> Reco
     return replace(batch, behind=stand(source))
 
 
+class Received(NamedTuple):
+    """Records of a poll, and the key of each: aligned."""
+
+    batch: RecordBatch
+    keys: list[bytes | None]
+
+
+class Answer(NamedTuple):
+    """The answer to one document: under its key, for the partition it came from."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+
+
 @cache
-def load_entry_point(group: str, kind: str, name: str) -> Any:
-    """Return an entry point of an installed package, or raise `SourceError`."""
+def _load(group: str, kind: str, name: str) -> Any:
     found = entry_points(group=group)
     require(
         name in found.names,
@@ -234,5 +246,10 @@ def open_source(connector: str, *args: Any, **options: Any) -> Source:
     SourceError
         If no installed package announces that name.
     """
-    source: Source = load_entry_point(ENTRY_POINT_GROUP, "connector", connector)(*args, **options)
+    source: Source = _load("streamlda.connectors", "connector", connector)(*args, **options)
     return source
+
+
+def open_sink(name: str, *args: Any, **options: Any) -> Any:
+    """Open an output by the name that a connector announces: ``"kafka-snapshots"``, ..."""
+    return _load("streamlda.sinks", "sink", name)(*args, **options)

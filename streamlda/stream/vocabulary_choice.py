@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError, failure, require
+from streamlda.errors import InsufficientDataError, failure
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.learner import Learner
@@ -220,7 +220,7 @@ class PrivateVocabularySelection:
     Privacy: unit, relation, sensitivity and its derivation are those of
     `streamlda.guarantee.selection`. Every record takes a slot, and its document is used for nothing
     else. The tokens of a document are a function of that document alone. All arguments are public.
-    The cut to `size` words reads the release only. `public` words have no votes: they come first.
+    The cut to `size` words reads the release only.
     """
 
     def __init__(
@@ -231,24 +231,16 @@ class PrivateVocabularySelection:
         slots: int,
         analyzer: TextAnalyzer,
         release: PaidRelease,
-        public: Sequence[str] = (),
     ) -> None:
-        rule = "a private vocabulary must have room for words besides the public ones"
-        remedy = "raise vocabulary.size, or take these words alone"
-        require(len(public) < size, rule, public_words=len(public), size=size, remedy=remedy)
         self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
         self._release = release
-        self._public, self._free = tuple(public), frozenset(public)
 
     def vote(self, text: str) -> None:
         """Let the document of one slot vote; a blank has no votes."""
         # A line feed would be two words in the release, and half a surrogate pair is no text.
-        free = self._free
-        self._selection.add(
-            token for token in self._analyze(text) if token.isprintable() and token not in free
-        )
+        self._selection.add(filter(str.isprintable, self._analyze(text)))
 
     @property
     def has_document(self) -> bool:
@@ -257,7 +249,7 @@ class PrivateVocabularySelection:
 
     def choose(self) -> Vocabulary:
         """Pay for the words, release them and return them; once, after the last vote."""
-        facts = {**describe_selection(self._selection), "public_words": len(self._public)}
+        facts = describe_selection(self._selection)
         slots = self.first_slot, self.first_slot + self.slots
         event, about = event_of_selection(self._selection), {"selection": facts}
         released = self._release(WORDS, *slots, event, self._draw, about)
@@ -266,13 +258,13 @@ class PrivateVocabularySelection:
     def read_words(self, released: Mapping[str, Any], facts: Mapping[str, Any]) -> Vocabulary:
         """Return the words of a release; `facts` were stored with it as ``selection``."""
         found = released["words"].tobytes().decode("utf-8")
-        words = [*self._public, *(found.split("\n") if found else ())]
-        if not words:
+        if not found:
             got = {"words": 0, "slots": self.slots, "threshold": f"{facts['threshold']:.4g}"}
             rule = "a private choice must find a word that enough documents use"
             remedy = "choose from more slots, or bring a public word list"
             raise failure(rule, **got, remedy=remedy, error=InsufficientDataError)
-        return Vocabulary.selected(words[: self._size], self._analyzer, selection=dict(facts))
+        words = found.split("\n")[: self._size]
+        return Vocabulary.selected(words, self._analyzer, selection=dict(facts))
 
     def _draw(self, noise: Noise) -> dict[str, Any]:
         kept = self._selection.release(noise)

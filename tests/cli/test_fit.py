@@ -35,13 +35,13 @@ def test_fit_summarizes_what_it_did(folder):
     assert load(folder / "model").documents_seen == 6000
 
 
-def test_rejects_have_the_right_line_numbers(tmp_path):
+def test_rejects_are_counted_by_reason_and_named_by_infer(tmp_path):
     good = json.dumps({"text": "apple bread cheese"})
     lines = [good, "{", good, '{"text": 1}', "", '{"text": "pear"}', '{"title": ""}', good]
-    path, rejects, words = (tmp_path / name for name in ("a.jsonl", "rejects", "words"))
+    path, words = tmp_path / "a.jsonl", tmp_path / "words"
     path.write_text("\n".join(lines), "ascii")
     words.write_text("apple\nbread\ncheese\n", "ascii")
-    common = ("-k", 1, "--vocabulary", words, f"source.rejects={rejects}", "source.most_lost=0.4")
+    common = ("-k", 1, "--vocabulary", words, "source.most_lost=0.4")
     said = run("fit", path, *common, "-o", tmp_path / "m").stderr
     skipped = (
         "streamlda: warning: 3 records skipped: missing-field 1, not-json 1, not-text 1; "
@@ -49,11 +49,13 @@ def test_rejects_have_the_right_line_numbers(tmp_path):
     )
     assert skipped in said
     assert skipped in run("fit", path, *common, "-o", tmp_path / "q", "--quiet").stderr
-    found = [json.loads(line) for line in rejects.read_text("ascii").splitlines()]
-    assert sorted((each["record"], each["reason"]) for each in found) == [
+    named = run("infer", tmp_path / "m", path, "--most-lost", 0.4).stdout
+    found = [json.loads(line) for line in named.splitlines()]
+    assert [(each["record"], each["reason"]) for each in found if each["reason"]] == [
         (2, "not-json"),
         (4, "not-text"),
-        (6, "short"),
+        (5, "blank"),
+        (6, "no-known-word"),
         (7, "missing-field"),
     ]
     assert {each["location"] for each in found} == {str(path)}
@@ -128,13 +130,13 @@ def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, conten
 
 def test_settings_come_from_flags_variables_and_a_file(folder, tmp_path, monkeypatch):
     (tmp_path / "settings.toml").write_text(
-        f"[source]\nfiles = ['{folder / 'all.txt'}']\nmax_documents = 400\n"
+        f"[source]\nfiles = ['{folder / 'all.txt'}']\n[vocabulary]\nsize = 40\n"
         "[topics]\ncount = 7\nseed = 4\n[http]\nport = 0\n"
     )
     monkeypatch.setenv("STREAMLDA_TOPICS_SEED", "5")
     run("fit", "--config", tmp_path / "settings.toml", "-k", 2, "-o", tmp_path / "m", "-q")
     model = load(tmp_path / "m")
-    assert (model.n_components, model.settings["seed"], model.documents_seen) == (2, 5, 400)
+    assert (model.n_components, model.settings["seed"], model.n_features) == (2, 5, 40)
 
 
 def test_snapshots_go_to_a_folder_and_the_newest_to_the_file(folder, tmp_path):

@@ -8,7 +8,6 @@ import re
 
 import numpy as np
 import openpyxl
-import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner
@@ -115,7 +114,7 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     )
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "xlsx"])
+@pytest.mark.parametrize("ending", ["csv", "tsv", "xlsx"])
 def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, ending):
     texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]
     rows = [
@@ -125,9 +124,7 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
         {"topic": 10, "note": "x", "text": texts[1]},
     ]
     source = tmp_path / f"in.{ending}"
-    if ending == "parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), source)
-    elif ending == "xlsx":
+    if ending == "xlsx":
         book = openpyxl.Workbook()
         for row in (rows[0], *(row.values() for row in rows)):
             book.active.append(list(row))
@@ -138,15 +135,10 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
             lines.writerows([rows[0], *(row.values() for row in rows)])
     output = tmp_path / "out"
     run("infer", folder / "model", source, "--append", "-o", output)
-    if ending == "parquet":
-        table = parquet.read_table(output)
-        assert table.schema.field("topic").type == pyarrow.int64()
-        found = table.to_pylist()
-    else:
-        found = list(csv.DictReader(io.StringIO(output.read_text("utf-8"))))
-        assert output.read_text() == run("infer", folder / "model", source, "--append").stdout
-        found = [{name: value or None for name, value in row.items()} for row in found]
-        rows = [{name: str(value or "") or None for name, value in r.items()} for r in rows]
+    found = list(csv.DictReader(io.StringIO(output.read_text("utf-8"))))
+    assert output.read_text() == run("infer", folder / "model", source, "--append").stdout
+    found = [{name: value or None for name, value in row.items()} for row in found]
+    rows = [{name: str(value or "") or None for name, value in r.items()} for r in rows]
     names = ["label", "words", "proportion", "second_topic", "second_proportion", "reason"]
     assert list(found[0]) == ["topic", "note", "text", "streamlda_topic", *names]
     assert [{name: row[name] for name in rows[0]} for row in found] == rows
@@ -163,7 +155,7 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
 
 def test_what_cannot_be_appended_to_is_refused(folder, records, tmp_path):
     given = "infer", folder / "model", records
-    assert "to CSV and Parquet, got format='jsonl'" in refused(*given, "--append", code=78)
+    assert "to CSV, got format='jsonl'" in refused(*given, "--append", code=78)
     assert "to one file, got files=2" in refused(*given, records, "--append", code=78)
     assert "leave out --top and --dask" in refused(*given, "--append", "--top", 1, code=2)
 

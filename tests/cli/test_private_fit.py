@@ -210,7 +210,10 @@ def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
 @pytest.mark.parametrize(("read", "made"), [(3999, True), (3700, False)])
 def test_a_stream_shorter_than_a_window(folder, tmp_path, read, made):
     """The last stage has 480 of 4000 slots: it counts if half of them were read."""
-    said = fit(folder, tmp_path, f"source.max_documents={read}", code=0 if made else 65)
+    records = (folder / "a.jsonl").read_bytes().splitlines(keepends=True)[:read]
+    (tmp_path / "part.jsonl").write_bytes(b"".join(records))
+    given = ("fit", tmp_path / "part.jsonl", *options(folder, tmp_path))
+    said = run(*given, code=0 if made else 65).stderr
     assert (tmp_path / "m").exists() == made
     check_releases(tmp_path)
     if not made:

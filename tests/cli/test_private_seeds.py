@@ -29,18 +29,19 @@ def test_seeded_topics_keep_their_number_and_cost_nothing(folder, tmp_path):
     assert "seeds       public words" in run("topics", tmp_path / "seeded" / "m").stdout
 
 
-def test_seed_words_come_beside_those_that_are_chosen(folder, tmp_path):
-    private = ("vocabulary.kind=private", "vocabulary.size=50")
-    stop = ("--seed-topic", "none: the of and")
-    said = fit(folder, tmp_path, *private, *stop, words=False, code=78)
-    assert "a seeded topic must have a word of the vocabulary, got topic='none'" in said
-    assert not (tmp_path / "L").exists()
-    unknown = ("--seed-topic", "none: nowhere")
-    assert "got topic='none'" in fit(folder, tmp_path, *unknown, code=78)
-    assert not (tmp_path / "L").exists()
-    fit(folder, tmp_path, *private, "--seed-topic", "far: Zebra quagga", words=False)
-    model = load(tmp_path / "m")
-    assert model.vocabulary.words[:2] == ("zebra", "quagga")
-    assert model.names[0] == "far"
-    # Nobody wrote these words.
-    assert any("others=1: far" in warning for warning in model.diagnostics["warnings"])
+def test_seed_words_must_be_public_and_known_before_anything_is_paid(folder, tmp_path):
+    for given, words, rule in (
+        (
+            "none: the",
+            ("vocabulary.kind=private",),
+            "left out with vocabulary.kind private",
+        ),
+        (
+            "none: nowhere",
+            (),
+            "must have a word of the vocabulary, got topic='none'",
+        ),
+    ):
+        seed = ("--seed-topic", given)
+        assert rule in fit(folder, tmp_path, *seed, *words, words=not words, code=78)
+        assert not (tmp_path / "L").exists()

@@ -35,7 +35,7 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
         assert b"lone" not in path.read_bytes()
     # The same words are found by who looks for them without noise.
     learned = ("vocabulary.size=9000", "vocabulary.min_document_frequency=1")
-    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned, "source.max_documents=500")
+    run("fit", source, "-k", 3, "-o", tmp_path / "open", *learned)
     assert b"lone" in (tmp_path / "open").read_bytes()
     check_statement(model.privacy)
     assert model.privacy["vocabulary"] == "private selection"
@@ -78,23 +78,6 @@ def test_a_refused_run_may_be_corrected(folder, tmp_path):
     fit(folder, tmp_path, *words, every=5200, words=False)
     report = check_releases(tmp_path)
     assert slots_of(report)[-1][1] == 9200
-
-
-def test_public_words_come_beside_those_that_are_chosen(folder, tmp_path):
-    """The first are free: neither votes nor the noise have a say; a quarter of a window chooses."""
-    known = load(folder / "truth").vocabulary.words
-    public = [*known[:10], "elsewhere"]
-    (tmp_path / "list").write_text("\n".join(public), "ascii")
-    words = ("vocabulary.kind=private", "--vocabulary", tmp_path / "list")
-    said = fit(folder, tmp_path, *words, "vocabulary.size=11", words=False, code=78)
-    assert "must have room for words besides the public ones" in said
-    fit(folder, tmp_path, *words, "vocabulary.size=50", words=False)
-    model = load(tmp_path / "m")
-    assert list(model.vocabulary.words[:11]) == public
-    assert set(public[:10]) < set(model.vocabulary.words) - {"elsewhere"} <= set(known)
-    assert 20 < len(set(model.vocabulary.words)) == len(model.vocabulary.words) <= 50
-    assert model.vocabulary.selection["public_words"] == 11
-    assert slots_of(check_releases(tmp_path))[0] == [0, EVERY // 4]
 
 
 @pytest.mark.statistical

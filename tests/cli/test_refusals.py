@@ -38,7 +38,6 @@ REFUSED = [
     (f"{FIT} 'vocabulary.token_pattern=('", 78, "token_pattern='('"),
     (f"{FIT} vocabulary.analyzer=no.such:thing", 78, "no.such:thing"),
     (f"{FIT} -o {{new}}/a.txt", 78, "must not replace what is read"),
-    (f"{FIT} source.rejects={{new}}/m", 78, "or another output"),
     (f"{FIT} -o {{new}}", 78, "must be a regular file"),
     (f"{FIT} -o {{new}}/no/m", 78, "must exist and be writable"),
     # Inference.
@@ -55,7 +54,11 @@ REFUSED = [
         *(78, "privacy.unit user needs privacy.documents_per_user"),
     ),
     (f"{PLAN} --delta 1e-6 --vocabulary nowhere", 78, "nowhere"),
-    ("doctor --kafka-bootstrap localhost:9", 78, "source.files must name files, or kafka.topic"),
+    (
+        "doctor --kafka-bootstrap localhost:9",
+        78,
+        "source.files must name files, or for a stream kafka.topic",
+    ),
     ("doctor --kafka-topic words", 78, "source.kind kafka needs kafka.bootstrap"),
 ]
 

@@ -232,10 +232,6 @@ def test_every_parameter_reaches_the_engine():
         ),
         ({"refinement_passes": "thorough", **PRIVATE}, "must be 0 or auto with epsilon"),
         ({"refinement_passes": 1, **PRIVATE}, "epsilon: a refinement reads documents with"),
-        (
-            {"documents_per_round": 9, **PRIVATE},
-            "documents_per_round must be left out with epsilon: the rounds share documents_per_",
-        ),
     ],
 )
 def test_bad_parameters_are_refused_by_name(X, parameters, rule):

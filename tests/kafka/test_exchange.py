@@ -7,7 +7,7 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from streamlda.errors import SinkAwayError, SourceError, SourceRefusedError
-from streamlda.stream.sink import Answer
+from streamlda.stream.source import Answer
 from streamlda_connectors.kafka import KafkaExchange
 from tests.kafka.topics import wait_until
 

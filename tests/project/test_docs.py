@@ -21,8 +21,8 @@ import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
 from streamlda.privacy.ledger import read_report
-from streamlda.settings.run_settings import TABLE
 from streamlda.settings.setting import RUN, shown
+from streamlda.settings.table import TABLE
 from streamlda.utils.exit_codes import CONFIGURATION
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from streamlda.engine.engine import Engine
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
 from streamlda.run import opening
 from streamlda.run.fit import fit
-from streamlda.run.outputs import check_outputs
+from streamlda.run.parts import check_outputs
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
@@ -70,17 +70,6 @@ def scripted(monkeypatch):
     return of
 
 
-def test_no_more_documents_are_read_than_are_wanted(settings, scripted):
-    blank = RecordBatch([None, TEXT, TEXT])
-    source = scripted(blank, RecordBatch([TEXT] * 3), RecordBatch([TEXT] * 9))
-    found = fit(settings(**{"source.max_documents": 5}))
-    assert source.asked == [5, 3]
-    assert (found.model.documents_seen, found.stopped, found.failure) == (5, False, None)
-    scripted(RecordBatch([TEXT] * 4))
-    with pytest.raises(SourceError, match="max_records=3"):
-        fit(settings(**{"source.max_documents": 3}))
-
-
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_stop_learns_from_all_that_was_read(settings, scripted, learned):
     source = scripted(*[RecordBatch([TEXT] * 10)] * 3)
@@ -117,24 +106,10 @@ def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp
     assert not (tmp_path / "m").exists()
 
 
-def test_a_source_that_is_not_there_leaves_an_older_file_of_rejects(tmp_path):
-    rejects = tmp_path / "rejects"
-    rejects.write_text("older")
-    flags = {"source.files": [str(tmp_path / "none.txt")], "source.rejects": str(rejects)}
-    flags |= {"output.file": str(tmp_path / "m")}
-    with pytest.raises(SourceError):
-        fit(load_settings(None, {}, flags, "fit"))
-    assert rejects.read_text() == "older"
-
-
 @pytest.mark.parametrize("route", ["fit", "run"])
 @pytest.mark.parametrize(
     "flags",
-    [
-        {"output.file": "in/a.txt"},
-        {"source.rejects": "in/a.txt"},
-        {"source.rejects": "stop", "vocabulary.stop_words": "stop"},
-    ],
+    [{"output.file": "in/a.txt"}, {"output.file": "stop", "vocabulary.stop_words": "stop"}],
 )
 def test_no_output_replaces_what_is_read(tmp_path, route, flags):
     """A file of a folder that is read, too; and a list of stop words."""
@@ -151,7 +126,14 @@ def test_no_output_replaces_what_is_read(tmp_path, route, flags):
     assert {path: path.read_text() for path in kept} == kept
 
 
-def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path):
+def cut_short(settings, polls=3):
+    """Fit, and stop after some polls."""
+    left = iter([False] * polls)
+    return fit(settings, should_stop=lambda: next(left, True))
+
+
+def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("streamlda.run.fit.POLL_RECORDS", 170)
     texts = PlantedLDA(4, 60, seed=1, mean_length=20).texts(900)
     later = [text.replace("w0003", "w1003") for text in texts[450:]]
     (tmp_path / "a.txt").write_text("\n".join(texts[:450] + later))
@@ -160,13 +142,13 @@ def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path):
     given |= {"vocabulary.documents": 200, "topics.warmup_documents": 200}
     given |= {"vocabulary.grow_every": 150, "vocabulary.max_document_frequency": 1.0}
 
-    def model_of(name, **more):
+    def model_of(name, run=fit, **more):
         flags = {**given, "output.file": str(tmp_path / name), **more}
-        return fit(load_settings(None, {}, flags, "fit")).model
+        return run(load_settings(None, {}, flags, "fit")).model
 
     whole = model_of("whole")
     kept = {"checkpoint.folder": str(tmp_path / "kept")}
-    model_of("first", **kept, **{"source.max_documents": 640})
+    model_of("first", cut_short, **kept)
     parts = model_of("second", **kept)
     np.testing.assert_array_equal(parts.components, whole.components)
     assert parts.vocabulary == whole.vocabulary
@@ -209,9 +191,10 @@ def test_files_give_the_topics_of_a_fit_of_all_documents(tmp_path, monkeypatch, 
         given |= {"snapshots.every": every, "output.folder": str(tmp_path / "snapshots")}
     asked = load_settings(None, {}, given, "fit")
     # Cut short on the way, it comes to the same.
-    fit(load_settings(None, {}, given | {"source.max_documents": 500}, "fit"))
+    monkeypatch.setattr("streamlda.run.fit.POLL_RECORDS", 170)
+    cut_short(asked)
     found = fit(asked)
-    batch = found.vocabulary.encode(texts).batch
+    batch = found.pipeline.vocabulary.encode(texts).batch
     _, fitted = Engine.fit(engine_settings(asked, batch.n_features, keeps=True), batch)
     np.testing.assert_array_equal(found.model.components, fitted.components)
     assert found.model.documents_seen == 900

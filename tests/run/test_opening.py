@@ -10,7 +10,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.storage.merge import save_projection
 from streamlda.storage.store import Store
-from streamlda.stream import blocks
+from streamlda.stream import pipeline as blocks
 from streamlda.stream.source import Behind, RecordBatch, RecordLocation
 from tests.run.opened import NAMES, ROWS, new_pipeline, run_settings, save
 

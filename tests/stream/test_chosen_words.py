@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.noise import SecureNoise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.learner import Learner
@@ -52,7 +52,7 @@ def test_documents_that_choose_the_words_are_used_for_nothing_else():
     # Three documents and a blank vote: fig has one vote and stays out.
     assert found.vocabulary.words == ("apple",)
     assert found.vocabulary.kind == "selected"
-    assert found.vocabulary.selection == describe_selection(selection) | {"public_words": 0}
+    assert found.vocabulary.selection == describe_selection(selection)
     assert found.learner.lengths == [3, 0, 1]
     assert (found.learner.first_slot, found.counts.records) == (4, 7)
     assert [each[:4] for each in paid] == [("words", 0, 4, event_of_selection(selection))]
@@ -67,5 +67,3 @@ def test_sizes_cut_the_words_and_too_few_votes_are_paid_for():
     with pytest.raises(InsufficientDataError, match="words=0 slots=2"):
         turned(words, ["apple", None, None])
     assert len(paid) == 1
-    with pytest.raises(InvalidSettingError, match="public_words=0 size=0"):
-        to_select(slots=1, size=0)

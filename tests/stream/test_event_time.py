@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamlda.documents import UNDATED
 from streamlda.errors import InvalidSettingError
 from streamlda.stream.event_time import UNITS, TimeReader, parse_event_time
-from streamlda.stream.time_bins import find_bins
+from streamlda.stream.pipeline import find_bins
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from streamlda.stream.sink import Answer, Received
+from streamlda.stream.source import Answer, Received
 from streamlda_connectors.checks import check_open, fault, with_reason
 from streamlda_connectors.kafka.connection import (
     CLOSE_SECONDS,

@@ -1,0 +1,378 @@
+"""Private runs know documents by names, numbers and content, however a source is stored."""
+
+import gzip
+import json
+import random
+import re
+import shutil
+from contextlib import ExitStack, closing, nullcontext
+
+import pytest
+
+from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.privacy.ledger import Ledger
+from streamlda.run.opening import open_pipeline
+from streamlda.storage.store import Store
+from tests.run.released import (
+    MANY,
+    OTHERS,
+    RECORDS,
+    SHUFFLED,
+    TEXTS,
+    WINDOW,
+    as_csv,
+    jsonl,
+    opened_ledger,
+    ranges,
+    release,
+    settings_at,
+)
+
+# Of so few documents, noise ends a window once in 10,000 runs; here it is the same in all.
+pytestmark = pytest.mark.usefixtures("same_noise")
+
+WHOLE = {"snapshots.every": RECORDS}
+AGAIN, BEGIN, TWICE = "two releases", "must begin with the records that were rel", "two files of"
+LEFT_OUT = ["records=300 were in earlier releases, and are left out"]
+HEAD = [f"this is line {number} of what all of these begin with" for number in range(20)]
+UPPER = [word.upper() for word in sorted(set(" ".join(TEXTS).split()))]
+
+
+def alike(distinct, n):
+    """Return texts, of which there are few different ones."""
+    rng, words = random.Random(distinct), ["apple", "bread", "cheese", "dough", "eggs", "flour"]
+    few = [" ".join(rng.choices(words[:3] if i % 2 else words[3:], k=8)) for i in range(distinct)]
+    return rng.choices(few, k=n)
+
+
+def play(folder, steps):
+    """Make runs one after the other, each over files that are written before.
+
+    A run has its sources (names in the folder, or a function that makes them), documents by name,
+    settings, and what comes of it: ranges of documents, True for some, or the rule that refuses it.
+    """
+    for sources, written, flags, wanted in steps:
+        for name, documents in written.items():
+            jsonl(folder / name, documents)
+        paths = sources(folder) if callable(sources) else [folder / each for each in sources]
+        if not isinstance(wanted, str):
+            found = ranges(release(folder, *paths, **flags))
+            assert found if wanted is True else found == wanted
+            continue
+        before = (folder / "ledger").read_bytes() if (folder / "ledger").exists() else None
+        with pytest.raises((LedgerError, InsufficientDataError), match=wanted) as refused:
+            release(folder, *paths, **flags)
+        assert re.search("nothing was spent|were in none|nothing was", str(refused.value))
+        assert before is None or (folder / "ledger").read_bytes() == before
+
+
+def in_folder(folder, documents):
+    """Write a file a document, in two lines each."""
+    folder.mkdir(exist_ok=True)
+    for number, text in enumerate(documents):
+        words = text.split()
+        lines = " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+        (folder / f"{number:03d}.txt").write_text("\n".join(lines), "utf-8")
+    return [folder]
+
+
+def in_days(folder):
+    """Write files that begin alike, some of which are equal."""
+    for day in range(20):
+        more = [] if day % 4 == 0 else MANY[80 * day : 80 * day + 80]
+        jsonl(folder / "days" / f"{day:02d}.jsonl", HEAD + more)
+    return [folder / "days"]
+
+
+def in_lines(documents, encoding, end="*.txt"):
+    def write(folder):
+        (folder / "data").mkdir(exist_ok=True)
+        (folder / "data" / "a.txt").write_text("\n".join(documents), encoding)
+        return [folder / "data" / end]
+
+    return write
+
+
+def many_in_utf_16(folder):
+    (folder / "data").mkdir()
+    for number, text in enumerate(TEXTS):
+        (folder / "data" / f"{number}.txt").write_text(text, "utf-16-le")
+    return [folder / "data"]
+
+
+def with_words(*words):
+    """Return a source whose words are these."""
+
+    def write(folder):
+        (folder / "words").write_text("\n".join(words))
+        return [folder / "a.jsonl"]
+
+    return write
+
+
+def listed(folder):
+    """Return the settings of a list of words in the folder."""
+    return {"vocabulary.kind": "given", "vocabulary.file": str(folder / "words")}
+
+
+A, B, D = "a.jsonl", "b.jsonl", ("d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
+STEPS = {
+    # Files continue after what is spent.
+    "a file that grew": [
+        ([A], {A: TEXTS}, {}, {A: (0, 300)}),
+        ([A], {A: TEXTS + OTHERS[:200]}, {}, {A: (300, 600)}),
+    ],
+    "two files, in another order": [
+        ([A, B], {A: TEXTS[:150], B: OTHERS[:150]}, {}, True),
+        ([B, A], {B: OTHERS[:300], A: TEXTS[:300]}, {}, {B: (150, 300), A: (150, 300)}),
+    ],
+    "a folder with another file": [
+        ([D[0], D[2]], {D[0]: TEXTS[:150], D[2]: OTHERS[:150]}, {}, True),
+        (["d"], {D[1]: OTHERS[300:600]}, {}, {B: (0, 300)}),
+    ],
+    "another format": [
+        (["d"], {D[0]: TEXTS}, {"source.format": "jsonl"}, True),
+        (["d"], {D[1]: OTHERS[:300]}, {}, {A: (300, 400), B: (0, 200)}),
+    ],
+    "files of two releases that begin alike": [
+        ([A], {A: HEAD + TEXTS}, {}, True),
+        ([B], {B: HEAD + OTHERS[:400]}, {}, True),
+    ],
+    "equal days": [(in_days, {}, {}, True)],
+    # Texts that come again and again are different documents of a run, and known to others.
+    **{
+        f"{distinct} texts again and again": [
+            ([A], {A: alike(distinct, 300)}, {}, {A: (0, 300)}),
+            ([B], {B: alike(distinct, 300)[::-1]}, {}, AGAIN),
+        ]
+        for distinct in (20, 200)
+    },
+    "a file of texts that come again grows": [
+        ([A], {A: alike(40, 600)[:300]}, {}, {A: (0, 300)}),
+        ([A], {A: alike(40, 600)}, {}, {A: (300, 600)}),
+    ],
+    # Files must begin with what was released under their names.
+    **{
+        f"{name}, and more": [
+            ([A], {A: TEXTS}, WHOLE, {A: (0, RECORDS)}),
+            ([B], {B: OTHERS[-WINDOW:]}, {}, True),
+            ([B], {B: OTHERS[-WINDOW:] + OTHERS[:WINDOW]}, {}, True),
+            ([B], {B: documents}, {}, BEGIN),
+        ]
+        for name, documents in {
+            "first altered": ["?", *TEXTS[1:]],
+            "last altered": [*TEXTS[:399], "?"],
+            "cut": TEXTS[:399],
+        }.items()
+    },
+    **{
+        name: [
+            (make, {}, first, True),
+            (lambda to, make=make: [*make(to), to / "m"], {"m/b.jsonl": OTHERS}, then, BEGIN),
+            (lambda to, make=make: [*make(to), to / "m"], {}, first, True),
+        ]
+        for name, (make, first, then) in {
+            "lines of whole files": (
+                lambda to: in_folder(to / "data", TEXTS[:WINDOW]), {}, {"source.format": "text"}
+            ),
+            "columns as lines": (
+                lambda to: as_csv(to, "^"), {"source.delimiter": "^"}, {"source.format": "text"}
+            ),
+            "another column": (as_csv, {}, {"source.text_field": "number"}),
+        }.items()
+    },
+    # The same documents twice.
+    **{
+        f"its own records appended, {name}": [
+            ([A], {A: TEXTS}, WHOLE, True), ([A], {A: TEXTS + tail}, {}, AGAIN)
+        ]
+        for name, tail in {"itself": TEXTS, "another order": SHUFFLED}.items()
+    },
+    **{
+        f"equal files of {size} records in one run": [
+            (["a", "b"], {f"{folder}/{n}.jsonl": TEXTS[n : n + size]
+                          for folder in "ab" for n in range(0, RECORDS, size)},
+             {"snapshots.every": 100}, TWICE)
+        ]
+        for size in (RECORDS, 40)
+    },
+    # Nothing can be read, and nothing is spent.
+    "too few records": [([A], {A: TEXTS[:150]}, {}, "slots=150")],
+    "a wrong field": [
+        ([A], {A: TEXTS}, {"source.text_field": "t"}, "the text field"),
+        ([A], {}, {}, {A: (0, 300)}),
+    ],
+    "UTF-16": [(in_lines(TEXTS, "utf-16"), {}, {}, "UTF-8")],
+    "a document a file in UTF-16": [(many_in_utf_16, {}, {}, "UTF-8")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_documents_are_released_once(tmp_path, name):
+    play(tmp_path, STEPS[name])
+
+
+@pytest.fixture(scope="module")
+def spent(tmp_path_factory):
+    """A folder with a file of which all was released, and the ledger that says so."""
+    folder = tmp_path_factory.mktemp("spent")
+    play(folder, [(["data/a.jsonl"], {"data/a.jsonl": TEXTS}, WHOLE, {"a.jsonl": (0, RECORDS)})])
+    return folder
+
+
+def stored(name, data):
+    def make(folder, _):
+        (folder / name).write_bytes(data)
+        return [folder / name]
+
+    return make
+
+
+def linked(folder, data):
+    (folder / "b.jsonl").symlink_to(data)
+    return [folder / "b.jsonl"]
+
+
+def rows(*parts):
+    return lambda folder, _: [jsonl(folder / f"{n}.jsonl", each) for n, each in enumerate(parts)]
+
+
+LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
+DISGUISES = {
+    "its folder": lambda folder, data: [data.parent],
+    "a URL": lambda folder, data: [f"file://{data}"],
+    "a symbolic link": linked,
+    "gzip": stored("a.jsonl.gz", gzip.compress(LINES)),
+    "lines of text": stored("a.txt", "\n".join(TEXTS).encode()),
+    "CSV": lambda folder, data: as_csv(folder),
+    "another order": rows(SHUFFLED),
+    "two halves": rows(TEXTS[:200], TEXTS[200:]),
+    "one record less": rows(TEXTS[1:]),
+    "a sample": rows(SHUFFLED[:60] + OTHERS[:60]),
+    "among others": rows(random.Random(1).sample(SHUFFLED + OTHERS[:RECORDS], 2 * RECORDS)),
+    "a folder of a file a record": lambda folder, data: in_folder(folder / "texts", TEXTS),
+}
+
+
+@pytest.mark.parametrize("how", DISGUISES)
+def test_documents_of_a_release_are_refused(spent, tmp_path, how):
+    sources = DISGUISES[how](tmp_path, spent / "data" / "a.jsonl")
+    play(spent, [(lambda _: sources, {}, {"source.stream": "another"}, "nothing was spent|none")])
+
+
+@pytest.mark.parametrize("again", [16, 260])
+def test_what_a_run_leaves_out_follows_from_names_and_numbers_alone(tmp_path, again):
+    """Of neighbours, one of which holds a document twice, slots are the same, or it is refused."""
+    for number, first in enumerate((TEXTS[:WINDOW], [*TEXTS[:3], "", *TEXTS[4:WINDOW]])):
+        then = (["b.jsonl"], {"b.jsonl": TEXTS[:again] + OTHERS[:500]}, {})
+        (tmp_path / str(number)).mkdir()
+        wanted = AGAIN if again == 260 else {"b.jsonl": (0, WINDOW)}
+        play(tmp_path / str(number), [(["a.jsonl"], {"a.jsonl": first}, {}, True), (*then, wanted)])
+
+
+def test_files_without_a_known_word_cost_nothing(tmp_path):
+    # One document is enough to be asked for with noise.
+    known, words = {*UPPER, *TEXTS[-1].split()}, listed(tmp_path)
+    play(
+        tmp_path,
+        [
+            (with_words(*UPPER), {"a.jsonl": TEXTS}, words, "3 known words or more, and no rec"),
+            (with_words(*known), {}, words, True),
+        ],
+    )
+
+
+@pytest.mark.long
+def test_thousands_of_files_are_known_again_in_bounded_space(tmp_path):
+    """Of many small files no more is kept than 24 bytes each; new ones may lie between them."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number in range(WINDOW):
+        (data / f"{2 * number:04d}.txt").write_text(TEXTS[number], "utf-8")
+    found = release(tmp_path, data)
+    assert max(map(len, found)) <= 33
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        sizes = [len(json.dumps(row.body)) for row in ledger._file.rows() if row.kind == "intent"]
+    assert max(sizes) < 20_000
+    with pytest.raises(LedgerError, match=AGAIN):
+        release(tmp_path, data / "*.txt")
+    for number in range(WINDOW):
+        (data / f"{2 * number + 1:04d}.txt").write_text(OTHERS[number], "utf-8")
+    said = []
+    found = release(tmp_path, data, warn=said.append)
+    assert said == LEFT_OUT
+    assert sum(stop - start for part in found for _, start, stop in part) == WINDOW
+    # A few of them, under other names and by themselves.
+    few = [
+        shutil.copy(data / f"{number:04d}.txt", tmp_path / f"x{number}.txt")
+        for number in range(100, 160)
+    ]
+    with pytest.raises(LedgerError, match=AGAIN):
+        release(tmp_path, *few)
+
+
+def test_what_was_written_once_files_were_counted_is_for_the_next_run(tmp_path):
+    data = tmp_path / "data"
+    release(tmp_path, jsonl(tmp_path / "old.jsonl", TEXTS))
+    jsonl(data / "b.jsonl", OTHERS[:350])
+
+    def write():
+        jsonl(data / "a.jsonl", SHUFFLED)
+        jsonl(data / "b.jsonl", OTHERS[:350] + SHUFFLED)
+
+    assert ranges(release(tmp_path, data, between=write)) == {"b.jsonl": (0, 300)}
+
+
+def test_a_run_that_resumes_leaves_out_what_others_had_released_before_it(tmp_path):
+    """A checkpoint's run, behind its own releases and those that were there when it began."""
+    release(tmp_path, jsonl(tmp_path / "a.jsonl", TEXTS), store=False)
+    source, said = jsonl(tmp_path / "a.jsonl", TEXTS + OTHERS[:500]), []
+    # One release and no checkpoint: the next start makes up for it.
+    found = release(tmp_path, source, store=True, most=1, warn=said.append)
+    assert (ranges(found), said) == ({"a.jsonl": (300, 306)}, LEFT_OUT)
+    settings = settings_at(tmp_path, [source])
+    with ExitStack() as opened:
+        store = opened.enter_context(Store.open(tmp_path / "kept"))
+        run = open_pipeline(settings, store, opened_ledger(settings, opened))
+        assert (run.slots_to_skip, run.pipeline.records, run.census.slots) == (6, 6, 600)
+        with closing(run.open_source(settings)) as polled:
+            while not (batch := polled.poll(2)).n_records:
+                pass
+            assert [at.record for at in batch.locations] == [301, 302]
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [OTHERS[::-1], OTHERS[:5] + MANY, OTHERS[6:], OTHERS[:5]],
+    ids=["another order", "others", "cut at the front", "cut"],
+)
+def test_a_run_resumes_in_the_files_that_it_began_with(tmp_path, documents):
+    """Its own releases are no others to it: documents that moved would be in two of them."""
+    source = jsonl(tmp_path / "a.jsonl", OTHERS)
+    assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (0, 6)}
+    settings = settings_at(tmp_path, [source])
+    for now, refused in ((documents, True), (OTHERS + MANY, False)):
+        jsonl(source, now)
+        with ExitStack() as opened:
+            store = opened.enter_context(Store.open(tmp_path / "kept"))
+            ledger = opened_ledger(settings, opened)
+            with pytest.raises(LedgerError, match="must begin") if refused else nullcontext():
+                assert open_pipeline(settings, store, ledger).slots_to_skip == 6
+
+
+def test_a_ledger_is_of_no_use_without_its_key(tmp_path):
+    source = jsonl(tmp_path / "a.jsonl", TEXTS)
+    release(tmp_path, source)
+    key = tmp_path / "ledger.key"
+    secret = key.read_text()
+    assert key.stat().st_mode & 0o777 == 0o600
+    for text, message in ((None, "found=None"), ("0" * 64, "another key"), ("0", "be whole")):
+        key.unlink(missing_ok=True)
+        if text is not None:
+            key.write_text(text)
+        with pytest.raises(LedgerError, match=message):
+            release(tmp_path, source)
+        assert key.exists() == (text is not None)
+    key.write_text(secret)
+    with pytest.raises(LedgerError, match=AGAIN):
+        release(tmp_path, source)
