@@ -157,9 +157,9 @@ def find_files(
 
 def named_paths(paths: Paths) -> list[str]:
     """Return the paths as text."""
-    found = [*map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths)]
-    _check(found, "none", paths=[])
-    return found
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    _check(listed, "none", paths=[])
+    return [os.fspath(path) for path in listed]
 
 
 def not_a_file(path: str) -> StreamLDAError:
