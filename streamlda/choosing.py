@@ -1,12 +1,9 @@
 """Numbers of topics, compared by how well they predict and how well their words go together.
 
-1. Documents are split by their content, so that copies of one document are on one side, and words
-   are learned from the documents to fit alone.
-2. All numbers of topics are fitted to the same documents over the same words.
-3. All are judged on the same held-out documents, and on the same half of each one's tokens.
-   Coherence is counted in all documents: in few, pairs of rarer words never meet, and many topics
-   look worse than they are (`docs/howto/choose-topics.md`).
-4. The loss of each against the best is a sum over documents, so that its standard error is known.
+1. Documents are split by their content, so that copies of one document are on one side.
+2. All numbers are fitted to the same documents, over the words of these, and judged on the same
+   half of the tokens of each held-out document. Coherence is counted in all documents.
+3. The loss of each against the best is a sum over documents, so that its standard error is known.
 """
 
 from __future__ import annotations
@@ -33,9 +30,7 @@ COUNTS = (5, 10, 20, 40, 80)
 #: A number of topics is as good as the best if it is behind by at most this many standard errors.
 MOST_ERRORS = 2.0
 
-_LEFT = (
-    "documents must be left to fit, and to hold out; pass more documents, or hold out another share"
-)
+_LEFT = "documents must be left to fit, and to hold out; pass more, or hold out another share"
 _check = Faults({InsufficientDataError: {"left": _LEFT}}).check
 
 
@@ -91,17 +86,15 @@ class TopicChoice:
         perplexity = np.array([each.perplexity for each in self.tried])
         # Two standard errors of the difference to the best, which has none.
         errors = perplexity * np.expm1([MOST_ERRORS * each.behind_error for each in self.tried])
-        return draw_curves(
+        title = (
             f"{self.documents:,} documents fitted, {self.held_out_documents:,} held out; bars: "
-            f"{MOST_ERRORS:g} standard errors of the difference to the best",
-            counts,
-            [
-                Curve(
-                    "Perplexity, held out (lower is better)", perplexity.tolist(), errors.tolist()
-                ),
-                Curve("Coherence (NPMI) in all documents", npmi, [0.0] * len(npmi)),
-            ],
+            f"{MOST_ERRORS:g} standard errors of the difference to the best"
         )
+        first = Curve(
+            "Perplexity, held out (lower is better)", perplexity.tolist(), errors.tolist()
+        )
+        second = Curve("Coherence (NPMI) in all documents", npmi, [0.0] * len(npmi))
+        return draw_curves(title, counts, [first, second])
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -114,6 +107,7 @@ def choose_topics(
     held_out: float = 0.1,
     analyzer: Any = None,
     random_state: int = 0,
+    on_fit: Callable[[int], None] | None = None,
 ) -> TopicChoice:
     """Fit several numbers of topics, and judge all on the same documents, which no fit has seen.
 
@@ -133,6 +127,8 @@ def choose_topics(
         As in `StreamLDA.fit`, for texts.
     random_state : int, default 0
         Seed of the split and of all fits.
+    on_fit : callable, optional
+        Is told each number before it is fitted.
 
     Returns
     -------
@@ -152,43 +148,25 @@ def choose_topics(
     >>> choice = streamlda.choose_topics(texts, [10, 20, 40])  # doctest: +SKIP
     >>> choice.fewest  # doctest: +SKIP
     """
-    learner = VocabularyLearner.by(analyzer, max(check_counts(counts)))
-    return judge_counts(X, counts, learner, held_out=held_out, seed=random_state)
-
-
-def check_counts(counts: Sequence[int]) -> Sequence[int]:
-    """Refuse what are no numbers of topics."""
     require(
-        len(counts) > 0
-        and all(type(n) is int and n >= 1 for n in counts)
-        and len(set(counts)) == len(counts),
+        len(counts) == len(set(counts)) > 0 and all(type(n) is int and n >= 1 for n in counts),
         "numbers of topics must be whole, at least 1, and each named once",
         counts=list(counts),
         remedy=f"{', '.join(map(str, COUNTS))} are usual",
     )
-    return counts
-
-
-def judge_counts(
-    X: Any,
-    counts: Sequence[int],
-    learner: VocabularyLearner,
-    *,
-    held_out: float,
-    seed: int,
-    on_fit: Callable[[int], None] = lambda n: None,
-) -> TopicChoice:
-    """Return what `choose_topics` does; `on_fit` is told each number before it is fitted."""
     between(0, 1, held_out=held_out, remedy="0.1 is usual")
-    fitted, judged = _split(X, learner, held_out, seed)
+    if not isinstance(analyzer, VocabularyLearner):
+        analyzer = VocabularyLearner.by(analyzer, max(counts))
+    fitted, judged = _split(X, analyzer, held_out, random_state)
     left = len(judged) and judged.lengths.max() > 1 and len(fitted) > 1
     _check(left, "left", fitted=len(fitted), held_out=len(judged))
     every = DocumentBatch.joined([fitted, judged])
     tried, nats, result = [], [], None
     for n in sorted(counts):
-        on_fit(n)
+        if on_fit is not None:
+            on_fit(n)
         start = time.process_time()
-        model = StreamLDA(n, random_state=seed).fit(fitted.to_csr()).to_model()
+        model = StreamLDA(n, random_state=random_state).fit(fitted.to_csr()).to_model()
         seconds = time.process_time() - start
         completion = DocumentCompletion(model.components, model.alpha, model.background)
         nats.append(completion.add(judged))

@@ -121,20 +121,19 @@ def choose_topics(
 
     All fits together cost two to three times the largest. Documents are kept in memory.
     """
-    from streamlda.choosing import MOST_ERRORS, check_counts, judge_counts
+    from streamlda import choosing
 
     if not all(count.strip().isdecimal() for count in counts.split(",")):
         raise click.UsageError(f"--topics must be numbers such as 10,20,40, got {counts[:40]!r}")
-    numbers = check_counts([int(count) for count in counts.split(",")])
+    numbers = [int(count) for count in counts.split(",")]
     settings = given.read()
     most = replace(settings, topics=replace(settings.topics, count=max(numbers)))
-    learner = words_to_learn(most)
-    found = judge_counts(
+    found = choosing.choose_topics(
         [text for documents in read_documents(settings) for text in documents.texts],
         numbers,
-        learner,
         held_out=held_out,
-        seed=settings.topics.seed,
+        analyzer=words_to_learn(most),
+        random_state=settings.topics.seed,
         on_fit=lambda n: say(quiet, f"fitting {n} topics"),
     )
     for path, text in ((output, found.csv()), (plot, found.svg())):
@@ -153,6 +152,6 @@ def choose_topics(
         f"{found.documents:,} documents fitted, {found.held_out_documents:,} held out "
         f"({found.held_out_tokens:,} tokens); without topics {found.unigram_perplexity:,.1f}",
         f"{found.fewest} topics are the fewest that predict as well as the best, within "
-        f"{MOST_ERRORS:g} standard errors",
+        f"{choosing.MOST_ERRORS:g} standard errors",
         *(f"wrote {path}" for path in (output, plot) if path is not None),
     )
