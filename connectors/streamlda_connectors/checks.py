@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +26,6 @@ _FAULTS = Faults(
             "--append out",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
             "correct their names, permissions, contents or password",
-            "compressed": "compressed files cannot be followed; read them from files",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
             "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "
@@ -44,7 +41,7 @@ _FAULTS = Faults(
             "registry url": "the url of a schema registry must begin with http:// or https://, and "
             "name no user; set a username and the file of its password apart",
             "timeout": "a poll must be given 0 seconds or more",
-            "url": "only local files can be followed; read others from files",
+            "url": "only local files without compression can be followed; read others from files",
         },
         SourceError: {
             "closed": "the source is not open; make a new one",
@@ -126,11 +123,6 @@ def count_at(position: Position, key: str) -> int:
 def not_a_position(key: str) -> StreamLDAError:
     """Return the error for a mapping that `position` of a connector never returned."""
     return fault("position", bad_key=key)
-
-
-def hash_listing(listed: Sequence[object]) -> str:
-    """Return the digest that stands in a position for the files that it was made with."""
-    return hashlib.blake2b(repr(listed).encode(), digest_size=8).hexdigest()
 
 
 def check_same(what: str, remedy: str, position: Position, **here: object) -> None:

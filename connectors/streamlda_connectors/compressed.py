@@ -9,7 +9,6 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
-from datetime import date, time
 from typing import IO, Any
 from zipfile import BadZipFile
 
@@ -42,10 +41,7 @@ def _import_zstandard() -> Any:
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
-    if compression == WORKBOOK:
-        _import_openpyxl()
-    elif compression == "zstd":
-        _import_zstandard()
+    {WORKBOOK: _import_openpyxl, "zstd": _import_zstandard}.get(compression, str)()
 
 
 def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
@@ -68,9 +64,8 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
                 raise EOFError
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # Damage is a bare OSError in bz2; one that has a number comes from the system.
-        if isinstance(error, OSError) and type(error) not in (OSError, gzip.BadGzipFile):
-            raise
-        if isinstance(error, OSError) and error.errno is not None:
+        is_bare = type(error) in (OSError, gzip.BadGzipFile) and error.args[1:] == ()
+        if isinstance(error, OSError) and not is_bare:
             raise
         raise Rejected("broken-compression") from error
 
@@ -99,7 +94,7 @@ class BlockReader:
     """
 
     def __init__(self, file: StoredFile, encoding: str | None) -> None:
-        self._raw, self._compression = file.open(), file.compression
+        self._raw, self._is_plain = file.open(), file.compression is None
         self.begin, self.head, self.is_whole = 0, b"", False
         self._end: int | None = None
         self.encoding = Encoding()
@@ -112,14 +107,19 @@ class BlockReader:
     def _open(self, file: StoredFile, encoding: str | None) -> None:
         if file.part is not None:
             # Only files whose bytes are read as they are stored have parts.
-            self.begin, self._end = _find_line_bounds(self._raw, file.part)
+            bounds = []
+            for at in file.part:
+                self._raw.seek(at)
+                seek_delimiter(self._raw, b"\n", BLOCK_BYTES)
+                bounds.append(self._raw.tell())
+            self.begin, self._end = bounds  # Each line is in one part.
             self._raw.seek(self.begin)
             self._blocks = _read_plain(self._raw, self._end)
             return
         if file.compression is None or file.size == 0:
             blocks = _read_plain(self._raw, None)
         elif file.compression == WORKBOOK:
-            blocks, note = read_workbook(self._raw, BLOCK_BYTES)
+            blocks, note = read_workbook(self._raw)
             self.encoding, encoding = Encoding(note=note), None
         else:
             blocks = _decompress(self._raw, file.compression)
@@ -138,11 +138,11 @@ class BlockReader:
     def replace(self, blocks: Iterator[bytes]) -> None:
         """Read `blocks` in place of the bytes of the file, which were read."""
         self._raw.seek(0, io.SEEK_END)
-        self._blocks, self.encoding = blocks, self.encoding._replace(is_replaced=True)
+        self._blocks, self._is_plain = blocks, False
 
     def skip(self, n_bytes: int) -> int:
         """Skip `n_bytes` at the start if that needs no reading; return how many are left."""
-        if self._compression is not None or n_bytes == 0 or not self.encoding.is_stored:
+        if not self._is_plain or n_bytes == 0 or not self.encoding.is_stored:
             return n_bytes
         stored = self._raw.seek(0, io.SEEK_END)
         self._raw.seek(min(n_bytes, stored))
@@ -162,16 +162,6 @@ class BlockReader:
         self._raw.close()
 
 
-def _find_line_bounds(raw: IO[bytes], part: tuple[int, int]) -> tuple[int, int]:
-    """Return the bytes where the lines of a part begin and end: each line is in one part."""
-    found = []
-    for at in part:
-        raw.seek(at)
-        seek_delimiter(raw, b"\n", BLOCK_BYTES)
-        found.append(raw.tell())
-    return found[0], found[1]
-
-
 #: Name of this kind of file among the compressions.
 WORKBOOK = "workbook"
 
@@ -183,7 +173,7 @@ def _import_openpyxl() -> Any:
     return import_extra("openpyxl", "excel", "reading Excel workbooks")
 
 
-def read_workbook(raw: IO[bytes], block_bytes: int) -> tuple[Iterator[bytes], str]:
+def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], str]:
     """Return blocks of CSV, and what must be said where there is more than one sheet."""
     openpyxl = _import_openpyxl()
     try:
@@ -192,25 +182,19 @@ def read_workbook(raw: IO[bytes], block_bytes: int) -> tuple[Iterator[bytes], st
     except _DAMAGED as error:
         raise Rejected("broken-workbook") from error
     note = f"is read from its first sheet; {len(others)} more are skipped" if others else ""
-    return _write_rows(sheet, block_bytes), note
+    return _write_rows(sheet), note
 
 
-def _write_rows(sheet: Any, block_bytes: int) -> Iterator[bytes]:
+def _write_rows(sheet: Any) -> Iterator[bytes]:
     written = io.StringIO()
     lines = csv.writer(written, lineterminator="\n")
     try:
         for row in sheet.iter_rows(values_only=True):
-            lines.writerow([_get_text(value) for value in row])
-            if written.tell() >= block_bytes:
+            lines.writerow(["" if value is None else str(value) for value in row])
+            if written.tell() >= BLOCK_BYTES:
                 yield written.getvalue().encode()
                 written.seek(0)
                 written.truncate()
     except _DAMAGED as error:
         raise Rejected("broken-workbook") from error
     yield written.getvalue().encode()
-
-
-def _get_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value.isoformat() if isinstance(value, date | time) else str(value)

@@ -171,7 +171,7 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         names.index(name) if name in names else None
         for name in (options.user_field, options.time_field, options.id_field)
     )
-    (column, *others), read_time = texts, options.read_time
+    read_time = options.read_time
 
     def parse(record: bytes) -> Document | None:
         fields = _split_record(record, header.dialect, len(names), max(texts))
@@ -184,8 +184,7 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
-        text = join_fields([fields[at] for at in texts]) if others else fields[column]
-        return text, user, time, name
+        return join_fields([fields[at] for at in texts]), user, time, name
 
     return parse
 

@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from streamlda_connectors.stdin import StdinSource
 
@@ -42,9 +43,8 @@ class DocstringSource(StdinSource):
         super().__init__()
         self._roots = {"stdlib": sysconfig.get_paths()["stdlib"]}
         for name in PACKAGES:
-            spec = importlib.util.find_spec(name)
-            assert spec is not None
-            (self._roots[name],) = spec.submodule_search_locations or []
+            spec: Any = importlib.util.find_spec(name)
+            self._roots[name] = spec.submodule_search_locations[0]
 
     def _read_block(self, seconds: float) -> bytes:
         """Return all paragraphs, and nothing at the second call."""

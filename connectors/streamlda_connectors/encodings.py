@@ -7,11 +7,12 @@ where the first bytes are no UTF-8, and is used only if no other encoding fits t
 from __future__ import annotations
 
 import codecs
-from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from itertools import chain
+from typing import Any, NamedTuple, cast
 
-from streamlda_connectors.checks import check
+from streamlda_connectors.checks import fault
 from streamlda_connectors.records import Document, Parser, Rejected
 
 AUTO, UTF_8 = "auto", "utf-8"
@@ -41,46 +42,33 @@ _MARKS = {
 }
 
 #: Files that are no text, by their first bytes, and what to do with them.
-_WORKBOOK = "save its sheet as CSV, or as .xlsx"
 _ARCHIVE = "unpack it, or name a file in it: zip://NAME.csv::FILE.zip"
 _KINDS = {
     b"PK\x03\x04": ("a zip archive or an office document", f"{_ARCHIVE}; a workbook ends in .xlsx"),
-    b"\xd0\xcf\x11\xe0": ("an old office document", _WORKBOOK),
+    b"\xd0\xcf\x11\xe0": ("an old office document", "save its sheet as CSV, or as .xlsx"),
     b"%PDF-": ("a PDF", "extract its text first, by pdftotext or pypdf"),
     b"SQLite format 3\0": ("a SQLite database", "export the table: sqlite3 -csv -header FILE"),
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
     b"\x89PNG": ("a picture", "leave it out (--include)"),
     b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),
-    b"\x1f\x8b": ("gzip", "end its name in .gz, or set the compression to gzip"),
-    b"BZh": ("bzip2", "end its name in .bz2, or set the compression to bz2"),
-    b"\xfd7zXZ\0": ("xz", "end its name in .xz, or set the compression to xz"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst, or set the compression to zstd"),
+    b"\x1f\x8b": ("gzip", "end its name in .gz"),
+    b"BZh": ("bzip2", "end its name in .bz2"),
+    b"\xfd7zXZ\0": ("xz", "end its name in .xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
 
-#: Stands for bytes that an encoding does not have: no UTF-8, so that their record is rejected.
-_NO_TEXT = "\udcff"
-
-
-def _replace_no_text(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)
-    return _NO_TEXT, error.end
-
-
-codecs.register_error("streamlda.no-text", _replace_no_text)
+# Bytes that an encoding does not have become no UTF-8, so that their record is rejected.
+codecs.register_error("streamlda.no-text", lambda error: ("\udcff", cast(Any, error).end))
 
 
 def check_encoding(encoding: str) -> str:
     """Return the name of an encoding of text as Python has it, or ``"auto"``."""
     if encoding == AUTO:
         return AUTO
-    try:
-        found = codecs.lookup(encoding)
+    with suppress(LookupError, UnicodeError):
         "".encode(encoding)
-    except (LookupError, UnicodeError):
-        found = None
-    check(found is not None, "encoding", encoding=encoding)
-    assert found is not None
-    return found.name.removesuffix("-sig")
+        return codecs.lookup(encoding).name.removesuffix("-sig")
+    raise fault("encoding", encoding=encoding)
 
 
 def name_kind(head: bytes) -> tuple[str, str] | None:
@@ -94,13 +82,11 @@ class Encoding(NamedTuple):
     name: str = UTF_8
     carriage_returns: bool = False
     note: str = ""
-    #: Whether other bytes are read than those of the file.
-    is_replaced: bool = False
 
     @property
     def is_stored(self) -> bool:
         """True if the stored bytes are read as they are."""
-        return self.name == UTF_8 and not (self.carriage_returns or self.is_replaced)
+        return self.name == UTF_8 and not self.carriage_returns
 
 
 def find_mark(head: bytes) -> str | None:
@@ -170,34 +156,28 @@ class Recoder:
 
 def gather_head(blocks: Iterator[bytes], most: int) -> tuple[bytes, bool, Iterator[bytes]]:
     """Return the first bytes of blocks, whether they are all, and the blocks from the first on."""
-    first, size = deque[bytes](), 0
-    error: Exception | None = None
+    first, size, rest = list[bytes](), 0, blocks
     try:
         while size <= most and (block := next(blocks, b"")):
             first.append(block)
             size += len(block)
-    except (Rejected, OSError) as raised:
-        error = raised
-
-    def replay() -> Iterator[bytes]:
-        while first:
-            yield first.popleft()
-        if error is not None:
-            # It is met where it is: behind all that can be read.
-            raise error
-        yield from blocks
-
+    except (Rejected, OSError) as error:
+        # It is met where it is: behind all that can be read.
+        rest = _fail(error)
     # A block may be far larger.
     head = b"".join(block[:most] for block in first)[:most]
-    return head, size <= most and error is None, replay()
+    return head, size <= most and rest is blocks, chain(first, rest)
+
+
+def _fail(error: Exception) -> Iterator[bytes]:
+    raise error
+    yield b""
 
 
 def recode(blocks: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
     """Yield blocks as UTF-8, none of them empty."""
     recoder = Recoder(encoding)
-    for block in blocks:
-        if found := recoder.feed(block):
-            yield found
+    yield from filter(None, map(recoder.feed, blocks))
     if found := recoder.feed(b"", final=True):
         yield found
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from itertools import accumulate, pairwise
 from math import ceil
 from typing import Any, cast
@@ -20,7 +21,6 @@ from streamlda_connectors.checks import (
     check_same,
     count_at,
     fault,
-    hash_listing,
     not_a_position,
     unreadable,
 )
@@ -73,8 +73,6 @@ class FileSource:
         .ndjson (JSON Lines), .json (lines too, or one array or table, read whole), .csv, .tsv,
         .parquet. Anything else is text: in folders one document a file (``"file"``; its name is
         the id), named or by a glob one document a line (``"text"``).
-    compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
-        ``"infer"`` goes by each name.
     include : list of str, optional
         Patterns (``"*.json"``), one of which the files of a directory or glob must match at the end
         of their path; without any, all are read.
@@ -104,7 +102,6 @@ class FileSource:
         paths: Paths,
         *,
         format: str = "auto",
-        compression: str | None = "infer",
         include: Sequence[str] = (),
         delimiter: str | None = None,
         part: tuple[int, int] | None = None,
@@ -116,17 +113,15 @@ class FileSource:
         self._options = ReadOptions.of(delimiter=delimiter, read_ahead=self._read_times, **reading)
         #: Sentences for the next batch.
         self._notes: list[str] = []
-        self._files = find_files(paths, format, compression, include)
+        self._files = find_files(paths, format, "infer", include)
         for file in self._files:
             self._options.check_format(file.format)
         if part is not None:
             (whole,) = self._files
             self._files = [replace(whole, part=part)]
         self._files = self._check_files()
-        # Objects one a line were "jsonl" in files named .json too.
-        stored = {"json": "jsonl"}
-        listed = [(f.name, stored.get(f.format, f.format), f.compression) for f in self._files]
-        self._digest = hash_listing(listed if part is None else [*listed, part])
+        listed = [(f.name, f.format, f.compression, f.part) for f in self._files]
+        self._digest = blake2b(repr(listed).encode(), digest_size=8).hexdigest()
         self._index = self._record = self._offset = 0
         #: Records of all files that were handed out.
         self._records = 0
@@ -138,36 +133,45 @@ class FileSource:
         checked, kept, skipped = set(), [], []
         for file in self._files:
             check_installed(file.compression)
-            if not file.local and file.format in checked:
+            kind = ""
+            if file.local or file.format not in checked:
+                checked.add(file.format)
+                kind = self._check_file(file)
+            if kind:
+                skipped.append(f"{file.name} ({kind})")
+            else:
                 kept.append(file)
-                continue
-            checked.add(file.format)
-            try:
-                kind = name_kind(file.read_head()) if _is_text(file) else None
-                if kind is not None and file.listed:
-                    skipped.append(f"{file.name} ({kind[0]})")
-                    continue
-                if kind is not None:
-                    rule = "a file must hold text or a table"
-                    about = {"name": file.name, "kind": kind[0]}
-                    raise failure(rule, **about, remedy=kind[1], error=SourceError)
-                check_header(file, self._options)
-                kept.append(file)
-            except MissingColumn as missing:
-                text_field = self._options.text_field
-                values: dict[str, Any] = {"text_field": text_field, "name": file.name}
-                if hint := suggest_field(text_field, missing.fields):
-                    values["hint"] = hint
-                # The first line of a file without a header is a document.
-                if hint != NO_HEADER:
-                    values["columns"] = list(shorten_names(missing.fields))
-                raise fault("column", **values) from missing
-            except SourceError:
-                raise
-            except OSError as error:
-                raise unreadable(file.name, error) from error
         self._notes += _describe_kinds(kept, skipped)
         return kept
+
+    def _check_file(self, file: StoredFile) -> str:
+        """Return the kind of a file of a folder or glob that holds no text; raise for others."""
+        try:
+            is_stored = file.compression is None and file.format != "parquet"
+            kind = name_kind(file.read_head()) if is_stored else None
+            if kind is not None and file.listed:
+                return kind[0]
+            if kind is not None:
+                rule, about = "a file must hold text or a table", {"name": file.name}
+                raise failure(rule, **about, kind=kind[0], remedy=kind[1], error=SourceError)
+            if file.format in ("csv", "parquet"):
+                FileReader(file, self._options, 0, 0).close()
+        except MissingColumn as missing:
+            text_field = self._options.text_field
+            values: dict[str, Any] = {"text_field": text_field, "name": file.name}
+            if hint := suggest_field(text_field, missing.fields):
+                values["hint"] = hint
+            # The first line of a file without a header is a document.
+            if hint != NO_HEADER:
+                values["columns"] = list(shorten_names(missing.fields))
+            raise fault("column", **values) from missing
+        except OSError as error:
+            if isinstance(error, SourceError):
+                raise
+            raise unreadable(file.name, error) from error
+        except Rejected:
+            pass  # It is counted when it is read.
+        return ""
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the next records; after an error, polling tries again behind the last one."""
@@ -280,10 +284,9 @@ class FileSource:
         sizes = [file.size for file in self._files]
         done = sum(size or 0 for size in sizes[: self._index])
         if self._reader is not None:
-            read, size = self._reader.stored_bytes(), sizes[self._index]
-            done += read if size is None else min(read, size)
-        known = [size for size in sizes if size is not None]
-        return Progress(done, sum(known) if len(known) == len(sizes) else None, "B")
+            read = self._reader.stored_bytes()
+            done += min(read, sizes[self._index] or read)
+        return Progress(done, None if None in sizes else sum(map(int, filter(None, sizes))), "B")
 
     def parts(self, most_bytes: int) -> list[FilePart]:
         """Return the files in order, those cut that are larger and can be read from the middle."""
@@ -303,11 +306,6 @@ def _note_break(batch: BatchBuilder, name: str, reason: str, lost_bytes: int | N
     batch.notes.append(f"{name} broke off ({reason}){lost}")
 
 
-def _is_text(file: StoredFile) -> bool:
-    """Return whether a file is to be read as it is stored."""
-    return file.compression is None and file.format != "parquet"
-
-
 def _describe_kinds(files: Sequence[StoredFile], skipped: Sequence[str]) -> list[str]:
     """Return what to say of folders and globs that hold files of several kinds."""
     kinds = Counter(file.format for file in files if file.listed)
@@ -319,18 +317,6 @@ def _describe_kinds(files: Sequence[StoredFile], skipped: Sequence[str]) -> list
         more = f" and {len(skipped) - MOST_NAMED:,} more" if len(skipped) > MOST_NAMED else ""
         said.append(f"files without text are skipped: {', '.join(skipped[:MOST_NAMED])}{more}")
     return said
-
-
-def check_header(file: StoredFile, options: ReadOptions) -> None:
-    """Raise `MissingColumn` if the columns of `file` show that it has no text."""
-    if file.format not in ("csv", "parquet"):
-        return
-    try:
-        FileReader(file, options, 0, 0).close()
-    except MissingColumn:
-        raise
-    except Rejected:
-        return
 
 
 def cut_into_parts(file: StoredFile, most_bytes: int, encoding: str | None) -> list[FilePart]:
@@ -399,7 +385,7 @@ class FileReader:
             self.records.put([first])
         #: How the file is read, if that has to be said.
         self.note = blocks.encoding.note
-        self._behind = blocks.skip(offset)
+        self._behind = blocks.skip(offset) if isinstance(blocks, BlockReader) else 0
 
     def take(self, batch: BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended, at damage too."""

@@ -26,7 +26,7 @@ BLOCK_BYTES = 256 * 1024
 
 
 class FollowSource:
-    r"""Read documents from files that grow and rotate, one a line, without end.
+    """Read documents from files that grow and rotate, one a line, without end.
 
     A line is read once its line end is written, and once only: files are known by device, inode
     and a fingerprint of their first 256 bytes, so `position` holds across rotation and restarts.

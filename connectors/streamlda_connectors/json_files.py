@@ -32,8 +32,9 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
     found = _parse(blocks.gather(MOST_BYTES))
     rows: Iterable[Any] | None = found if type(found) is list else None
     if options.records_field is not None:
-        rows = _get_array(found, options.records_field)
-        if rows is None:
+        field = options.records_field, options.records_field.split(".")
+        rows = read_field(found, field) if type(found) is dict else None
+        if type(rows) is not list:
             raise Rejected("no-records")
     elif type(found) is dict:
         rows = _find_table(found, options)
@@ -53,11 +54,6 @@ def _parse(content: bytes | None) -> Any:
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, list | dict) else None
-
-
-def _get_array(found: Any, name: str) -> list[Any] | None:
-    rows = read_field(found, (name, name.split("."))) if type(found) is dict else None
-    return rows if type(rows) is list else None
 
 
 def _find_table(found: dict[str, Any], options: ReadOptions) -> Iterable[Any]:

@@ -214,32 +214,23 @@ def document_reader(
     """Return the function from a record to a document, whose fields `read_field` reads."""
     names = options.text_field, options.user_field, options.time_field, options.id_field
     paths: list[Any] = [None if name is None else (name, name.split(".")) for name in names]
-    text_field, user_field, time_field, id_field = paths
-    several = [(name, name.split(".")) for name in options.text_fields]
-    if len(several) == 1:
-        several = []
-
-    def join(record: Any) -> str | None:
-        found = [read_field(record, each) for each in several]
-        texts = [each for each in found if type(each) is str]
-        if len(texts) + found.count(None) < len(found):
-            raise Rejected("not-text")
-        return join_fields(texts) if texts else None
+    whole, user_field, time_field, id_field = paths
+    parts = [(name, name.split(".")) for name in options.text_fields]
 
     def read(record: Any) -> Document | None:
-        text = read_field(record, text_field)
-        if text is None and several:
-            text = join(record)
-        if type(text) is not str:
-            if text is not None:
-                raise Rejected("not-text")
-            if any(has_field(record, each) for each in several or [text_field]):
+        text = read_field(record, whole)
+        found = [text] if text is not None else [read_field(record, each) for each in parts]
+        texts = [each for each in found if each is not None]
+        if not all(type(each) is str for each in texts):
+            raise Rejected("not-text")
+        if not texts:
+            if any(has_field(record, each) for each in parts):
                 return None
             raise Rejected("missing-field", record if type(record) is dict else ())
         user = None if user_field is None else read_name(read_field(record, user_field))
         time = None if time_field is None else options.read_time(read_field(record, time_field))
         name = None if id_field is None else read_name(read_field(record, id_field))
-        return text, user, time, name
+        return join_fields(texts), user, time, name
 
     return read
 

@@ -112,10 +112,6 @@ class ParquetBlocks:
             return values
         return [read_name(value) if type(value) is bytes else value for value in values]
 
-    def skip(self, n_bytes: int) -> int:
-        """Return that no bytes are to be skipped: rows were."""
-        return 0
-
     def read(self) -> bytes:
         """Return the lines of the next run, none at the end; raise `Rejected` at damage."""
         with _reject_damage(self._arrow):

@@ -150,16 +150,9 @@ class BatchBuilder:
         self.n_documents += len(texts) - texts.count(None)
         self.bytes += n_bytes
 
-    def blank(self, location: str, record: int) -> None:
-        """Add a record that is no document, such as a blank line."""
-        self.texts.append(None)
-        self.locations.append(RecordLocation(location, record))
-        self.users.append(None)
-        self.times.append(None)
-
     def reject(self, location: str, record: int, reason: str, fields: Iterable[str] = ()) -> None:
         """Add a record that is skipped for a fault; `fields` are those of a record without text."""
-        self.blank(location, record)
+        self.extend(location, record, [None], 0)
         self.fields = self.fields or shorten_names(fields)
         self.rejects.append(Reject(location, record, reason))
 

@@ -81,8 +81,8 @@ class StdinSource:
                 break
             self._feed(block)
         ended = self._ended and records.empty
-        counts = {"records": records.record, "records_of_position": self._target}
-        check(not ended or records.record >= self._target, "replay", **counts)
+        enough = not ended or records.record >= self._target
+        check(enough, "replay", records=records.record, records_of_position=self._target)
         batch.notes += self._options.read_time.take_notes()
         return batch.build(exhausted=ended, **self._options.known)
 
@@ -90,11 +90,8 @@ class StdinSource:
         """Return the next bytes, empty at the end; None if none come within some seconds."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
-        try:
-            waited = poll.poll(max(0.0, seconds) * 1000)
-            return os.read(self._descriptor, READ_BYTES) if waited else None
-        except BlockingIOError:
-            return None  # another reader of the same pipe was faster
+        waited = poll.poll(max(0.0, seconds) * 1000)
+        return os.read(self._descriptor, READ_BYTES) if waited else None
 
     def _feed(self, block: bytes) -> None:
         if self._recoder is None:

@@ -61,10 +61,12 @@ def check_paths(paths: Paths) -> list[str]:
     """Return the full paths, each once, or raise if one cannot be followed."""
     names = named_paths(paths)
     for name in names:
-        suffix = posixpath.splitext(name.lower())[1]
-        check("://" not in name, "url", path=name)
-        check(suffix not in COMPRESSION_SUFFIXES, "compressed", path=name)
+        check(not ("://" in name or _is_packed(name)), "url", path=name)
     return list(dict.fromkeys(posixpath.abspath(name) for name in names))
+
+
+def _is_packed(name: str) -> bool:
+    return posixpath.splitext(name.lower())[1] in COMPRESSION_SUFFIXES
 
 
 def list_files(paths: Iterable[str]) -> Listing:
@@ -99,8 +101,7 @@ def _find(path: str) -> Iterator[StreamFile]:
     for name in named | others:
         rotated = _match_rotated(name)
         base = rotated[1] if rotated else ""
-        packed = posixpath.splitext(name.lower())[1] in COMPRESSION_SUFFIXES
-        if packed or not (name in named or fnmatchcase(base, pattern)):
+        if _is_packed(name) or not (name in named or fnmatchcase(base, pattern)):
             continue
         try:
             status = Path(name).stat()
@@ -225,17 +226,13 @@ class Watch:
         self.files: list[TrackedFile] = []
         self.gaps = self.lost_bytes = 0
         self._scanned: set[str] = set()
-        if position is not None:
-            self._go_to(position)
-
-    def _go_to(self, position: Position) -> None:
+        if position is None:
+            return
         for key in ("paths", "files"):
             if not isinstance(position.get(key), list):
                 raise not_a_position(key)
         self._scanned = set(map(str, position["paths"]))
         self.files = [_read_row(row) for row in position["files"]]
-        if len({file.identity for file in self.files}) != len(self.files):
-            raise not_a_position("files")
         self.gaps, self.lost_bytes = count_at(position, "gaps"), count_at(position, "lost_bytes")
         before = sorted(self._scanned)
         check(set(before) <= {*self.paths}, "paths", paths=self.paths, paths_of_position=before)
@@ -366,9 +363,7 @@ class Watch:
                 file.ignored = not found.named
             else:
                 file.ignored = rotated and _is_copy(file, standing.get(family))
-            # A rotated file is older than the file that stands under its name, and is read first.
-            first = self.files.index(standing[family]) if rotated and family in standing else None
-            self.files.insert(len(self.files) if first is None else first, file)
+            self.files.append(file)
 
     def _sort_by_age(
         self, new: Iterable[StreamFile], families: set[str]
@@ -379,16 +374,12 @@ class Watch:
         """
         known = families | {found.name for found in new}
 
-        def get_age(row: tuple[StreamFile, str]) -> tuple[int, str, bool, int, str]:
-            found, family = row
-            rank = self.paths.index(found.path)
-            return rank, family, family == found.name, found.modified_ns, found.name
-
-        rows = []
-        for found in new:
-            rotated = not found.named or found.base in known
-            rows.append((found, found.base if rotated else found.name))
-        return sorted(rows, key=get_age)
+        rows = [
+            (found, found.base if not found.named or found.base in known else found.name)
+            for found in new
+        ]
+        rows.sort(key=lambda row: (row[1] == row[0].name, row[0].modified_ns, row[0].name))
+        return sorted(rows, key=lambda row: (self.paths.index(row[0].path), row[1]))
 
     def plan_reading(self) -> list[TrackedFile]:
         """Return the files with something to read, oldest first, and set how far to read each.
@@ -422,12 +413,10 @@ class Watch:
 
 
 def _read_row(row: Any) -> TrackedFile:
-    kinds = (str, str, int, int, int, str, int, int, int, bool)
-    if not isinstance(row, list) or tuple(map(type, row)) != kinds:
-        raise not_a_position("files")
-    name, family, device, inode, size, digest, offset, record, unread, ignored = row
-    if min(device, inode, size, offset, record, unread) < 0:
-        raise not_a_position("files")
+    try:
+        name, family, device, inode, size, digest, offset, record, unread, ignored = row
+    except (TypeError, ValueError) as error:
+        raise not_a_position("files") from error
     file = TrackedFile(name, family, (device, inode), (size, digest), offset, record)
     file.seen, file.ignored, file.read_to = offset + unread, ignored, offset
     return file

@@ -98,7 +98,7 @@ KINDS = {
     "zip": (b"PK\x03\x04rest", "zip://"),
     "pdf": (b"%PDF-1.7 rest", "pdftotext"),
     "sqlite": (b"SQLite format 3\0rest", "sqlite3"),
-    "gzip": (b"\x1f\x8brest", "compression to gzip"),
+    "gzip": (b"\x1f\x8brest", "end its name in .gz"),
     "parquet": (b"PAR1rest", "set the format to parquet"),
 }
 

@@ -142,17 +142,3 @@ def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
     texts(source, ["one"])
     log.write("two")
     texts(source, ["two"])
-
-
-@pytest.mark.parametrize(
-    ("column", "value"), [(0, 1), (1, 7), (3, -1), (5, None), (6, -1), (6, True), (9, 3)]
-)
-def test_bad_rows_are_refused(log, follow, column, value):
-    log.write("one")
-    source = follow(log.path)
-    position = json.loads(json.dumps(dict(source.position())))
-    position["files"][0][column] = value
-    with pytest.raises(SourceError, match="'files'"):
-        source.seek(position)
-    with pytest.raises(SourceError, match="'files'"):
-        source.seek({**source.position(), "files": source.position()["files"] * 2})
