@@ -41,7 +41,7 @@ def _import_zstandard() -> Any:
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
-    {WORKBOOK: _import_openpyxl, "zstd": _import_zstandard}.get(compression, str)()
+    {WORKBOOK: _import_openpyxl, "zstd": _import_zstandard}.get(compression or "", str)()
 
 
 def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
@@ -64,8 +64,8 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
                 raise EOFError
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         # Damage is a bare OSError in bz2; one that has a number comes from the system.
-        is_bare = type(error) in (OSError, gzip.BadGzipFile) and error.args[1:] == ()
-        if isinstance(error, OSError) and not is_bare:
+        damage = OSError if compression == "bz2" else gzip.BadGzipFile
+        if isinstance(error, OSError) and (type(error) is not damage or error.errno is not None):
             raise
         raise Rejected("broken-compression") from error
 

@@ -171,7 +171,6 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         names.index(name) if name in names else None
         for name in (options.user_field, options.time_field, options.id_field)
     )
-    read_time = options.read_time
 
     def parse(record: bytes) -> Document | None:
         fields = _split_record(record, header.dialect, len(names), max(texts))
@@ -182,7 +181,7 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         if SQL_NULL in fields:
             fields = ["" if field == SQL_NULL else field for field in fields]
         user = None if user_column is None else read_name(fields[user_column])
-        time = None if time_column is None else read_time(fields[time_column])
+        time = None if time_column is None else options.read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
         return join_fields([fields[at] for at in texts]), user, time, name
 

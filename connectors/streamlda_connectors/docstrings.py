@@ -25,7 +25,6 @@ SKIPPED_FOLDERS = {"dist-packages", "idle_test", "lib2to3", "site-packages", "te
 _TRIPLE_QUOTED = re.compile(
     r"(^[ \t]*)?[rRbBuUfF]{0,2}(\"\"\"|''')(.*?)(?<!\\)\2", re.MULTILINE | re.DOTALL
 )
-_BLANK_LINE = re.compile(r"\n[ \t]*\n")
 
 
 class DocstringSource(StdinSource):
@@ -66,7 +65,7 @@ def _read_paragraphs(package: str, root: str) -> Iterator[tuple[bytes, str]]:
 def split_paragraphs(source: str) -> Iterator[str]:
     """Yield paragraphs of docstrings: triple-quoted strings at the start of a line."""
     for string in _TRIPLE_QUOTED.finditer(source):
-        for paragraph in [] if string[1] is None else _BLANK_LINE.split(string[3]):
+        for paragraph in [] if string[1] is None else re.split(r"\n[ \t]*\n", string[3]):
             text = " ".join(paragraph.split())
             if ">>>" not in text and text.count(" ") >= MIN_WORDS - 1:
                 yield text

@@ -150,9 +150,9 @@ class FollowSource:
         return problem
 
     def _read_file(self, file: TrackedFile, batch: BatchBuilder) -> bool:
-        """Add lines of a file; return whether it is read to its goal. It stays open nowhere.
+        """Add lines of a file; return whether it is read to its goal.
 
-        What is behind the last record that fits is read again, and so is an unfinished line.
+        The next poll reads again what is behind the last record that fits, and an unfinished line.
         """
         splitter, begin = LineSplitter(self._options.max_document_bytes), file.offset
         stream = RecordStream(file.name, splitter, self._parse, file.record, begin)

@@ -29,7 +29,8 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
     line, _, more = body.partition(b"\n")
     if options.records_field is None and more.strip() and _parse(line) is not None:
         return
-    found = _parse(blocks.gather(MOST_BYTES))
+    content = blocks.gather(MOST_BYTES)
+    found = _parse(content)
     rows: Iterable[Any] | None = found if type(found) is list else None
     if options.records_field is not None:
         field = options.records_field, options.records_field.split(".")
@@ -39,10 +40,9 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
     elif type(found) is dict:
         rows = _find_table(found, options)
     elif found is None and body.startswith(b"["):
-        is_whole = blocks.gather(MOST_BYTES) is not None
-        while not is_whole and blocks.read():
+        while content is None and blocks.read():
             pass  # Where it is damaged, that is the reason.
-        raise Rejected("not-json" if is_whole else "too-long")
+        raise Rejected("too-long" if content is None else "not-json")
     if rows is not None:
         blocks.replace(orjson.dumps(row) + b"\n" for row in rows)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice, repeat
 from time import monotonic
@@ -69,10 +70,8 @@ def read_name(value: object) -> str | None:
     if type(value) is int:
         return str(value)
     if type(value) is bytes:
-        try:
+        with suppress(UnicodeDecodeError):
             return value.decode() or None
-        except UnicodeDecodeError:
-            return None
     return value or None if type(value) is str else None
 
 

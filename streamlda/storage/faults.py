@@ -28,7 +28,6 @@ FAULTS = Faults(
             "with, or begin in an empty checkpoint.folder",
             "private beside others": "private snapshots must not lie in one folder with others; "
             "choose another output.folder",
-            "closed": "checkpoints must be open to be saved; open the store again",
             "no ledger": "a private state must be saved beside a ledger, without which nothing "
             "notices that its documents are released twice; run with a ledger",
             "ledger or none": "a private checkpoint must be loaded with its ledger, and another "
@@ -37,7 +36,6 @@ FAULTS = Faults(
             "another state into none; pass the learner that fits",
             "private merge": "a state that leaves its daemon must not be private; use the "
             "snapshots that the daemon publishes",
-            "none to merge": "states to merge must be at least one, got none; name folders",
             "merged twice": "each document must be in one of the states that are merged, not in "
             "both; name the folders of daemons with disjoint partitions, each once",
             "published": "a published snapshot must not change; publish the model under the next "

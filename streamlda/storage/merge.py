@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamlda.container import read_arrays, valid_content, write_arrays
 from streamlda.documents import DocumentBatch
@@ -138,17 +138,11 @@ def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:
     )
 
 
-class NewestCheckpoint(NamedTuple):
-    """The newest whole generation of a folder, and its engine with the documents that waited."""
-
-    checkpoint: Checkpoint
-    engine: Engine
-
-
-def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
+def read_newest_engine(folder: str | os.PathLike[str]) -> tuple[Checkpoint, Engine]:
     """Read the newest whole generation of a folder, without disturbing its daemon.
 
-    Nothing is written, but that SQLite undoes what a crash left half done in the index.
+    The engine has learned the documents that waited. Nothing is written, but that SQLite undoes
+    what a crash left half done in the index.
     """
     path = Path(os.path.realpath(folder))
     FAULTS.check((path / "index").is_file(), "no index", path=str(path))
@@ -156,15 +150,15 @@ def read_newest_engine(folder: str | os.PathLike[str]) -> NewestCheckpoint:
     for _ in range(ATTEMPTS - 1):
         number = index.newest_number()
         with suppress(ModelFileError, FileNotFoundError):
-            found = _read_newest(path, index)
-            if not found.checkpoint.skipped:
-                return found
+            checkpoint, engine = _read_newest(path, index)
+            if not checkpoint.skipped:
+                return checkpoint, engine
         if index.newest_number() == number:
             break  # Nothing was saved meanwhile: it is damage, and not a race.
     return _read_newest(path, index)
 
 
-def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
+def _read_newest(path: Path, index: CheckpointIndex) -> tuple[Checkpoint, Engine]:
     try:
         checkpoint = read_newest(path, index)
     except InvalidSettingError as error:
@@ -175,7 +169,7 @@ def _read_newest(path: Path, index: CheckpointIndex) -> NewestCheckpoint:
     assert isinstance(engine, Engine)
     if checkpoint.rows is not None:
         engine.add(checkpoint.rows)
-    return NewestCheckpoint(checkpoint, engine)
+    return checkpoint, engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +198,6 @@ def merge_checkpoints(
     these better (`streamlda.engine.following`). `start` is the latest one of all, if it is known;
     `tried` are the documents since a turn that were tried before: twice as many are tried again.
     """
-    FAULTS.check(folders, "none to merge")
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
     kept: list[DocumentBatch] = []

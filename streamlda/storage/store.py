@@ -203,7 +203,7 @@ class Store:
         It may run in a thread; no release may be begun meanwhile.
         """
         assert self.folder is not None
-        FAULTS.check(self._locks[0].held, "closed", path=str(self.folder))
+        assert self._locks[0].held
         generation = self._index.newest_number() + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from time import monotonic
 
 import pytest
@@ -76,57 +77,32 @@ def records(case, max_records):
             yield source.position(), batch
 
 
-def check_locations_are_those_of_the_records(case):
-    """Batch by batch or all at once, a record has one location of its own, or none at all."""
-    located = []
-    for max_records in (1, 1000):
-        locations, rejects, n_records = [], [], 0
+def check_every_record_has_its_own_entries(case):
+    """Polls of one record show the order of all; larger ones show the same of each column."""
+    streams = []
+    for max_records in (1, 2, 5, 1000):
+        rows, rejects, n_located = [], [], 0
         for _, batch in records(case, max_records):
-            locations += batch.locations
-            n_records += batch.n_records
+            for column, wanted in ((batch.users, case.users), (batch.times, case.times)):
+                assert len(column) == (batch.n_records if wanted else 0)
+            n_located += len(batch.locations)
+            columns = (batch.texts, batch.locations, batch.users, batch.times)
+            rows += zip_longest(*columns)
             rejects += [(reject.location, reject.record) for reject in batch.rejects]
-        assert len(set(locations)) == len(locations) in (0, n_records)
+        locations = [row[1] for row in rows if row[1] is not None]
+        assert len(set(locations)) == len(locations) == n_located in (0, len(rows))
         assert len(set(rejects)) == len(rejects)
         assert all(location.record >= 1 for location in locations)
         assert not locations or set(rejects) <= {location[:2] for location in locations}
-        located.append(locations if case.ends else locations[: len(case.texts)])
-    assert located[0] == located[1]
-
-
-def check_every_record_has_an_entry(case):
-    """One record a poll shows the order of all; larger polls must show the same."""
-    streams = []
-    for max_records in (1, 2, 5, 1000):
-        batches = [batch for _, batch in records(case, max_records)]
-        texts = [text for batch in batches for text in batch.texts]
         if case.ends:
-            assert texts.count(None) == len(case.rejects) + case.blank_lines
-            assert sum(len(batch.rejects) for batch in batches) == len(case.rejects)
-        streams.append(texts if case.ends else texts[: len(case.texts)])
+            assert len(rows) == len(case.texts) + len(case.rejects) + case.blank_lines
+        documents = [row for row in rows if row[0] is not None][: len(case.texts)]
+        streams.append((rows if case.ends else documents, documents))
+        for at, wanted in ((2, case.users), (3, case.times)):
+            assert not wanted or [row[at] for row in documents] == wanted
+        ids = [row[1] and row[1].id for row in documents]
+        assert ids == (case.ids or [None] * len(ids))
     assert all(stream == streams[0] for stream in streams)
-
-
-def check_ids_are_those_of_the_documents(case):
-    for max_records in (1, 2, 1000):
-        found = [
-            location.id
-            for _, batch in records(case, max_records)
-            for text, location in zip(batch.texts, batch.locations, strict=False)
-            if text is not None
-        ]
-        assert found[: len(case.texts)] == (case.ids or [None] * len(found))[: len(case.texts)]
-
-
-def check_users_and_times_are_those_of_the_documents(case):
-    for max_records in (1, 2, 1000):
-        for column in ("users", "times"):
-            found, wanted = [], getattr(case, column)
-            for _, batch in records(case, max_records):
-                values = getattr(batch, column)
-                assert len(values) == (batch.n_records if wanted else 0)
-                named = zip(batch.texts, values, strict=bool(wanted))
-                found += [value for text, value in named if text is not None]
-            assert found[: len(wanted)] == wanted
 
 
 def check_batch_size_and_timeout_change_nothing(case):

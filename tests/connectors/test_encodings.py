@@ -6,9 +6,8 @@ import io
 import openpyxl
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.stdin import StdinSource
 
 ROWS = [
@@ -122,17 +121,3 @@ def test_standard_input_is_recoded(stored, given, tmp_path):
     with (tmp_path / "a").open("rb") as file:
         found = read(StdinSource(file, encoding=given))[0]
     assert [text for _, text in found] == [GERMAN, "plain"]
-
-
-@pytest.mark.parametrize(
-    ("make", "encoding"),
-    [
-        (FileSource, "klingon"),
-        (FileSource, "base64"),
-        (lambda path, **options: KafkaSource("t", bootstrap_servers="x:1", **options), "hex"),
-    ],
-)
-def test_encodings_that_cannot_be_read_are_refused(make, encoding, tmp_path):
-    (tmp_path / "a.jsonl").touch()
-    with pytest.raises(InvalidSettingError, match=f"encoding='{encoding}'"):
-        make(tmp_path / "a.jsonl", encoding=encoding)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import product
@@ -14,6 +15,7 @@ import pytest
 
 from streamlda import StreamLDA
 from streamlda_connectors.files import FileSource
+from tests.connectors.test_shapes import write_rows
 
 DAYS = [datetime(2025, 1, 6, tzinfo=UTC) + timedelta(days=9 * n) for n in range(20)]
 SEA = ['the salt "wave", the ship', "ship café wave; salt", "sea salt\tship été", None]
@@ -109,9 +111,11 @@ def test_json(form, kind, tmp_path):
         check_documents(read_table(path, **options))
 
 
-@pytest.mark.parametrize("form", [*TIMES, None])
+@pytest.mark.parametrize("form", [*TIMES, "times", "days"])
 def test_parquet_and_workbooks(form, tmp_path):
-    rows = TABLE if form is None else make_rows(form)
+    rows = make_rows(form) if form in TIMES else TABLE
+    if form == "days":
+        rows = [row | {"when": row["when"].date()} for row in rows]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     check_documents(read_table(tmp_path / "a.parquet"))
     book = openpyxl.Workbook()
@@ -136,3 +140,44 @@ def test_topics_and_rows_of_equal_tables_are_equal(tmp_path):
         lda = StreamLDA(2, random_state=0).fit(texts)
         assert (lda.components_ == expected.components_).all()
         assert lda.document_table(texts, form="dict") == table
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_times_whose_form_is_named(kind, tmp_path):
+    path, began = tmp_path / f"a.{kind}", datetime(1899, 12, 30, tzinfo=UTC)
+    for form, write in {
+        "excel": lambda day: str((day - began).days),
+        "unix": lambda day: str(int(day.timestamp())),
+        "%y|%d|%m": lambda day: f"{day:%y|%d|%m}",
+    }.items():
+        write_rows(path, [{"id": "1", "text": "x", "when": write(day)} for day in DAYS])
+        assert [row[1] for row in read_table(path, time_format=form)] == [
+            day.timestamp() for day in DAYS
+        ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_column_that_does_not_tell_day_from_month_is_said(kind, tmp_path):
+    def read():
+        with closing(FileSource(tmp_path, time_field="when")) as source:
+            poll = source.poll(100)
+        return poll.times, poll.notes
+
+    rows = [{"text": "x", "when": when} for when in ("01/06/2025", "02/06/2025", "14/06/2025")]
+    write_rows(tmp_path / f"a.{kind}", rows[:2])
+    times, (note,) = read()
+    assert times == [None, None]
+    assert "give it: --time-format %d/%m/%Y or %m/%d/%Y" in note
+    # A later file of the same source may tell.
+    write_rows(tmp_path / f"b.{kind}", rows[2:])
+    assert None not in read()[0]
+
+
+def test_positions_are_as_without_looking_ahead(tmp_path):
+    rows = [{"text": f"text {n}", "when": "01/06/2025"} for n in range(50)]
+    write_rows(tmp_path / "a.csv", [*rows, {"text": "last", "when": "13/06/2025"}])
+    source, again = (FileSource(tmp_path / "a.csv", time_field="when") for _ in range(2))
+    first = source.poll(20)
+    again.seek(source.position())
+    assert again.poll(100).texts == source.poll(100).texts
+    assert first.times == [datetime(2025, 6, 1, tzinfo=UTC).timestamp()] * 20

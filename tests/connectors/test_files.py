@@ -3,8 +3,11 @@
 import bz2
 import gzip
 import io
+import json
+import math
 import sys
 import tracemalloc
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from streamlda.errors import (
 from streamlda.stream.source import Reject
 from streamlda_connectors import lines, records
 from streamlda_connectors.files import FileSource
+from streamlda_connectors.records import MOST_FIELDS
 from tests.connectors.test_resume import COMPRESS
 
 endings = pytest.mark.parametrize("ending", [ending for ending in COMPRESS if ending])
@@ -90,10 +94,14 @@ def test_parquet_column_of_something_else_is_an_error(column, tmp_path):
 def test_parquet_columns_of_text_are_read(kind, tmp_path):
     column = pa.array(["a", None, "é", "a"], pa.string()).cast(kind)
     nested = pa.StructArray.from_arrays([column, column], ["other", "body"])
-    pq.write_table(pa.table({"text": column, "nested": nested}), tmp_path / "a.parquet")
-    for field in ("text", "nested.body"):
-        source = FileSource(tmp_path, text_field=field)
-        assert drain(source) == (["a", "é", "a"], [])
+    table = pa.table(
+        {"text": column, "nested": nested, "deep": pa.StructArray.from_arrays([nested], ["n"])}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    for field in ("text", "nested.body", "deep.n.body"):
+        source = FileSource(tmp_path, text_field=field, user_field="nested.other")
+        assert source.poll(9).users == ["a", None, "é", "a"]
+        assert drain(FileSource(tmp_path, text_field=field)) == (["a", "é", "a"], [])
 
 
 @pytest.mark.parametrize(
@@ -102,26 +110,21 @@ def test_parquet_columns_of_text_are_read(kind, tmp_path):
         (pa.string(), ["ann", "", None, "7"], ["ann", None, None, "7"]),
         (pa.int64(), [7, None, -1, 0], ["7", None, "-1", "0"]),
         (pa.uint64(), [2**64 - 1, 1, 2, 3], [str(2**64 - 1), "1", "2", "3"]),
-        (pa.dictionary(pa.int32(), pa.string()), ["é", None, "é", "b"], ["é", None, "é", "b"]),
         (pa.float64(), [7.0, 8.0, 9.0, 1.0], [None] * 4),
         (pa.bool_(), [True, False, True, None], [None] * 4),
         (pa.list_(pa.string()), [["ann"], [], None, ["bo"]], [None] * 4),
+        (pa.date32(), [0, 1, 2, None], ["1970-01-01", "1970-01-02", "1970-01-03", None]),
     ],
     ids=str,
 )
 def test_parquet_users_are_text_or_integers(kind, values, users, tmp_path):
-    column = pa.array(values, kind)
-    texts = pa.array(["a", "b", "c", "d"])
-    nested = pa.StructArray.from_arrays([column, texts], ["user", "body"])
-    # The user's column stands before that of the text, and once in the same struct.
-    pq.write_table(pa.table({"user": column, "text": texts, "n": nested}), tmp_path / "a.parquet")
-    for text_field, user_field in (("text", "user"), ("n.body", "n.user"), ("text", "n.user")):
-        options = {"text_field": text_field, "user_field": user_field}
-        source = FileSource(tmp_path, **options)
-        first = source.poll(3)
-        assert first.documents == ["a", "b", "c"]
-        assert first.users + resumed(source, tmp_path, **options).poll(3).users == users
-    assert FileSource(tmp_path, user_field="text").poll(2).users == ["a", "b"]
+    column, texts = pa.array(values, kind), pa.array(["a", "b", "c", "d"])
+    # The user's column stands before that of the text.
+    pq.write_table(pa.table({"user": column, "text": texts}), tmp_path / "a.parquet")
+    source = FileSource(tmp_path, user_field="user")
+    first = source.poll(3)
+    assert first.documents == ["a", "b", "c"]
+    assert first.users + resumed(source, tmp_path, user_field="user").poll(3).users == users
 
 
 def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):
@@ -258,3 +261,79 @@ def test_resume_in_a_file_that_lost_what_was_read_or_another_list_is_an_error(
 def test_every_reason_is_in_the_readme():
     readme = (Path(records.__file__).parents[1] / "README.md").read_text()
     assert [reason for reason in records.REASONS if f"`{reason}`" not in readme] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "format", "texts"),
+    [
+        (".", "auto", ["one\ntwo\n"]),
+        ("a.txt", "auto", ["one", "two"]),
+        ("*.txt", "auto", ["one", "two"]),
+        (".", "text", ["one", "two"]),
+        ("a.txt", "file", ["one\ntwo\n"]),
+        ("*.txt", "file", ["one\ntwo\n"]),
+    ],
+)
+def test_which_files_are_lines(tmp_path, path, format, texts):
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n")
+    with closing(FileSource(tmp_path / path, format=format)) as source:
+        assert source.poll(9).documents == texts
+
+
+def test_a_long_file_comes_over_many_polls_and_a_position_is_before_it(tmp_path):
+    text = "word " * 200_000
+    (tmp_path / "a.txt").write_text(text, "ascii")
+    with closing(FileSource(tmp_path)) as source:
+        assert source.poll(9, 0.0).texts == []
+        position = source.position()
+        assert (position["file"], position["record"]) == (0, 0)
+    with closing(FileSource(tmp_path)) as again:
+        again.seek(position)
+        assert again.poll(9, 60.0).documents == [text]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "texts", "lost"),
+    [
+        ("a.json", b'["a", {"text": "b"}]', ["a", "b"], None),
+        ("a.json", b'["a", "b', [], 8),
+        ("a.csv", b'text\na\n"b', ["a"], 2),
+        ("a.csv", b'text\na\n"b\nc\nd"\n', ["a", "b\nc\nd"], None),
+    ],
+)
+def test_what_a_file_loses_by_its_end_is_known(tmp_path, name, data, texts, lost):
+    path = tmp_path / name
+    path.write_bytes(data)
+    with closing(FileSource(path)) as source:
+        batch = source.poll(9)
+    assert batch.documents == texts
+    assert (batch.lost_bytes, len(batch.notes)) == ((0, 0) if lost is None else (lost, 1))
+    with gzip.open(f"{path}.gz", "wb") as file:
+        file.write(data)
+    with closing(FileSource(f"{path}.gz")) as source:
+        batch = source.poll(9)
+    assert batch.documents == texts
+    size = (tmp_path / f"{name}.gz").stat().st_size
+    if lost is None:
+        assert not batch.lost_bytes
+    else:
+        part = 1 if lost == len(data) else lost / len(data)
+        assert batch.lost_bytes == math.ceil(part * size)
+
+
+@pytest.mark.parametrize(
+    ("records", "fields"),
+    [
+        ([{"text": "one"}, {"text": 7, "a": 1}], ()),
+        ([{"body": "secret", "Über uns": 1}, {"other": "secret"}], ("body", "Über uns")),
+        ([{}, {"body": "secret", "text": None}], ()),
+        ([{"long " * 9: 1, "a\nb": 1}], ("<45 characters>", "<3 characters>")),
+        ([{f"f{i}": 1 for i in range(21)}], (*(f"f{i}" for i in range(MOST_FIELDS)), "...")),
+        ([{"x" * 40: 1, "see you at nine": 1}], ("x" * 40, "<15 characters>")),
+    ],
+)
+def test_fields_of_the_first_record_without_text_are_named(tmp_path, records, fields):
+    data = "\n".join(map(json.dumps, records))
+    (tmp_path / "a.jsonl").write_text(data, "ascii")
+    with closing(FileSource(tmp_path)) as source:
+        assert source.poll(10).fields == fields

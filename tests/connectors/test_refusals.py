@@ -5,6 +5,7 @@ import pytest
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
+from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.stdin import StdinSource
 
 
@@ -16,6 +17,9 @@ from streamlda_connectors.stdin import StdinSource
         (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
         (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
         (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
+        (FileSource, "a.txt", {"encoding": "klingon"}, "encoding='klingon'"),
+        (FileSource, "a.txt", {"encoding": "base64"}, "encoding='base64'"),
+        (KafkaSource, "t", {"encoding": "hex", "bootstrap_servers": "x:1"}, "encoding='hex'"),
         (FollowSource, "a", {"format": "csv"}, "format='csv'"),
         (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
         (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),

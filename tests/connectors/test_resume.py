@@ -54,7 +54,7 @@ def write(path, texts):
         data = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
     else:
         table = io.StringIO(newline="")
-        delimiter = "\t" if format == "tsv" else ","
+        delimiter = "\t" if format == "tsv" else ",;|"[len(texts) % 3]
         writer = csv.writer(table, delimiter=delimiter, quoting=csv.QUOTE_ALL)
         writer.writerow(["id", "text"])
         writer.writerows([i, text] for i, text in enumerate(texts))

@@ -189,3 +189,18 @@ def test_a_column_that_is_missing_is_said_with_what_to_do(header, says, tmp_path
         FileSource(tmp_path / "a.csv")
     assert says in str(told.value)
     assert "meet" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "text"),
+    [
+        ("a.csv", "text,x;text\n1,2;3\n", "1"),
+        ("a.csv", "x\ttext\ty;z\n1\t2,5;6\t7\n", "2,5;6"),
+        ("a.tsv", "text,x\ttext\n1,2\t3\n", "3"),
+        ("a.csv", "x;y|text\n1;2|3\n", "3"),
+    ],
+    ids=["comma", "tab", "tab of tsv", "bar"],
+)
+def test_the_first_delimiter_that_has_the_text_is_taken(tmp_path, name, lines, text):
+    (tmp_path / name).write_text(lines, "ascii")
+    assert drain(FileSource(tmp_path / name)) == ([text], [])

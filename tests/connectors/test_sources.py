@@ -1,5 +1,6 @@
 """Every connector passes the shared checks."""
 
+import bz2
 import gzip
 import os
 import subprocess
@@ -199,6 +200,56 @@ def docstrings_case(folder, opened):
     ]
     assert sorted(seen.documents) == sorted(expected * 2)
     return Case(lambda: docstrings.DocstringSource(), seen.documents, [])
+
+
+def json_case(folder, opened):
+    files = {
+        "a.json": b' [{"text": "a]b,"}, \n{"text": "c\\"}", "of": [1, {}]},7,{"no": 1}]\n',
+        "b.json": b'\n{\n "text": "over\\nlines"\n}\n',
+        "c.json.gz": gzip.compress(b'["a", "b"]')[:-9],
+        "d.json": b'["cut", "off',
+        "i.json": b"[]",
+        "j.json": b'{"text": "a line"}\n{"text": "\n{"text": "more"}\n',
+        "k.json": b'{"text": "\n{"text": "again"}\n',
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    reasons = [
+        *(("a.json", 3, "not-an-object"), ("a.json", 4, "missing-field")),
+        ("c.json.gz", 1, "broken-compression"),
+        *(("d.json", 1, "not-json"), ("j.json", 2, "not-json"), ("k.json", 1, "not-json")),
+    ]
+    return Case(
+        lambda: FileSource(folder),
+        ["a]b,", 'c"}', "over\nlines", "a line", "more", "again"],
+        [Reject(str(folder / name), record, reason) for name, record, reason in reasons],
+    )
+
+
+def whole_files_case(folder, opened):
+    """Of each kind one: lines, compressed ones, blank, broken, too long, with a mark, JSON."""
+    files = {
+        "a.txt": b"one\ntwo\n",
+        "b/c.txt.gz": gzip.compress(b"three\r\n\r\nfour"),
+        "d": b" \n",
+        "e.txt": b"\xff",
+        "f.txt": b"x" * 101,
+        "g.txt.bz2": bz2.compress(b"cut")[:-2],
+        "h.text": b"\xef\xbb\xbffive" + b" " * 90,
+        "i.txt": b"",
+        "j.jsonl": b'{"text": "six"}\n{"text": "seven"}\n',
+    }
+    (folder / "b").mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    reasons = {"e.txt": "not-utf8", "f.txt": "too-long", "g.txt.bz2": "broken-compression"}
+    return Case(
+        lambda: FileSource(folder, max_document_bytes=100),
+        ["one\ntwo\n", "three\r\n\r\nfour", "five" + " " * 90, "six", "seven"],
+        [Reject(str(folder / name), 1, reason) for name, reason in reasons.items()],
+        blank_lines=2,
+        ids=[*(str(folder / name) for name in ("a.txt", "b/c.txt.gz", "h.text")), None, None],
+    )
 
 
 MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_case")]

@@ -161,7 +161,7 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
     assert merged.vocabulary == WORDS
     offsets = [found.position["offsets"] for found in merged.checkpoints]
     assert offsets == [{str(n): 1000} for n in range(3)]
-    assert [read_newest_engine(folder).engine.documents_seen for folder in folders] == [1000] * 3
+    assert [read_newest_engine(folder)[1].documents_seen for folder in folders] == [1000] * 3
 
 
 def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, documents):
@@ -201,9 +201,9 @@ def test_a_damaged_generation_is_skipped_and_reported(tmp_path, documents):
     for stop in (100, 200):
         save(tmp_path / "a", learned(documents, 0, stop), {"record": stop})
     damage(tmp_path / "a" / "state-000002")
-    found = read_newest_engine(tmp_path / "a")
-    assert (found.checkpoint.position, found.engine.documents_seen) == ({"record": 100}, 100)
-    assert "generation 2" in found.checkpoint.skipped[0]
+    checkpoint, engine = read_newest_engine(tmp_path / "a")
+    assert (checkpoint.position, engine.documents_seen) == ({"record": 100}, 100)
+    assert "generation 2" in checkpoint.skipped[0]
     damage(tmp_path / "a" / "state-000001")
     with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
         read_newest_engine(tmp_path / "a")
@@ -222,9 +222,9 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
             return restore(self)
 
         monkeypatch.setattr(Checkpoint, "restore", overtaken)
-        found = read_newest_engine(tmp_path / "a")
+        checkpoint, engine = read_newest_engine(tmp_path / "a")
         assert restored == [1, 3]
-        assert (found.checkpoint.position, found.engine.documents_seen) == ({"record": 300}, 300)
+        assert (checkpoint.position, engine.documents_seen) == ({"record": 300}, 300)
         # A file that is gone for good is damage, and no reason to wait.
         for path in (tmp_path / "a").glob("state-*"):
             path.unlink()

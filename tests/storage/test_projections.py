@@ -90,7 +90,7 @@ def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
     assert one.documents_seen == 540
     np.testing.assert_allclose(one.snapshot().components, other.snapshot().components, rtol=1e-9)
     np.testing.assert_array_equal(one.snapshot().alpha, other.snapshot().alpha)
-    assert_same_state(merge_checkpoints(folders[:1]).engine, read_newest_engine(folders[0]).engine)
+    assert_same_state(merge_checkpoints(folders[:1]).engine, read_newest_engine(folders[0])[1])
     # What was merged can be saved, and continues.
     save_state(tmp_path / "state", one)
     assert_same_state(load_state(tmp_path / "state"), one)
