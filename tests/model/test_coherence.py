@@ -111,7 +111,8 @@ def test_npmi_matches_values_worked_out_by_hand():
 
 
 def test_npmi_refuses():
-    with pytest.raises(InvalidSettingError, match="got"):
-        NpmiCounter([[0]])
+    for top in ([0, 1], [[0]]):
+        with pytest.raises(InvalidSettingError, match="got"):
+            NpmiCounter(top)
     with pytest.raises(InsufficientDataError, match="documents=0"):
         NpmiCounter([[0, 1]]).result()
