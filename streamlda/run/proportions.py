@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -28,12 +29,6 @@ FORMATS = ("jsonl", "csv", "parquet")
 
 #: Words of a topic, and records that are read at a time, where columns are appended.
 WORDS, POLL_RECORDS = 5, 4096
-
-#: Types of columns in Parquet, but for text.
-TYPES = {
-    **dict.fromkeys(("record", "tokens", "topic", "second_topic", "documents"), "int64"),
-    **dict.fromkeys(("share", "proportion", "second_proportion"), "float64"),
-}
 
 
 class Rows(NamedTuple):
@@ -69,61 +64,26 @@ def spread(found: Rows, reasons: Sequence[str | None]) -> Rows:
     return Rows(*map(list, zip(*each, strict=True))) if reasons else Rows([], [], [])
 
 
-class TableWriter:
-    """Writes rows of named columns to a file that is open, poll by poll."""
-
-    def __init__(
-        self, file: BinaryIO, format: str, names: Sequence[str], *, pairs: bool = False
-    ) -> None:
-        self._file, self._format, self._names = file, format, names
-        self._groups: Any = None
-        if format == "csv":
-            self.write([names])
-        if format == "parquet":
-            try:
-                import pyarrow as arrow
-                from pyarrow.parquet import ParquetWriter
-            except ImportError as error:
-                raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
-            pair = arrow.struct([("topic", arrow.int32()), ("proportion", arrow.float64())])
-            types = {"topics": arrow.list_(pair if pairs else arrow.float64())}
-            schema = arrow.schema([(n, types.get(n, TYPES.get(n, "string"))) for n in names])
-            self._groups, self._table_of = ParquetWriter(file, schema), arrow.table
-
-    def write(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Write rows; a slow pipe is answered poll by poll."""
-        if self._format == "csv":
-            text = io.StringIO(newline="")
-            csv.writer(text, lineterminator="\n").writerows(rows)
-            self._file.write(text.getvalue().encode("utf-8"))
-        elif self._groups is None:
-            import orjson
-
-            for row in rows:
-                named = dict(zip(self._names, row, strict=True))
-                self._file.write(orjson.dumps(named, option=orjson.OPT_APPEND_NEWLINE))
-        else:
-            columns = [*zip(*rows, strict=True)] or [()] * len(self._names)
-            named = dict(zip(self._names, columns, strict=True))
-            self._groups.write_table(self._table_of(named, schema=self._groups.schema))
-        self._file.flush()
-
-    def close(self) -> None:
-        """Write what belongs after the last row; the file stays open."""
-        if self._groups is not None:
-            self._groups.close()
+def write_csv(file: BinaryIO, rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows; a slow pipe is answered poll by poll."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    file.write(text.getvalue().encode("utf-8"))
+    file.flush()
 
 
-class RowWriter(TableWriter):
+class RowWriter:
     """Writes a row for each record: where it is, and its topics or why there are none.
 
     CSV has a column for each topic, or two for each of the largest; ``topics`` of other formats is
-    a list of all proportions, or of pairs.
+    a list of all proportions, or of pairs. The file, which is open, stays open.
     """
 
     def __init__(
         self, file: BinaryIO, format: str, n_topics: int, top: int | None, with_id: bool
     ) -> None:
+        self._file, self._format = file, format
+        self._parquet: Any = None
         ids, topics = ["id"] if with_id else [], ["topics"]
         if format == "csv" and top is None:
             topics = [f"topic_{k}" for k in range(n_topics)]
@@ -131,15 +91,39 @@ class RowWriter(TableWriter):
             ranks = range(1, min(top or 0, n_topics) + 1)
             topics = [f"{name}_{rank}" for rank in ranks for name in ("topic", "proportion")]
         self._n_ids, self._blanks, self._pairs = len(ids), [None] * len(topics), top is not None
-        names = ["record", "location", *ids, "tokens", "reason", *topics]
-        super().__init__(file, format, names, pairs=self._pairs)
+        self._names = ["record", "location", *ids, "tokens", "reason", *topics]
+        if format == "csv":
+            write_csv(file, [self._names])
+        if format == "parquet":
+            try:
+                import pyarrow as arrow
+                from pyarrow.parquet import ParquetWriter
+            except ImportError as error:
+                raise MissingExtraError("pyarrow", "parquet", "writing Parquet") from error
+            pair = arrow.struct([("topic", arrow.int32()), ("proportion", arrow.float64())])
+            whole, topic = arrow.int64(), pair if self._pairs else arrow.float64()
+            types = {"record": whole, "tokens": whole, "topics": arrow.list_(topic)}
+            schema = arrow.schema([(n, types.get(n, arrow.string())) for n in self._names])
+            self._parquet = ParquetWriter(file, schema)
+            self._table_of = partial(arrow.Table.from_pylist, schema=schema)
 
     def add(self, locations: Sequence[RecordLocation], found: Rows) -> list[str | None]:
         """Write the records of a poll; return why they have no topics."""
-        self.write(
+        rows = [
             [at.record, at.location, *[at.id] * self._n_ids, n, why, *self._list(topics)]
             for at, n, topics, why in zip(locations, *found, strict=True)
-        )
+        ]
+        if self._format == "csv":
+            write_csv(self._file, rows)
+            return found.reasons
+        named = [dict(zip(self._names, row, strict=True)) for row in rows]
+        if self._parquet is not None:
+            self._parquet.write_table(self._table_of(named))
+        else:
+            import orjson
+
+            self._file.writelines(orjson.dumps(r, option=orjson.OPT_APPEND_NEWLINE) for r in named)
+        self._file.flush()
         return found.reasons
 
     def _list(self, topics: Any) -> Iterable[Any]:
@@ -148,6 +132,11 @@ class RowWriter(TableWriter):
         if topics is None:
             return self._blanks
         return chain.from_iterable(topics) if self._pairs else topics
+
+    def close(self) -> None:
+        """Write what belongs after the last row."""
+        if self._parquet is not None:
+            self._parquet.close()
 
 
 class AppendedTable:
@@ -169,14 +158,15 @@ class AppendedTable:
         header = next((row for row in self._rows if row is not None), [])
         own = model.document_table([], n_words=WORDS, form="dict")
         names = [f"streamlda_{name}" if name in header else name for name in own]
-        self._blanks, self._table = [""] * len(header), TableWriter(file, "csv", [*header, *names])
+        self._blanks, self._file = [""] * len(header), file
+        write_csv(file, [[*header, *names]])
 
     def add(self, texts: Sequence[str], reasons: Sequence[str | None]) -> list[str | None]:
         """Write the records of a poll; return why its texts have no topics."""
         found = self._model.document_table(texts, n_words=WORDS, form="dict")
         each, blanks = zip(*found.values(), strict=True), [None] * (len(found) - 1)
         rows = [next(each) if why is None else (*blanks, why) for why in reasons]
-        self._table.write([*(next(self._rows) or self._blanks), *row] for row in rows)
+        write_csv(self._file, ([*(next(self._rows) or self._blanks), *row] for row in rows))
         why: list[str | None] = found["reason"]
         return why
 
