@@ -92,7 +92,7 @@ def both(cluster, folder, sources, **flags):
 
 def assert_equal(one, other):
     assert one.counts == other.counts
-    assert one.vocabulary_documents == other.vocabulary_documents
+    assert one.pipeline.vocabulary_documents == other.pipeline.vocabulary_documents
     mine, theirs = one.model, other.model
     for name in ("components", "alpha", "background"):
         np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-12, 1e-12, name)
