@@ -65,8 +65,7 @@ def topics(
 
 def _describe(model: TopicModel, n_words: int) -> dict[str, Any]:
     """Return a model as plain JSON values."""
-    words, doubts = model.top_words(n_words), junk_topics(model)
-    npmi = model.diagnostics.get("topic_npmi") or [None] * model.n_components
+    words, doubts, npmi = model.top_words(n_words), junk_topics(model), model.npmi
     since = None if model.interval is None else model.interval.prevalence
     own, near = exclusivity(model.components), nearest_topics(model.components)
     counted = not counts_slots(model)
@@ -91,7 +90,7 @@ def _describe(model: TopicModel, n_words: int) -> dict[str, Any]:
                 "alpha": float(model.alpha[k]),
                 "npmi": npmi[k],
                 "exclusivity": float(own[k]),
-                "nearest": None if (found := near[k]) is None else found._asdict(),
+                "nearest": (other := near[k]) and {"topic": other[0], "distance": other[1]},
                 "doubts": list(doubts[k]),
                 "words": [{"word": word, "probability": p} for word, p in words[k]],
             }
@@ -102,8 +101,7 @@ def _describe(model: TopicModel, n_words: int) -> dict[str, Any]:
 
 def _table(model: TopicModel, n_words: int) -> list[str]:
     """Return the topics as lines, the most prevalent first."""
-    words, doubts = model.top_words(n_words), junk_topics(model)
-    npmi = model.diagnostics.get("topic_npmi") or [None] * model.n_components
+    words, doubts, npmi = model.top_words(n_words), junk_topics(model), model.npmi
     counted = any(value is not None for value in npmi)
     lines = [f"topic  share{'  NPMI' if counted else ''}   words"]
     for k in model.order:

@@ -1,21 +1,25 @@
-"""Table of documents: a row for each text or row of counts, with its topics or why it has none."""
+"""Tables of documents: a row for each with its topics, or for each class and topic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, MissingExtraError, one_of, require
-from streamlda.model.faults import fault
+from streamlda.errors import MissingExtraError, one_of
+from streamlda.model.faults import check, fault
 from streamlda.model.table import in_line
-from streamlda.texts import read_texts
+from streamlda.texts import is_missing, list_values, read_texts
 
 if TYPE_CHECKING:
     from streamlda.model.topics import Topics
+
+Array = NDArray[np.float64]
 
 #: Reasons why a document has no topic.
 BLANK, UNKNOWN, UNREADABLE = "blank", "no-known-word", "analyzer-failed"
@@ -23,68 +27,185 @@ BLANK, UNKNOWN, UNREADABLE = "blank", "no-known-word", "analyzer-failed"
 #: Decimals of a proportion.
 DECIMALS = 6
 
+#: Package of each form of a table, and the extra that brings it.
+FORMS = {
+    "pandas": ("pandas", "bridges"),
+    "polars": ("polars", "bridges"),
+    "arrow": ("pyarrow", "parquet"),
+    "dict": ("builtins", ""),
+}
 
-def make_document_table(
+
+def document_table(
     model: Topics,
-    documents: Any,
+    X: Any,
     *,
-    columns: Mapping[str, Sequence[Any]],
-    text: bool,
-    n_words: int,
-    form: str,
+    text: bool = False,
+    n_words: int = 5,
+    form: str = "pandas",
+    **columns: Sequence[Any],
 ) -> Any:
-    """Return the table that `TopicModel.document_table` describes."""
+    """Return a table with a row for each document of `X`, in the same order.
+
+    Columns: ``topic``, its ``label`` (a name, or its words) and ``words``, its ``proportion``,
+    ``second_topic`` and ``second_proportion``. A document without a topic has None there, and
+    the ``reason``: ``blank`` (a missing or empty text), ``no-known-word`` or
+    ``analyzer-failed``. Time O(nnz K).
+
+    Parameters
+    ----------
+    X : texts, or array-like or sparse matrix of shape (n_documents, V)
+        As `transform` takes them.
+    text : bool, default False
+        Also return the texts, as the last column.
+    n_words : int, default 5
+        Words of a topic.
+    form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
+        A table of this package, with the index of `X` if it is one of pandas; or a dict of
+        lists.
+    **columns : sequences of n_documents values
+        Columns of your own, which come first: ``id=df.id, time=df.date``.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If a column has another length than `X`, or `X` holds no documents.
+    MissingExtraError
+        If the package of `form` is not installed.
+
+    Examples
+    --------
+    >>> model.document_table(df.text, id=df.id, rating=df.rating)  # doctest: +SKIP
+    """
     make = choose_form(form)
-    theta, reasons, texts = infer_documents(model, documents)
-    require(
-        not text or texts is not None,
-        "counts have no text to show",
-        text=text,
-        remedy="pass texts, or leave text out",
-        error=InvalidDocumentsError,
-    )
-    n = len(reasons)
-    for name, values in columns.items():
-        check_length(name, values, n)
+    theta, reasons, texts = infer_documents(model, X)
+    check(not text or texts is not None, "no text", text=text)
+    found = {name: list_column(name, values, len(reasons)) for name, values in columns.items()}
+    labels, words = describe_topics(model, n_words)
+
+    def known(values: Sequence[Any]) -> list[Any]:
+        pairs = zip(values, reasons, strict=True)
+        return [value if reason is None else None for value, reason in pairs]
+
     order = np.argsort(-theta, axis=1, kind="stable")
-    first, second = order[:, 0].tolist(), order[:, min(1, order.shape[1] - 1)].tolist()
-    labels, words = label_topics(model, n_words)
-
-    def known(values: Callable[[int], Any]) -> list[Any]:
-        """Return a value of each document, and None of those without a topic."""
-        return [None if reasons[i] is not None else values(i) for i in range(n)]
-
-    found: dict[str, list[Any]] = {
-        **{name: list(values) for name, values in columns.items()},
-        "topic": known(lambda i: first[i]),
-        "label": known(lambda i: labels[first[i]]),
-        "words": known(lambda i: words[first[i]]),
-        "proportion": known(lambda i: round(float(theta[i, first[i]]), DECIMALS)),
-    }
+    shares = np.take_along_axis(theta, order, axis=1).round(DECIMALS)
+    first = order[:, 0].tolist()
+    found["topic"] = known(first)
+    found["label"] = known([labels[k] for k in first])
+    found["words"] = known([words[k] for k in first])
+    found["proportion"] = known(shares[:, 0].tolist())
     if model.n_components > 1:
-        found["second_topic"] = known(lambda i: second[i])
-        found["second_proportion"] = known(lambda i: round(float(theta[i, second[i]]), DECIMALS))
+        found["second_topic"] = known(order[:, 1].tolist())
+        found["second_proportion"] = known(shares[:, 1].tolist())
     found["reason"] = reasons
     if text:
-        assert texts is not None
-        found["text"] = list(map(str, texts))
-    return make(found, documents)
+        found["text"] = list(map(str, texts or ()))
+    return make(found, getattr(X, "index", None) if hasattr(X, "iloc") else None)
 
 
-def check_length(name: str, values: Sequence[Any], n: int) -> None:
-    """Refuse a column that has not one value for each of n documents."""
-    require(
-        len(values) == n,
-        "a column must have one value for each document",
-        column=name,
-        values=len(values),
-        documents=n,
-        remedy="pass the column of the same table",
-        error=InvalidDocumentsError,
-    )
+def topics_per_class(
+    model: Topics, X: Any, classes: Any, *, n_words: int = 5, form: str = "pandas"
+) -> Any:
+    """Return a table with a row for each class of documents and each topic.
+
+    Columns: ``class``, ``topic``, its ``label``, its ``share``, which is the mean of its
+    proportions in the documents of the class, and ``documents``, of which it is the largest
+    topic. Documents without a class are a class of their own, None, and the last. Documents
+    without a topic (`document_table` says why) are in no row. Time O(nnz K).
+
+    Parameters
+    ----------
+    X : texts, or array-like or sparse matrix of shape (n_documents, V)
+        As `transform` takes them.
+    classes : sequence of n_documents values
+        Any values that can be keys of a dict.
+    n_words : int, default 5
+        Words of a label.
+    form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
+        A table of this package, or a dict of lists.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If there is not one class for each document, or `X` holds no documents.
+    MissingExtraError
+        If the package of `form` is not installed.
+
+    Examples
+    --------
+    >>> table = model.topics_per_class(df.text, df.section)  # doctest: +SKIP
+    >>> table.pivot(index="class", columns="topic", values="share")  # doctest: +SKIP
+    """
+    make = choose_form(form)
+    theta, reasons, _ = infer_documents(model, X)
+    groups = Groups(model.n_components)
+    groups.add(list_column("classes", classes, len(reasons)), theta, reasons)
+    return make(groups.columns(model, "class", n_words))
 
 
-def label_topics(model: Topics, n_words: int) -> tuple[list[str], list[str]]:
+class Groups:
+    """Sums of topic proportions by group; None is the group of the documents that have none.
+
+    Documents without a topic are in no group. Memory O(groups K).
+    """
+
+    def __init__(self, n_topics: int) -> None:
+        self._n_topics = n_topics
+        self._totals: dict[Any, Array] = {}
+
+    def add(self, groups: Sequence[Hashable], theta: Array, reasons: Sequence[str | None]) -> None:
+        """Count documents, those without a reason."""
+        for group, row, reason in zip(groups, theta, reasons, strict=True):
+            if reason is None:
+                own = self._totals.setdefault(group, np.zeros((2, self._n_topics)))
+                own[0] += row
+                own[1, row.argmax()] += 1
+
+    def totals(self) -> tuple[list[Any], Array, NDArray[np.int64]]:
+        """Return the groups in order, and what each has of each topic, (groups, K).
+
+        Sums of proportions, and documents of which it is the largest topic. Numbers come before
+        text, and None is the last.
+        """
+        names = sorted(self._totals, key=_rank)
+        table = np.array([self._totals[name] for name in names]).reshape(-1, 2, self._n_topics)
+        return names, table[:, 0], table[:, 1].astype(np.int64)
+
+    def columns(
+        self,
+        model: Topics,
+        name: str,
+        n_words: int,
+        written: Callable[[Any], Any] = lambda group: group,
+    ) -> dict[str, list[Any]]:
+        """Return a row for each group and topic; `written` says how a group is called."""
+        names, sums, largest = self.totals()
+        labels, K = describe_topics(model, n_words)[0], self._n_topics
+        return {
+            name: [None if key is None else written(key) for key in names for _ in range(K)],
+            "topic": [*range(K)] * len(names),
+            "label": labels * len(names),
+            "share": (sums / largest.sum(axis=1, keepdims=True)).round(DECIMALS).ravel().tolist(),
+            "documents": largest.ravel().tolist(),
+        }
+
+
+def _rank(name: Any) -> tuple[int, float, str]:
+    try:
+        number = float(name)
+    except (TypeError, ValueError):
+        return (2 if name is None else 1, 0.0, str(name))
+    return (0, number, "") if math.isfinite(number) else (1, 0.0, str(name))
+
+
+def list_column(name: str, values: Any, n: int) -> list[Any]:
+    """Return a value for each of n documents, None of one that is missing."""
+    listed = list(list_values(values))
+    check(len(listed) == n, "column", column=name, values=len(listed), documents=n)
+    return [None if is_missing(value) else value for value in listed]
+
+
+def describe_topics(model: Topics, n_words: int) -> tuple[list[str], list[str]]:
     """Return the label of each topic, its name or its words, and its words."""
     words = [in_line(word for word, _ in own) for own in model.top_words(n_words)]
     return [name or own for name, own in zip(model.names, words, strict=True)], words
@@ -92,14 +213,14 @@ def label_topics(model: Topics, n_words: int) -> tuple[list[str], list[str]]:
 
 def infer_documents(
     model: Topics, documents: Any
-) -> tuple[NDArray[np.float64], list[str | None], list[str] | None]:
+) -> tuple[Array, list[str | None], list[str] | None]:
     """Return the proportions of documents, why some have no topic, and the texts if they are."""
     texts = read_texts(documents)
-    if texts is not None:
-        batch, reasons = encode_texts(model, texts)
-    else:
+    if texts is None:
         batch = DocumentBatch.from_matrix(documents)
         reasons = [None if n else UNKNOWN for n in batch.lengths.tolist()]
+    else:
+        batch, reasons = encode_texts(model, texts)
     theta = model.transform(batch) if reasons else np.empty((0, model.n_components))
     return theta, reasons, texts
 
@@ -109,41 +230,29 @@ def encode_texts(model: Topics, texts: Sequence[str]) -> tuple[DocumentBatch, li
     if model.vocabulary is None:
         raise fault("no vocabulary")
     encoded = model.vocabulary.encode(texts)
-    lengths, unreadable = encoded.batch.lengths.tolist(), set(encoded.unreadable)
-    reasons: list[str | None] = []
-    for number, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-        if number in unreadable:
-            reasons.append(UNREADABLE)
-        elif not text.strip():
-            reasons.append(BLANK)
-        else:
-            reasons.append(None if length else UNKNOWN)
+    reasons = [None if n else UNKNOWN for n in encoded.batch.lengths.tolist()]
+    unreadable = set(encoded.unreadable)
+    for i, text in enumerate(texts):
+        if i in unreadable or not text.strip():
+            reasons[i] = UNREADABLE if i in unreadable else BLANK
     return encoded.batch, reasons
 
 
-def choose_form(form: str) -> Callable[[dict[str, list[Any]], Any], Any]:
-    """Return the function that makes a table of columns, for documents that may have an index."""
-    one_of(("pandas", "polars", "arrow", "dict"), form=form)
-    if form == "dict":
-        return lambda found, documents: found
+def choose_form(form: str) -> Callable[..., Any]:
+    """Return the function that makes a table of columns, with an index if pandas makes it."""
+    one_of(FORMS, form=form)
+    package, extra = FORMS[form]
     try:
-        if form == "polars":
-            import polars
-
-            return lambda found, documents: polars.DataFrame(found, infer_schema_length=None)
-        if form == "arrow":
-            import pyarrow
-
-            return lambda found, documents: pyarrow.table(found)
-        import pandas
+        module = import_module(package)
     except ImportError as error:
-        package, extra = {"arrow": ("pyarrow", "parquet")}.get(form, (form, "bridges"))
         raise MissingExtraError(package, extra, "a table of documents") from error
 
-    def make(found: dict[str, list[Any]], documents: Any) -> Any:
-        index = documents.index if hasattr(documents, "iloc") else None
-        table = pandas.DataFrame(found, index=index)
-        whole = [name for name in ("topic", "second_topic") if name in found]
-        return table.astype(dict.fromkeys(whole, "Int64"))
+    def make(found: dict[str, list[Any]], index: Any = None) -> Any:
+        if form == "pandas":
+            whole = [name for name in ("topic", "second_topic") if name in found]
+            return module.DataFrame(found, index=index).astype(dict.fromkeys(whole, "Int64"))
+        if form == "polars":
+            return module.DataFrame(found, infer_schema_length=None)
+        return module.table(found) if form == "arrow" else found
 
     return make

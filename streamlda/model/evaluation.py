@@ -86,7 +86,7 @@ class DocumentCompletion:
         """
         counts = batch.counts.astype(np.int64)
         check(np.array_equal(counts, batch.counts), "split")
-        words, local_ids = word_major(batch, self._components, len(self._alpha))
+        words, local_ids = word_major(batch, self._components)
         observed = self._rng.binomial(counts, 0.5)
         held_out = (counts - observed) * (self._background[batch.word_ids] > 0)
         n, row_of_entry = len(batch), np.repeat(np.arange(len(batch)), np.diff(batch.row_pointers))

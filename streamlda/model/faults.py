@@ -20,44 +20,44 @@ _FAULTS = Faults(
             "on more or longer documents",
         },
         InvalidDocumentsError: {
+            "column": "a column must have one value for each document; pass the column of the same "
+            "table",
+            "no text": "counts have no text to show; pass texts, or leave text out",
             "split": "document completion splits tokens, so counts must be whole numbers, got "
             "fractions; pass CountVectorizer output, not TF-IDF",
         },
         InvalidSettingError: {
             "alpha": "alpha must be a vector of finite numbers > 0; raise its zero entries to a "
             "small positive number",
-            "alpha of model": "alpha must be > 0; fit fewer topics",
             "documents of models": "models to merge must know how many documents they have seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
+            "mapping": "settings and what is known of a model must be mappings; pass a dict",
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",
-            "probabilities": "topics must hold finite numbers >= 0, got a negative, infinite or "
-            "NaN entry; fit the model again, or project its topics onto the simplex",
+            "name of topic": "the name of a topic must be a line of 1 to 100 characters; shorten "
+            "it, or pass None for no name",
+            "of all topics": "what is known of topics must be of all of them; measure it again",
+            "probabilities": "rows must be probabilities, with the sum 1 within 1e-6; clip and "
+            "normalize them first",
             "shapes": "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1; "
             "pass arrays of one fit",
             "timeline": "a timeline must have ascending bins, and a row of tokens and a number of "
             "documents, finite and >= 0, for each",
-            "tolerance": "tolerance must be finite and >= 0",
+            "topic to name": "a topic to name must be one of the model; count topics from 0, as "
+            "streamlda topics does",
             "top words": "top words must be a row of 2 or more distinct ids >= 0 for each topic; "
             "make them with top_words",
-            "topics": "topics must have one row for each number in alpha and one column a word",
-            "words of background": "topics and background must be over the same words",
-            "words of topics": "topics must be over the same words to be compared; pass two tables "
-            "with a column a word",
+            "topics": "topics must have one row for each number in alpha",
         },
         ModelFileError: {
-            "bytes of words": "words must be bytes",
-            "state": "a model must be a published one, not raw data, the state of a running "
-            "engine; keep that file secret, and pass the model that the run saved",
-            "words": "words must come with the metadata of a vocabulary, got null",
+            "metadata": "the metadata must be those of the format",
+            "type of array": "an array must be float64",
         },
         VocabularyError: {
             "line feed": "words must not contain a line feed; change the tokenizer",
             "no vocabulary": "a model must have a vocabulary to read text, got a model of "
             "matrices; pass counts, or save it with the names of its words",
-            "surrogate": "words must be valid Unicode text, got a lone surrogate; decode the "
-            "corpus as UTF-8",
             "vocabulary": "a vocabulary must have one word for each column of components; pass the "
             "one of the fit",
             "words of models": "models to merge must have words that one analyzer finds, the same "

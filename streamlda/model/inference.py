@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import at_least, between
+from streamlda.errors import between
 from streamlda.kernels.inference import fold_in
 from streamlda.model.faults import check
 
@@ -44,35 +44,20 @@ def topic_proportions(
 
     Rows sum to 1. An empty document gets ``alpha / sum(alpha)``; a word of probability 0 (below
     1e-280) in all topics is ignored. A document is done when its proportions are about `tolerance`
-    from the optimum or nearer, summed over the topics.
-
-    Nothing is learned and no argument is changed. A row depends on its own document only, to the
-    last bit: neither its neighbours, nor their order, nor the number of threads matter.
-    Time O(nnz * K * iterations + V) over all cores, 30 to 45 iterations a document of text, and
-    about 180 where topics share 99 % of their words; memory O(K * distinct words of the batch + V)
-    besides the result.
+    from the optimum or nearer, summed over the topics. A row depends on its own document only, to
+    the last bit. Time O(nnz * K * iterations + V) over all cores, 30 to 45 iterations a document of
+    text, and about 180 where topics share 99 % of their words; memory O(K * distinct words + V).
     """
     alpha = checked_alpha(alpha)
-    words, local_ids = word_major(batch, components, len(alpha))
+    words, local_ids = word_major(batch, components)
     return fold_in_words(batch, words, local_ids, alpha, max_iterations, tolerance)
 
 
 def smoothed(
     components: NDArray[np.float64], background: NDArray[np.float64], weight: float
 ) -> NDArray[np.float64]:
-    """Mix every topic with a background distribution.
-
-    Returns ``(1 - weight) * components + weight * background``, which has no zeros where the
-    background has none. Time and memory O(K * V); the arguments are left alone.
-    """
+    """Return ``(1 - weight) * components + weight * background``; time and memory O(K * V)."""
     between(0, 1, weight=weight)
-    components, background = np.asarray(components), np.asarray(background)
-    check(
-        components.ndim == 2 and background.shape == components.shape[1:],
-        "words of background",
-        components=components.shape,
-        background=background.shape,
-    )
     mixed: NDArray[np.float64] = (1.0 - weight) * components + weight * background
     return mixed
 
@@ -80,37 +65,24 @@ def smoothed(
 def checked_alpha(alpha: Any) -> NDArray[np.float64]:
     """Return `alpha` as a contiguous vector of positive numbers."""
     vector: NDArray[np.float64] = np.ascontiguousarray(alpha, dtype=np.float64)
-    check(
-        vector.ndim == 1 and len(vector) > 0 and np.all(np.isfinite(vector) & (vector > 0)),
-        "alpha",
-        shape=vector.shape,
-        min=vector.min(initial=np.inf),
-    )
+    holds = vector.ndim == 1 and len(vector) and np.all(np.isfinite(vector) & (vector > 0))
+    check(holds, "alpha", shape=vector.shape, min=vector.min(initial=np.inf))
     return vector
 
 
 def word_major(
-    batch: DocumentBatch, components: Any, n_components: int
+    batch: DocumentBatch, components: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return the topics of the batch's words, (n_distinct, K), and the row of each entry there.
 
     Only words that occur are gathered, so a small batch does not pay for a large vocabulary.
     Time and memory O(V + nnz + K * distinct words).
     """
-    components = np.asarray(components, dtype=np.float64)
-    check(
-        components.shape == (n_components, batch.n_features),
-        "topics",
-        components=components.shape,
-        alpha=(n_components,),
-        n_features=batch.n_features,
-    )
+    batch.check_features(components.shape[1], "topics")
     occurs = np.zeros(batch.n_features, dtype=np.bool_)
     occurs[batch.word_ids] = True
     local_of_word = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
-    words = np.ascontiguousarray(components[:, occurs].T)
-    check(np.all(np.isfinite(words) & (words >= 0)), "probabilities")
-    return words, local_of_word[batch.word_ids]
+    return np.ascontiguousarray(components[:, occurs].T), local_of_word[batch.word_ids]
 
 
 def fold_in_words(
@@ -122,8 +94,7 @@ def fold_in_words(
     tolerance: float,
 ) -> NDArray[np.float64]:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
-    at_least(1, max_iterations=max_iterations)
-    check(0 <= tolerance < np.inf, "tolerance", tolerance=tolerance)
+    check(words.shape[1] == len(alpha), "topics", topics=words.shape[1], alpha=len(alpha))
     theta = np.empty((batch.n_documents, len(alpha)))
     fold_in(
         batch.counts, local_ids, batch.row_pointers, words, alpha, max_iterations, tolerance, theta

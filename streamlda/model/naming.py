@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamlda.errors import require
+from streamlda.model.faults import check
 from streamlda.model.matching import matched_topics
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics, check_name
 from streamlda.privacy.statement import PRIVATE, SEEDED
@@ -19,22 +19,57 @@ from streamlda.privacy.statement import PRIVATE, SEEDED
 Label = Callable[[list[str], list[Mapping[str, Any]]], str | None]
 
 
-def rename_topics(model: Model, names: Mapping[int, str | None]) -> Model:
-    """Return what `TopicModel.rename` does."""
+def rename(model: Model, names: Mapping[int, str | None]) -> Model:
+    """Return the model with names of topics, by their rows; None takes a given name away.
+
+    Names are kept by the id of a topic, through updates, merging and files, and shown wherever
+    its words are. Names of the seeds are those of topics without another.
+
+    Raises
+    ------
+    InvalidSettingError
+        If a topic is none of the model, or a name is no line of 1 to 100 characters.
+
+    Examples
+    --------
+    >>> model.rename({3: "sport"})  # doctest: +SKIP
+    """
     found, ids = dict(model.settings.get(TOPIC_NAMES, {})), model.ids
     for row, name in names.items():
-        require(
-            type(row) is int and 0 <= row < len(ids),
-            "a topic to name must be one of the model",
-            topic=row,
-            topics=len(ids),
-            remedy="count topics from 0, as streamlda topics does",
-        )
+        is_topic = type(row) is int and 0 <= row < len(ids)
+        check(is_topic, "topic to name", topic=row, topics=len(ids))
         found.pop(str(ids[row]), None)
         if name is not None:
             check_name(name)
             found[str(ids[row])] = name
     return _set_names(model, found)
+
+
+def label_topics(model: Model, label: Label, *, n_words: int = 10) -> Model:
+    """Return the model with the names that a function of yours finds for its topics.
+
+    Nothing is sent anywhere but by `label`.
+
+    Parameters
+    ----------
+    label : callable
+        Gets the words of a topic, the first first, and its documents (``id``, ``proportion``,
+        and ``text`` where the fit kept it; none of a private model), and returns a name. None
+        and "" leave the topic without one.
+    n_words : int, default 10
+        Words of a topic.
+
+    Examples
+    --------
+    >>> model.label_topics(lambda words, documents: " / ".join(words[:2]))  # doctest: +SKIP
+    """
+    is_private = model.privacy.get("statement") in (PRIVATE, SEEDED)
+    held = None if is_private else model.representative_documents
+    found = {}
+    for k, words in enumerate(model.top_words(n_words)):
+        documents: list[Mapping[str, Any]] = [] if held is None else [*held[k]]
+        found[k] = label([word for word, _ in words], documents) or None
+    return rename(model, found)
 
 
 def name_rows(model: Model, names: Sequence[str | None]) -> Model:
@@ -63,17 +98,6 @@ def carry_names(model: Model, earlier: Topics) -> Model:
 def join_names(names: Sequence[str | None]) -> str | None:
     """Return the name of a topic that is made of topics with these."""
     return " + ".join(dict.fromkeys(name for name in names if name is not None)) or None
-
-
-def label_topics(model: Model, label: Label, n_words: int) -> Model:
-    """Return what `TopicModel.label_topics` does."""
-    is_private = model.privacy.get("statement") in (PRIVATE, SEEDED)
-    held = None if is_private else model.representative_documents
-    found = {}
-    for k, words in enumerate(model.top_words(n_words)):
-        documents: list[Mapping[str, Any]] = [] if held is None else [*held[k]]
-        found[k] = label([word for word, _ in words], documents) or None
-    return rename_topics(model, found)
 
 
 def _set_names(model: Model, given: Mapping[str, str]) -> Model:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Sequence
 from typing import Any
 
-from streamlda.container import valid_content
-from streamlda.model import MAX_DISTANCE
+from streamlda.container import read_arrays, valid_content
+from streamlda.model import MAX_DISTANCE, naming
+from streamlda.model import document_table as tables
 from streamlda.model.coherence import NPMI_WORDS, Coherence, NpmiCounter
-from streamlda.model.document_table import choose_form, make_document_table
 from streamlda.model.evaluation import top_words
-from streamlda.model.groups import group_documents
 from streamlda.model.hierarchy import merge_topics, reduce_topics
-from streamlda.model.lookup import WordTopic, find_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
-from streamlda.model.model_file import members, read
-from streamlda.model.naming import Label, label_topics, rename_topics
-from streamlda.model.table import NOTHING, named_words, percent
+from streamlda.model.model_file import FORMAT, FORMAT_VERSION, members
 from streamlda.model.topics import Topics
 from streamlda.text import functions
 from streamlda.text.functions import Analyze
-
-#: Rows of the table for notebooks, and words of a topic in it.
-_MOST_ROWS, _WORDS = 30, 8
 
 
 class TopicModel(Topics):
@@ -73,8 +65,10 @@ class TopicModel(Topics):
         If the words cannot be stored, or are not V.
     """
 
-    def _repr_html_(self) -> str:
-        return _html_table(self)
+    document_table = tables.document_table
+    topics_per_class = tables.topics_per_class
+    rename = naming.rename
+    label_topics = naming.label_topics
 
     def visualize(self, X: Any = None, **options: Any) -> Any:
         """Return the report about this model, to be shown in a notebook or saved.
@@ -84,49 +78,6 @@ class TopicModel(Topics):
         """
         # Who draws stands above who is drawn: the package knows it, this module does not.
         return sys.modules["streamlda"].visualize(self, X, **options)
-
-    def document_table(
-        self,
-        X: Any,
-        *,
-        text: bool = False,
-        n_words: int = 5,
-        form: str = "pandas",
-        **columns: Sequence[Any],
-    ) -> Any:
-        """Return a table with a row for each document of `X`, in the same order.
-
-        Columns: ``topic``, its ``label`` (a name, or its words) and ``words``, its ``proportion``,
-        ``second_topic`` and ``second_proportion``. A document without a topic has None there, and
-        the ``reason``: ``blank`` (a missing or empty text), ``no-known-word`` or
-        ``analyzer-failed``. Time O(nnz K).
-
-        Parameters
-        ----------
-        X : texts, or array-like or sparse matrix of shape (n_documents, V)
-            As `transform` takes them.
-        text : bool, default False
-            Also return the texts, as the last column.
-        n_words : int, default 5
-            Words of a topic.
-        form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
-            A table of this package, with the index of `X` if it is one of pandas; or a dict of
-            lists.
-        **columns : sequences of n_documents values
-            Columns of your own, which come first: ``id=df.id, time=df.date``.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If a column has another length than `X`, or `X` holds no documents.
-        MissingExtraError
-            If the package of `form` is not installed.
-
-        Examples
-        --------
-        >>> model.document_table(df.text, id=df.id, rating=df.rating)  # doctest: +SKIP
-        """
-        return make_document_table(self, X, columns=columns, text=text, n_words=n_words, form=form)
 
     def coherence(self, X: Any) -> Coherence:
         """Return how well the ten most probable words of each topic go together in documents.
@@ -154,42 +105,6 @@ class TopicModel(Topics):
         counter.add(self.read(X))
         return counter.result()
 
-    def topics_per_class(
-        self, X: Any, classes: Any, *, n_words: int = 5, form: str = "pandas"
-    ) -> Any:
-        """Return a table with a row for each class of documents and each topic.
-
-        Columns: ``class``, ``topic``, its ``label``, its ``share``, which is the mean of its
-        proportions in the documents of the class, and ``documents``, of which it is the largest
-        topic. Documents without a class are a class of their own, None, and the last. Documents
-        without a topic (`document_table` says why) are in no row. Time O(nnz K).
-
-        Parameters
-        ----------
-        X : texts, or array-like or sparse matrix of shape (n_documents, V)
-            As `transform` takes them.
-        classes : sequence of n_documents values
-            Any values that can be keys of a dict.
-        n_words : int, default 5
-            Words of a label.
-        form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
-            A table of this package, or a dict of lists.
-
-        Raises
-        ------
-        InvalidDocumentsError
-            If there is not one class for each document, or `X` holds no documents.
-        MissingExtraError
-            If the package of `form` is not installed.
-
-        Examples
-        --------
-        >>> table = model.topics_per_class(df.text, df.section)  # doctest: +SKIP
-        >>> table.pivot(index="class", columns="topic", values="share")  # doctest: +SKIP
-        """
-        make = choose_form(form)
-        return make(group_documents(self, X, classes).columns(self, "class", n_words), None)
-
     def topics_over_time(self, X: Any, times: Any, **options: Any) -> Any:
         """Return a table with a row for each month, or other unit of time, and each topic.
 
@@ -197,28 +112,6 @@ class TopicModel(Topics):
         """
         # Times are read above this module, as reports are drawn.
         return sys.modules["streamlda"].topics_over_time(self, X, times, **options)
-
-    def topics_of_word(self, word: str) -> list[WordTopic]:
-        """Return the topics of a word, the one with most of its tokens first.
-
-        Each has the number of the ``topic``, the ``probability`` of the word in it, and its
-        ``share`` of the tokens of the word. Topics of a text: `document_table`. Time O(K + V).
-
-        Parameters
-        ----------
-        word : str
-            As it is listed, or as the analyzer of the model reads it.
-
-        Raises
-        ------
-        VocabularyError
-            If the model does not know the word, or has no words.
-
-        Examples
-        --------
-        >>> model.topics_of_word("bank")[0].topic  # doctest: +SKIP
-        """
-        return find_topics(self, word)
 
     def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
         """Return which topics this model and another have in common, and how they differ.
@@ -292,43 +185,6 @@ class TopicModel(Topics):
         """
         return merge_topics(self, groups)
 
-    def rename(self, names: Mapping[int, str | None]) -> TopicModel:
-        """Return the model with names of topics, by their rows; None takes a given name away.
-
-        Names are kept by the id of a topic, through updates, merging and files, and shown wherever
-        its words are. Names of the seeds are those of topics without another.
-
-        Raises
-        ------
-        InvalidSettingError
-            If a topic is none of the model, or a name is no line of 1 to 100 characters.
-
-        Examples
-        --------
-        >>> model.rename({3: "sport"})  # doctest: +SKIP
-        """
-        return rename_topics(self, names)
-
-    def label_topics(self, label: Label, *, n_words: int = 10) -> TopicModel:
-        """Return the model with the names that a function of yours finds for its topics.
-
-        Nothing is sent anywhere but by `label`.
-
-        Parameters
-        ----------
-        label : callable
-            Gets the words of a topic, the first first, and its documents (``id``, ``proportion``,
-            and ``text`` where the fit kept it; none of a private model), and returns a name. None
-            and "" leave the topic without one.
-        n_words : int, default 10
-            Words of a topic.
-
-        Examples
-        --------
-        >>> model.label_topics(lambda words, documents: " / ".join(words[:2]))  # doctest: +SKIP
-        """
-        return label_topics(self, label, n_words)
-
     def reduce(self, n_topics: int) -> TopicModel:
         """Return the model with fewer topics, 1 to K: those that are most alike are joined.
 
@@ -369,37 +225,9 @@ def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None)
     NewerFormatError
         If a later version of streamlda wrote it.
     """
-    file = read(path)
+    file = read_arrays(path, FORMAT, FORMAT_VERSION, oldest=1)
     with valid_content("model", path, remedy="fit and save the model again"):
         model = TopicModel(**members(file))
     if analyzer is not None and model.vocabulary is not None:
         functions.allow(analyzer, model.vocabulary.analyzer.function_name)
     return model
-
-
-def _html_table(model: TopicModel) -> str:
-    """Return the most prevalent topics, with their shares, NPMI and words.
-
-    It brings no colours, so that it is legible in light and dark notebooks.
-    """
-    npmi = model.diagnostics.get("topic_npmi")
-    if not isinstance(npmi, list) or len(npmi) != model.n_components:
-        npmi = [None] * model.n_components
-    shares = model.shares
-    words = [
-        named_words(name, (word for word, _ in own))
-        for name, own in zip(model.names, model.top_words(_WORDS), strict=True)
-    ]
-    rows = "".join(
-        f"<tr><th scope='row'>{k}</th><td>{percent(shares[k]).replace(' ', '&nbsp;')}</td>"
-        f"<td>{NOTHING if npmi[k] is None else format(npmi[k], '.2f')}</td>"
-        f"<td style='text-align: left'>{escape(words[k])}</td></tr>"
-        for k in model.order[:_MOST_ROWS]
-    )
-    more = model.n_components - _MOST_ROWS
-    rest = f"<p>{more} further topics: visualize() shows all.</p>" if more > 0 else ""
-    head = "".join(f"<th scope='col'>{name}</th>" for name in ("Topic", "Share", "NPMI", "Words"))
-    return (
-        f"<p>{escape(repr(model))}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import operator
@@ -12,17 +13,24 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, at_least, between, failure, require
+from streamlda.errors import (
+    InvalidDocumentsError,
+    VocabularyError,
+    at_least,
+    between,
+    failure,
+    require,
+)
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.inference import SMOOTHING, checked_alpha, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, check_utc
 from streamlda.model.relevance import Relevance
@@ -43,15 +51,19 @@ RELEVANCE = "relevance"
 SUM_TOLERANCE = 1e-6
 
 
+@cache
 def current_versions() -> dict[str, str]:
     """Return the versions of Python, streamlda and the packages its numbers depend on."""
-    return {"python": platform.python_version(), **_package_versions()}
+    packages = ("streamlda", "numpy", "numba", "scipy", "scikit-learn")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-@cache
-def _package_versions() -> dict[str, str]:
-    """Return those of packages; they are read from files, in 4 milliseconds."""
-    return {n: version(n) for n in ("streamlda", "numpy", "numba", "scipy", "scikit-learn")}
+class WordTopic(NamedTuple):
+    """A topic, the probability of a word in it, and its share of the tokens of the word."""
+
+    topic: int
+    probability: float
+    share: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,8 +87,9 @@ class Topics:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def __post_init__(self) -> None:
-        for name in ARRAYS:
-            _set(self, name, read_only(name, getattr(self, name)))
+        for name in (*ARRAYS, "prevalence"):
+            if getattr(self, name) is not None:
+                _set(self, name, read_only(getattr(self, name)))
         shape = self.components.shape
         check(
             len(shape) == 2
@@ -87,16 +100,23 @@ class Topics:
             alpha=self.alpha.shape,
             background=self.background.shape,
         )
-        check_probabilities("components", self.components)
-        check_probabilities("background", self.background)
-        low = self.alpha.min()
-        check(low > 0, "alpha of model", min=low)
+        interval = self.interval and self.interval.prevalence
+        named = {name: getattr(self, name) for name in ("components", "background", "prevalence")}
+        for name, rows in (named | {"interval": interval}).items():
+            if rows is not None:
+                low, error = np.min(rows), np.abs(np.sum(rows, axis=-1) - 1).max()
+                holds = low >= 0 and error <= SUM_TOLERANCE
+                check(holds, "probabilities", array=name, min=low, largest_error=error)
+        checked_alpha(self.alpha)
         for name in COUNTS:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
-            _set(self, name, plain_object(name, getattr(self, name)))
-        for name in plain_object(TOPIC_NAMES, self.settings.get(TOPIC_NAMES, {})).values():
+            value = getattr(self, name)
+            check(isinstance(value, Mapping), "mapping", of=name, type=type(value).__name__)
+            # As it will be read back, so that a save cannot fail later.
+            _set(self, name, json.loads(to_json(dict(value))))
+        for name in self.settings.get(TOPIC_NAMES, {}).values():
             check_name(name)
         between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
         check_utc("created", self.created)
@@ -108,25 +128,18 @@ class Topics:
 
     def _check_shares(self) -> None:
         """Check what is said of each topic: it must be said of K."""
-        K = self.n_components
-        interval = None if self.interval is None else self.interval.prevalence
-        if self.prevalence is not None:
-            _set(self, "prevalence", read_only("prevalence", self.prevalence))
-        for name, shares in (("prevalence", self.prevalence), ("interval.prevalence", interval)):
-            if shares is not None:
-                check_probabilities(name, np.array(shares))
-        lengths = {
-            "prevalence": K if self.prevalence is None else len(self.prevalence),
-            "interval": K if interval is None else len(interval),
-            "timeline": K if self.timeline is None else self.timeline.tokens.shape[1],
-            "representative_documents": K
-            if self.representative_documents is None
-            else len(self.representative_documents),
+        K, documents = self.n_components, self.representative_documents
+        said: dict[str, Any] = {
+            "prevalence": self.prevalence,
+            "interval": self.interval and self.interval.prevalence,
+            "timeline": self.timeline and self.timeline.tokens.T,
+            "representative_documents": documents,
         }
-        for name, n in lengths.items():
-            require(n == K, f"{name} must be of all topics", topics=K, got=n)
-        if self.representative_documents is not None:
-            plain = json.loads(to_json(list(map(list, self.representative_documents))))
+        for name, each in said.items():
+            n = K if each is None else len(each)
+            check(n == K, "of all topics", of=name, topics=K, values=n)
+        if documents is not None:
+            plain = json.loads(to_json([*map(list, documents)]))
             _set(self, "representative_documents", plain)
 
     @property
@@ -147,9 +160,12 @@ class Topics:
     @property
     def shares(self) -> list[float | None]:
         """Prevalence of each topic as plain values; None where it was not measured."""
-        if self.prevalence is None:
-            return [None] * self.n_components
-        return [float(share) for share in self.prevalence]
+        return [None] * self.n_components if self.prevalence is None else self.prevalence.tolist()
+
+    @property
+    def npmi(self) -> list[float | None]:
+        """NPMI of each topic in documents of the fit; None where it was not counted."""
+        return self.diagnostics.get("topic_npmi") or [None] * self.n_components
 
     @property
     def order(self) -> list[int]:
@@ -160,14 +176,13 @@ class Topics:
     @property
     def has_ids(self) -> bool:
         """Whether the topics have ids that stay theirs while a stream changes."""
-        known = self.diagnostics.get("topic_ids")
-        return isinstance(known, list) and len(known) == self.n_components
+        return len(self.diagnostics.get("topic_ids") or ()) == self.n_components
 
     @property
     def ids(self) -> list[int]:
         """Ids of the topics; their rows, where `has_ids` is False."""
-        found: list[int] = self.diagnostics["topic_ids"] if self.has_ids else []
-        return found or list(range(self.n_components))
+        found: Sequence[int] = range(self.n_components)
+        return list(self.diagnostics["topic_ids"] if self.has_ids else found)
 
     @property
     def names(self) -> list[str | None]:
@@ -179,18 +194,13 @@ class Topics:
     @property
     def seed_names(self) -> list[str | None]:
         """Names of the topics that have seeds; None of the others."""
-        own: list[str | None] = [str(seed["name"]) for seed in self._seed_topics]
+        own = [str(seed["name"]) for seed in self.settings.get("seed_topics", ())]
         return own + [None] * (self.n_components - len(own))
 
     @property
     def seeds(self) -> tuple[tuple[int, ...], ...]:
         """Columns of the seed words of the seeded topics, which are the first."""
-        return tuple(tuple(seed["columns"]) for seed in self._seed_topics)
-
-    @property
-    def _seed_topics(self) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = self.settings.get("seed_topics", [])
-        return found
+        return tuple(tuple(seed["columns"]) for seed in self.settings.get("seed_topics", ()))
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -224,16 +234,6 @@ class Topics:
         between(0, 1, relevance=relevance, remedy="1 shows the most probable words")
         return replace(self, settings={**self.settings, RELEVANCE: float(relevance)})
 
-    def top_columns(self, n: int) -> list[list[int]]:
-        """Return the columns of the words that `top_words` shows of each topic."""
-        at_least(1, n=n)
-        n = min(n, self.n_features)
-        if (weight := self.relevance) == 1:
-            found: list[list[int]] = top_words(self.components, n).tolist()
-            return found
-        words = Relevance(self.components, self.weights)
-        return [words.top(k, weight, n) for k in range(self.n_components)]
-
     def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
         """Return the words that are shown of each topic: the most probable first.
 
@@ -250,9 +250,53 @@ class Topics:
         list of K lists of (word, probability)
             Ids without a vocabulary.
         """
+        at_least(1, n=n)
+        n, weight = min(n, self.n_features), self.relevance
+        if weight == 1:
+            top = top_words(self.components, n).tolist()
+        else:
+            words = Relevance(self.components, self.weights)
+            top = [words.top(k, weight, n) for k in range(self.n_components)]
+        rows = zip(self.components, top, strict=True)
+        return [[(self.feature_name(i), float(row[i])) for i in ids] for row, ids in rows]
+
+    def topics_of_word(self, word: str) -> list[WordTopic]:
+        """Return the topics of a word, the one with most of its tokens first.
+
+        Each has the number of the ``topic``, the ``probability`` of the word in it, and its
+        ``share`` of the tokens of the word. Topics of a text: `document_table`. Time O(K + V).
+
+        Parameters
+        ----------
+        word : str
+            As it is listed, or as the analyzer of the model reads it.
+
+        Raises
+        ------
+        VocabularyError
+            If the model does not know the word, or has no words.
+
+        Examples
+        --------
+        >>> model.topics_of_word("bank")[0].topic  # doctest: +SKIP
+        """
+        listed = () if self.vocabulary is None else self.vocabulary.listed or ()
+        found = [listed.index(word)] if word in listed else self.encode([word]).word_ids.tolist()
+        near = ", ".join(difflib.get_close_matches(word.lower(), listed, n=3))
+        require(
+            len(found) == 1,
+            "topics are looked up of one word that the model knows",
+            word=word,
+            known_words=len(found),
+            remedy=f"pass one of {near}" if near else "check how it is spelled",
+            error=VocabularyError,
+        )
+        chances: NDArray[np.float64] = self.components[:, found[0]]
+        tokens = self.weights * chances
+        shares = tokens / max(tokens.sum(), np.finfo(float).tiny)
         return [
-            [(self.feature_name(i), float(row[i])) for i in ids]
-            for row, ids in zip(self.components, self.top_columns(n), strict=True)
+            WordTopic(k, float(chances[k]), float(shares[k]))
+            for k in np.lexsort((-chances, -shares)).tolist()
         ]
 
     def feature_name(self, word_id: int) -> str:
@@ -339,47 +383,16 @@ def _set(model: Topics, name: str, value: Any) -> None:
     object.__setattr__(model, name, value)  # the way into a frozen dataclass, before it is used
 
 
-def read_only(name: str, array: Any) -> NDArray[np.float64]:
-    """Return an array of finite numbers that others cannot write to, copied where they could."""
+def read_only(array: Any) -> NDArray[np.float64]:
+    """Return an array that others cannot write to, copied where they could."""
     values = np.ascontiguousarray(array, dtype=np.float64)
     if values.flags.writeable and np.may_share_memory(values, array):
         values = values.copy()
     values.flags.writeable = False
-    rule = f"{name} must be finite, got {name} with NaN or infinity"
-    require(np.isfinite(values).all(), rule, remedy="fit the model again")
     return values
-
-
-def check_probabilities(name: str, values: NDArray[np.float64]) -> None:
-    """Refuse rows that are no distributions."""
-    low = values.min()
-    error = np.abs(values.sum(axis=-1) - 1).max()
-    require(
-        low >= 0 and error <= SUM_TOLERANCE,
-        f"{name} must be probabilities, each row with the sum 1 within {SUM_TOLERANCE}",
-        min=low,
-        largest_error=error,
-        remedy="clip and normalize them first",
-    )
 
 
 def check_name(name: Any) -> None:
     """Refuse what is no name of a topic."""
-    require(
-        isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and name.isprintable(),
-        f"the name of a topic must be a line of 1 to {LONGEST_NAME} characters",
-        name=repr(name)[:40],
-        remedy="shorten it, or pass None for no name",
-    )
-
-
-def plain_object(name: str, value: Any) -> dict[str, Any]:
-    """Return the object as it will be read back, so that a save cannot fail later."""
-    require(
-        isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
-        f"{name} must be a mapping with string keys",
-        type=type(value).__name__,
-        remedy="pass a dict",
-    )
-    plain: dict[str, Any] = json.loads(to_json(dict(value)))
-    return plain
+    fits = isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and name.isprintable()
+    check(fits, "name of topic", name=repr(name)[:40])

@@ -113,7 +113,7 @@ def held_out_probabilities(
     batch: DocumentBatch, seen: DocumentBatch, topics: Array, alpha: Array
 ) -> Array:
     """Return those of the entries of documents, by topics and the part of each that was seen."""
-    words, ids = word_major(batch, topics, len(alpha))
+    words, ids = word_major(batch, topics)
     theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
     found = np.empty(len(batch.counts))
     word_probabilities(ids, batch.row_pointers, words, theta, found)

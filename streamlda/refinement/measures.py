@@ -145,7 +145,7 @@ def inferred(model: TopicModel, drawn: Drawn, alpha: Array) -> Inferred:
     """
     documents, weights = drawn.documents, drawn.hits / drawn.hits.sum()
     topics = model.smoothed
-    words, ids = word_major(documents, topics, len(alpha))
+    words, ids = word_major(documents, topics)
     theta = fold_in_words(documents, words, ids, alpha, MAX_ITERATIONS, INFERENCE_TOLERANCE)
     mean = weighted(weights, theta)
     shares, off = mean, theta - mean
@@ -217,7 +217,7 @@ def fitted_alpha(
         most, sweeps = FREE_ALPHA_DOCUMENTS, FREE_ALPHA_SWEEPS
     chosen = alike.fewer(min(most, len(drawn.hits) // 2)).documents
     topics = model.smoothed
-    found, ids = word_major(chosen, topics, K)
+    found, ids = word_major(chosen, topics)
     words, prior = found.astype(np.float32), alpha.astype(np.float32)
     shrunk = np.minimum(1.0, LONGEST_TOKENS / chosen.lengths)
     counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, at_least, require
-from streamlda.model.diagnostics import suggest_n_components, warn_of_background
+from streamlda.model.diagnostics import count_clear_topics, warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import chosen, has_too_small_alpha_0
 from streamlda.refinement.collapsed import (
@@ -267,7 +267,7 @@ def of_start(found: Mapping[str, Any]) -> dict[str, Any]:
     kept["warnings"] = [] if estimate["identified"] else [estimate["reason"]]
     K, directions = len(found["eigenvalues"]), found["directions_supported"]
     documents = found.get("documents_behind_directions")
-    clear = suggest_n_components(found).basis in ("drop", "none")
-    if documents is not None and directions < K and clear:
+    is_clear = count_clear_topics(found) is not None
+    if documents is not None and directions < K and is_clear:
         kept["warnings"].insert(0, few_directions(directions, K, documents))
     return kept

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import UNDATED
 from streamlda.errors import one_of, require
-from streamlda.model.document_table import choose_form, infer_documents
-from streamlda.model.groups import Groups, list_groups
+from streamlda.model.document_table import Groups, choose_form, infer_documents, list_column
 from streamlda.model.over_time import Timeline
 from streamlda.model.representatives import draw_ranks
 from streamlda.model.topic_model import TopicModel
@@ -109,14 +108,15 @@ class DocumentSurvey:
         """Return the mean shares of the topics over time."""
         if self.moments is None:
             return None
-        starts = [start for start in self.moments.names if start is not None]
+        names, sums, largest = self.moments.totals()
+        starts = [start for start in names if start is not None]
         if not starts:
             return None
-        documents, n = self.moments.largest.sum(axis=1), len(starts)
+        documents, n = largest.sum(axis=1), len(starts)
         timeline = Timeline(
             unit=str(self.unit),
             starts=np.array(starts, dtype=np.int64),
-            tokens=self.moments.sums[:n],
+            tokens=sums[:n],
             documents=documents[:n],
             undated=int(documents[n:].sum()),
         )
@@ -124,10 +124,13 @@ class DocumentSurvey:
 
     def class_course(self) -> Course | None:
         """Return the mean shares of the topics in the classes of most documents."""
-        if self.classes is None or not self.classes.names:
+        if self.classes is None:
             return None
-        names, documents = self.classes.names, self.classes.largest.sum(axis=1)
-        shares = self.classes.sums / documents[:, None]
+        names, sums, largest = self.classes.totals()
+        if not names:
+            return None
+        documents = largest.sum(axis=1)
+        shares = sums / documents[:, None]
         shown = sorted(np.argsort(-documents, kind="stable")[:MOST_CLASSES].tolist())
         return Course(
             labels=tuple(UNCLASSED if names[g] is None else str(names[g]) for g in shown),
@@ -149,7 +152,7 @@ def read_times(values: Any, n: int, form: str | None) -> list[float | None]:
     """Return the times of n documents in seconds, and warn of forms that are not understood."""
     listed = [
         value if value is None or isinstance(value, int | float | str | date) else str(value)
-        for value in list_groups("times", values, n)
+        for value in list_column("times", values, n)
     ]
     read = TimeReader(form, lambda: listed)
     found = [read(value) for value in listed]
@@ -208,4 +211,4 @@ def topics_over_time(
     theta, reasons, _ = infer_documents(model, X)
     groups = Groups(model.n_components)
     groups.add(bin_times(read_times(times, len(reasons), time_format), unit), theta, reasons)
-    return make(groups.columns(model, "time", n_words, lambda start: written(start, unit)), None)
+    return make(groups.columns(model, "time", n_words, lambda start: written(start, unit)))

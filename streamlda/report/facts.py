@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from streamlda.errors import at_least
 from streamlda.model.diagnostics import (
-    SuggestedTopics,
+    count_clear_topics,
     exclusivity,
     hellinger,
     junk_topics,
-    numbers,
     pair_spectrum,
-    suggest_n_components,
 )
 from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, topic_tree
@@ -139,21 +137,13 @@ class Facts:
     #: Part of the differences between topics that each axis of the map shows.
     explained: Array
     spectrum: Spectrum | None
-    suggestion: SuggestedTopics
+    #: `count_clear_topics`.
+    suggested: int | None
     #: Shares over time: of the documents that the caller gave, or else of those of the fit.
     course: Course | None
     #: Documents that the caller gave, and shares in their classes.
     survey: DocumentSurvey | None
     class_course: Course | None
-
-    @property
-    def directions(self) -> int:
-        """Directions of the word pairs that count: all, unless their noise is known."""
-        assert self.spectrum is not None
-        if self.suggestion.basis in ("hidden", "drop"):
-            return self.suggestion.n_components or 0
-        above = self.spectrum.above
-        return len(self.spectrum.eigenvalues) if above is None else above
 
 
 def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None) -> Facts:
@@ -178,7 +168,7 @@ def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None
         leaves=scipy.cluster.hierarchy.leaves_list(tree).tolist() if len(tree) else [0],
         explained=explained,
         spectrum=pair_spectrum(model.diagnostics),
-        suggestion=suggest_n_components(model.diagnostics),
+        suggested=count_clear_topics(model.diagnostics),
         course=course,
         survey=survey,
         class_course=None if survey is None else survey.class_course(),
@@ -189,7 +179,6 @@ def _topics(words: Words, model: TopicModel, apart: Array, n_words: int) -> Iter
     """Yield the topics of the model, the most prevalent first."""
     reasons, share = junk_topics(model), model.shares
     exclusive = exclusivity(model.components).tolist()
-    npmi = numbers(model.diagnostics, "topic_npmi")
     interval = model.interval
     # Where it is all that came, there is nothing that it could differ from.
     is_part = interval is not None and interval.documents < model.documents_seen
@@ -197,7 +186,6 @@ def _topics(words: Words, model: TopicModel, apart: Array, n_words: int) -> Iter
     documents = model.representative_documents
     for k in model.order:
         others = [j for j in np.argsort(apart[k], kind="stable").tolist() if j != k]
-        known = npmi is not None and len(npmi) == model.n_components and np.isfinite(npmi[k])
         yield Topic(
             id=k,
             prevalence=share[k],
@@ -207,7 +195,7 @@ def _topics(words: Words, model: TopicModel, apart: Array, n_words: int) -> Iter
             reasons=reasons[k],
             nearest=tuple((j, float(apart[k, j])) for j in others[:NEIGHBOURS]),
             lately=None if lately is None else lately[k],
-            npmi=float(npmi[k]) if npmi is not None and known else None,
+            npmi=model.npmi[k],
             name=model.names[k],
             exclusivity=exclusive[k],
             documents=() if documents is None else documents[k],

@@ -11,7 +11,7 @@ from typing import Any
 
 from streamlda.container import whole_file
 from streamlda.errors import one_of
-from streamlda.model.groups import list_groups
+from streamlda.model.document_table import list_column
 from streamlda.model.topic_model import TopicModel
 from streamlda.report import render_report
 from streamlda.report.documents import DocumentSurvey, read_times
@@ -125,8 +125,8 @@ def visualize(
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         survey.add(
             X,
-            titles=None if titles is None else list_groups("titles", titles, n),
-            classes=None if classes is None else list_groups("classes", classes, n),
+            titles=None if titles is None else list_column("titles", titles, n),
+            classes=None if classes is None else list_column("classes", classes, n),
             times=None if times is None else read_times(times, n, time_format),
         )
     return ReportPage(render_report(model, title=title, n_words=n_words, survey=survey))

@@ -327,15 +327,14 @@ def is_private(model: TopicModel) -> bool:
 
 def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
     """Return the quality of each topic, reasons not to rely on it, and the topic nearest to it."""
-    npmi = model.diagnostics.get("topic_npmi") or [None] * len(ids)
     own, near = exclusivity(model.components).tolist(), nearest_topics(model.components)
     return [
         {
             "name": model.names[k],
-            "npmi": npmi[k],
+            "npmi": model.npmi[k],
             "exclusivity": own[k],
             "marks": {mark: DOUBTS[mark] for mark in marks},
-            "nearest": other and {"id": ids[other.topic], "distance": other.distance},
+            "nearest": other and {"id": ids[other[0]], "distance": other[1]},
         }
         for k, (marks, other) in enumerate(zip(junk_topics(model), near, strict=True))
     ]

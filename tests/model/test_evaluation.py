@@ -93,7 +93,7 @@ def test_completion_refuses():
     with pytest.raises(InvalidSettingError, match=r"weight=1\.5"):
         DocumentCompletion(*topics, background, smoothing=1.5)
     completion = DocumentCompletion(*topics, background)
-    with pytest.raises(InvalidSettingError, match="n_features=4"):
+    with pytest.raises(InvalidDocumentsError, match="n_features=4"):
         completion.add(DocumentBatch.from_matrix(np.ones((2, 4))))
     with pytest.raises(InvalidDocumentsError, match="whole numbers"):
         completion.add(DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False))

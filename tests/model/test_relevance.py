@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError
-from streamlda.model.interop import to_pandas
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
 from streamlda.storage.snapshots import Snapshots
@@ -52,7 +51,6 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
     assert [[word for word, _ in topic["words"]] for topic in told] == wanted
     table = made.document_table([wanted[2][0]] * 2, form="dict", n_words=10)
     assert table["words"][0] == " ".join(wanted[table["topic"][0]])
-    assert to_pandas(made)["word"].tolist() == [word for own in wanted for word in own]
 
 
 def test_a_model_may_rank_otherwise_and_numbers_are_of_probable_words(made, tmp_path):

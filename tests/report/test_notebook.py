@@ -1,10 +1,9 @@
-"""Models and fits in a notebook: tables, the report as a value, progress."""
+"""Models and fits in a notebook: the report as a value, progress."""
 
 import io
 import sys
 import webbrowser
 from html import unescape
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -14,55 +13,7 @@ from streamlda.estimator import StreamLDA
 from streamlda.report import render_report
 from streamlda.simulate import PlantedLDA
 from streamlda.utils import progress as module
-from tests.report.test_report import HOSTILE, hostile_model
 from tests.service.planted import model, topics
-
-
-class Cells(HTMLParser):
-    """The text of each row of a table, and all tags."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.rows, self.tags, self.text = [], set(), ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        if tag == "tr":
-            self.rows.append([])
-
-    def handle_data(self, data):
-        self.text += data
-        if self.rows:
-            self.rows[-1].append(data)
-
-
-def test_a_model_is_a_table():
-    made = model(topics(), diagnostics={"topic_npmi": [0.25, None, -0.5, 0.125]})
-    head, *rows = Cells(made._repr_html_()).rows
-    assert head == ["Topic", "Share", "NPMI", "Words"]
-    assert [row[:3] for row in rows] == [
-        ["3", "40.0\N{NO-BREAK SPACE}%", "0.12"],
-        ["2", "30.0\N{NO-BREAK SPACE}%", "-0.50"],
-        ["1", "20.0\N{NO-BREAK SPACE}%", "\N{EN DASH}"],
-        ["0", "10.0\N{NO-BREAK SPACE}%", "0.25"],
-    ]
-    assert rows[0][3].split() == [word for word, _ in made.top_words(8)[3]]
-    unmeasured = streamlda.TopicModel(
-        components=topics(40), alpha=np.ones(40), background=topics(40).mean(axis=0)
-    )
-    shown = Cells(unmeasured._repr_html_())
-    assert len(shown.rows) == 31
-    assert {row[1] for row in shown.rows[1:]} == {"\N{EN DASH}"}
-    assert "10 further topics" in shown.text
-
-
-def test_words_of_a_table_are_only_ever_text():
-    found = Cells(hostile_model()._repr_html_())
-    assert found.tags == {"p", "table", "thead", "tbody", "tr", "th", "td"}
-    assert set(HOSTILE) <= set(" ".join(row[3] for row in found.rows[1:]).split(" ")) | {
-        word for word in HOSTILE if " " in word
-    }
 
 
 def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypatch):
