@@ -30,16 +30,12 @@ _FAULTS = Faults(
             "end; leave it out to find it by the header",
             "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "
             "or shift_jis; leave it out to find it by the bytes",
-            "fixed order": "fixed_order must not have allow_gaps: a gap is not the same at each "
-            "reading",
             "inside": "records can only be inside an object in the format json; name the format "
             "json, or leave records_field out",
             "no fields": "users, times and ids can only be read from a format with fields; name "
             "another format, or leave them out",
-            "partitions": "partitions must be 'all', numbers, or 'group' with the name of a group",
-            "registry": "a registry and the format registry go together; name both, or neither",
-            "registry url": "the url of a schema registry must begin with http:// or https://, and "
-            "name no user; set a username and the file of its password apart",
+            "registry url": "the url of a schema registry must begin with http:// or https://, "
+            "name one address, and name no user; set a username and the file of its password apart",
             "timeout": "a poll must be given 0 seconds or more",
             "url": "only local files without compression can be followed; read others from files",
         },
@@ -85,9 +81,6 @@ _FAULTS = Faults(
             "beginning if it was replaced by another",
             "chosen partitions": "the chosen partitions must exist; name others, or add partitions "
             "to the topic",
-            "compacted": "the topic of snapshots must be compacted; set it to compact with "
-            "kafka-configs, or name a topic that is not there yet (to see the policy, the access "
-            "right DescribeConfigs is needed)",
             "cut log": "a log must not be cut before what was read of it; the brokers lost "
             "records: start with allow_gaps to continue without what was written there since",
             "paths": "the position was made with other paths; name the same paths, and perhaps "

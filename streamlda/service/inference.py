@@ -134,7 +134,6 @@ class Inference:
         if received.batch.n_records:
             self._answer(self._exchange, received)
         else:
-            self._exchange.check_answers()
             self._status.show(self._retry.done(time.monotonic()))
         if self._exchange is not None:
             self._status.note(inference_lag=self._exchange.lag())

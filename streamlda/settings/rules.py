@@ -45,7 +45,7 @@ NEEDS = {
     "infer.topic": "kafka.topic",
     "output.topic dead_letters.topic": "kafka.bootstrap",
     "registry.url": "source.format=registry",
-    "kafka.key_file kafka.key_password": "kafka.certificate_file",
+    "kafka.key_file": "kafka.certificate_file",
     "registry.password": "registry.username",
     "kafka.partitions=group": "kafka.group source.kind=kafka",
     "privacy.documents_per_user source.user_field": "privacy.unit=user",

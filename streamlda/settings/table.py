@@ -116,8 +116,7 @@ class KafkaSettings:
         "text", None, "Name of the brokers' service for GSSAPI; default: kafka.")
     ca_file: str | None = entry("text", None, "Certificates of the authorities that are trusted.")
     certificate_file: str | None = entry("text", None, "Certificate of this client.")
-    key_file: str | None = entry("text", None, "Key of this client.")
-    key_password: Secret | None = entry("secret", None, "Password of the key.")
+    key_file: str | None = entry("text", None, "Key of this client, without a password.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +124,7 @@ class RegistrySettings:
     """Registry of the schemas of Kafka records."""
 
     url: str | None = entry(
-        "text", None, "Schema registry, https://host:port; several are separated by commas.")
+        "text", None, "Schema registry, https://host:port.")
     username: str | None = entry("text", None, "User of the schema registry.")
     password: Secret | None = entry("secret", None, "Password of the user.")
     ca_file: str | None = entry(

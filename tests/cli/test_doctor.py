@@ -89,8 +89,8 @@ def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
 
 @pytest.mark.long
 def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_path):
-    topics.make(topic)
-    topics.make(f"{topic}-letters")
+    for name in (topic, f"{topic}-letters", f"{topic}-snapshots"):
+        topics.make(name)
     config = tmp_path / "streamlda.toml"
     config.write_text(
         f'[kafka]\nbootstrap = "{topics.bootstrap}"\ntopic = "{topic}"\ngroup = "{topic}"\n'

@@ -1,17 +1,15 @@
 """A broker as a process of its own: one node, loopback, free ports, ended by its process id."""
 
-import base64
 import shutil
 import socket
 import subprocess
 import time
-import uuid
 from contextlib import contextmanager
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from tests.kafka.jars import BrokerUnavailable, java, kafka_jars, keytool
+from tests.kafka.jars import BrokerUnavailable, kafka_jars, keytool, program
 
 START_SECONDS = 300.0
 USER, PASSWORD = "reader", "only for tests"
@@ -91,7 +89,7 @@ class Broker:
     def __init__(self, folder):
         self.folder, self.data = folder, folder / "data"
         self.certificate = folder / "broker.pem"
-        self._java = java()
+        self._java = program("java")
         self._class_path = f"{kafka_jars()}/*"
         self._process = None
         names = ("plain", "secure", "login", "relayed", "controller", "relay")
@@ -113,8 +111,9 @@ class Broker:
         log = self.folder / "broker.log"
         with log.open("ab") as output:
             # In a session of its own, so that Ctrl-C leaves it to who started it to end it.
+            command = [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
             self._process = subprocess.Popen(
-                self._command(), stdout=output, stderr=output, start_new_session=True
+                command, stdout=output, stderr=output, start_new_session=True
             )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -128,13 +127,10 @@ class Broker:
             time.sleep(0.1)
 
     def _answers(self):
-        host, port = self.bootstrap.split(":")
         try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-            admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, bootstrap_timeout_ms=1000)
+            KafkaAdminClient(bootstrap_servers=self.bootstrap, bootstrap_timeout_ms=1000).close()
         except (OSError, KafkaError):
             return False
-        admin.close()
         return True
 
     @property
@@ -150,13 +146,6 @@ class Broker:
             self._process.kill()
             self._process.wait(30)
             self._process = None
-
-    def remove(self):
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _command(self):
-        return [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
 
     def _main(self, name):
         options = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -176,9 +165,7 @@ class Broker:
 
     def _format(self):
         tool = "kafka.tools.StorageTool"
-        # As one word with its option: a leading dash of the id would be read as an option.
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-        arguments = ["format", f"--cluster-id={cluster}"]
+        arguments = ["format", "--cluster-id=MkU3OEVBNTcwNTJENDM2Qk"]
         config = ["-c", str(self.folder / "server.properties")]
         command = [*self._main(tool), *arguments, *config]
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
@@ -194,4 +181,5 @@ def broker_in(folder):
         broker.start()
         yield broker
     finally:
-        broker.remove()
+        broker.kill()
+        shutil.rmtree(folder, ignore_errors=True)

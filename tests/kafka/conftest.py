@@ -1,7 +1,6 @@
 """Sources and sinks that a test opens on a broker, closed at its end."""
 
 from contextlib import ExitStack, closing
-from functools import partial
 
 import pytest
 
@@ -30,11 +29,22 @@ def source_of(opened):
     return source_of
 
 
+def made_for(opened, kind):
+    """Open a sink of a kind, on a topic that is made if it is missing."""
+
+    def made(topics, topic, **options):
+        if topic not in topics.admin.list_topics():
+            topics.make(topic)
+        return opened(kind, topics, topic, **options)
+
+    return made
+
+
 @pytest.fixture
 def letters_to(opened):
-    return partial(opened, DeadLetters)
+    return made_for(opened, DeadLetters)
 
 
 @pytest.fixture
 def snapshots_to(opened):
-    return partial(opened, SnapshotTopic)
+    return made_for(opened, SnapshotTopic)

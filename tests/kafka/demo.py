@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -48,10 +47,7 @@ def documents():
     common = set(COMMON.split())
     while True:
         with closing(DocstringSource()) as source:
-            exhausted = False
-            while not exhausted:
-                batch = source.poll(1000)
-                exhausted = batch.exhausted
+            while (batch := source.poll(1000)).documents:
                 for text in batch.documents:
                     words = re.findall(r"[^\W\d_]+", text)
                     yield " ".join(word for word in words if word.lower() not in common)
@@ -79,27 +75,13 @@ def daemon_of(folder, bootstrap):
             process.wait(30)
 
 
-def latest(address):
-    """Return the newest snapshot, None if there is none yet."""
+def ask(address):
+    """Return an answer in JSON, None while there is none; the process tells if it has ended."""
     try:
-        with urllib.request.urlopen(f"{address}snapshots/latest", timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=5) as answer:
             return json.load(answer)
-    except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise
     except OSError:
-        # It is still starting; its process tells if it is not.
-        pass
-    return None
-
-
-def is_ready(address):
-    """Return whether the daemon reads."""
-    try:
-        with urllib.request.urlopen(f"{address}readyz", timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+        return None
 
 
 def show_snapshots(process, address, bootstrap, seconds):
@@ -112,11 +94,11 @@ def show_snapshots(process, address, bootstrap, seconds):
             producer.send(TOPIC, json.dumps({"text": text}).encode())
             n_sent += 1
         producer.flush(30)
-        if end == math.inf and is_ready(address):
+        if end == math.inf and ask(f"{address}readyz") is not None:
             end = time.monotonic() + seconds
         if (code := process.poll()) is not None:
             sys.exit(f"the daemon must run, got rc={code}; see above what it said")
-        snapshot = latest(address)
+        snapshot = ask(f"{address}snapshots/latest")
         if snapshot is not None and snapshot["number"] != last:
             last, n_seen = snapshot["number"], n_seen + 1
             print(f"\nSnapshot {last}, {n_sent} documents sent so far:")

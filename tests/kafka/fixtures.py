@@ -1,12 +1,10 @@
 """Broker fixtures for all tests (a plugin of tests/conftest.py).
 
 Each worker of pytest-xdist that gets such tests has a broker of its own, which costs 5 s of one
-processor and 350 MB, and no test is in the way of another. STREAMLDA_KAFKA_BOOTSTRAP names a broker
-that runs, for all tests but those that take `broker`, to stop or damage it.
+processor and 350 MB, and no test is in the way of another.
 """
 
 import gc
-import os
 import time
 import uuid
 import warnings
@@ -23,7 +21,7 @@ SOCKETS_LEFT = pytest.mark.filterwarnings(
 )
 
 
-FIXTURES = {"broker", "own_topics", "topics"}
+FIXTURES = {"broker", "topics"}
 
 
 def is_kafka(item):
@@ -76,24 +74,12 @@ def broker(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def own_topics(broker):
-    """Topics on our own broker."""
+def topics(broker):
+    """Topics on it."""
     from tests.kafka.topics import Topics
 
     with closing(Topics(broker.bootstrap)) as topics:
         yield topics
-
-
-@pytest.fixture(scope="session")
-def topics(request):
-    """Topics on the broker named by STREAMLDA_KAFKA_BOOTSTRAP, or on our own."""
-    from tests.kafka.topics import Topics
-
-    if bootstrap := os.environ.get("STREAMLDA_KAFKA_BOOTSTRAP"):
-        with closing(Topics(bootstrap)) as topics:
-            yield topics
-    else:
-        yield request.getfixturevalue("own_topics")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -20,17 +19,12 @@ class BrokerUnavailable(Exception):
     """The tests cannot have a broker; says what to do."""
 
 
-def wrong_files(folder):
-    """Return the names of jars that are missing, altered or not wanted."""
+def check_files(folder, remedy):
     pinned = {tuple(line.split()) for line in PINS.read_text("utf-8").splitlines()}
     found = {
         (hashlib.sha256(path.read_bytes()).hexdigest(), path.name) for path in folder.iterdir()
     }
-    return sorted({name for _, name in pinned ^ found})
-
-
-def check_files(folder, remedy):
-    if wrong := wrong_files(folder):
+    if wrong := sorted({name for _, name in pinned ^ found}):
         raise BrokerUnavailable(
             f"the files of Kafka must be those that were pinned, got folder={folder} "
             f"wrong={wrong[:5]}; {remedy}"
@@ -43,20 +37,6 @@ def program(name):
         raise BrokerUnavailable(
             f"Apache Kafka needs Java {JAVA_VERSION} and Maven, got no program={name}; install "
             f"them (on Debian and Ubuntu: openjdk-{JAVA_VERSION}-jre-headless and maven)"
-        )
-    return found
-
-
-def java():
-    """Return the path of a Java that is new enough."""
-    found = program("java")
-    code, printed = run([found, "-version"], 60.0)
-    version = re.search(r'version "(\d+)', printed)
-    if code or version is None or int(version[1]) < JAVA_VERSION:
-        raise BrokerUnavailable(
-            f"Java must be {JAVA_VERSION} or newer, got program={found} version="
-            f"{version and version[1]}; install one (on Debian and Ubuntu: "
-            f"openjdk-{JAVA_VERSION}-jre-headless)"
         )
     return found
 
@@ -82,30 +62,20 @@ def kafka_jars():
 
 
 def fetch(jars, cache):
-    maven = program("mvn")
     with tempfile.TemporaryDirectory(dir=cache) as made:
         new = Path(made) / "jars"
-        command = [maven, "-q", "-B", "-f", str(HERE / "pom.xml"), PLUGIN]
+        command = [program("mvn"), "-q", "-B", "-f", str(HERE / "pom.xml"), PLUGIN]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={new}"]
-        code, printed = run(command, FETCH_SECONDS)
-        if code:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS)
+        if done.returncode:
             raise BrokerUnavailable(
-                f"Maven must be able to fetch Kafka, got rc={code}: {printed[-600:]}; check the "
-                "network and the settings of Maven, or copy the jars named in "
+                f"Maven must be able to fetch Kafka, got {(done.stdout + done.stderr)[-600:]}; "
+                "check the network and the settings of Maven, or copy the jars named in "
                 f"tests/kafka/jars.sha256 to {jars}"
             )
         check_files(new, "check the repository that Maven uses")
         new.rename(jars)
 
 
-def run(command, seconds, **options):
-    """Run a program; returns its exit status, 124 if it took too long, and what it wrote."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, **options)
-    except subprocess.TimeoutExpired:
-        return 124, f"no end within {seconds} s"
-    return done.returncode, done.stdout + done.stderr
-
-
 if __name__ == "__main__":
-    print(f"The Kafka tests run on Apache Kafka in {kafka_jars()}, by {java()}")
+    print(f"The Kafka tests run on Apache Kafka in {kafka_jars()}, by {program('java')}")

@@ -1,4 +1,4 @@
-"""A relay between a client and a broker, which closes connections or lets them fall silent."""
+"""A relay between a client and a broker, which lets connections fall silent."""
 
 import socket
 from contextlib import suppress
@@ -6,13 +6,12 @@ from threading import Thread
 
 
 class Relay:
-    """Passes connections on to an address; the first ones end in place of their third answer."""
+    """Passes connections on to an address."""
 
-    def __init__(self, target, *, port=0, closes=0):
-        self._target, self._closes = target.split(":"), closes
+    def __init__(self, target, *, port=0):
+        self._target = target.split(":")
         self._server = socket.create_server(("127.0.0.1", port))
-        self._opened, self._n_accepted, self._held = [self._server], 0, False
-        self._silences = 0
+        self._opened, self._held, self._silences = [self._server], False, 0
         self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
         Thread(target=self._accept, daemon=True).start()
 
@@ -34,20 +33,16 @@ class Relay:
                     continue
                 there = socket.create_connection((self._target[0], int(self._target[1])))
                 self._opened.append(there)
-                self._n_accepted += 1
-                answers = 2 if self._n_accepted <= self._closes else -1
-                for way in ((client, there, -1), (there, client, answers)):
+                for way in ((client, there), (there, client)):
                     Thread(target=self._pass_on, args=way, daemon=True).start()
 
-    def _pass_on(self, source, target, messages):
+    def _pass_on(self, source, target):
         silences = self._silences
-        with suppress(OSError), source.makefile("rb") as stream:
-            while messages != 0 and (size := stream.read(4)):
-                message = size + stream.read(int.from_bytes(size))
+        with suppress(OSError):
+            while part := source.recv(2**16):
                 if silences != self._silences:
                     return
-                target.sendall(message)
-                messages -= 1
+                target.sendall(part)
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

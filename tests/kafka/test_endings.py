@@ -11,7 +11,6 @@ from streamlda.service.logs import reason_of
 from streamlda.utils.exit_codes import exit_code
 from streamlda_connectors.kafka import KafkaSource
 from tests.kafka.broker import PASSWORD, USER
-from tests.kafka.relay import Relay
 from tests.service.daemon_process import Daemon
 from tests.service.long_stream import topic_settings
 
@@ -158,23 +157,3 @@ def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_p
             else:
                 assert daemon.end() == 78
                 assert cause in daemon.raw[-1].decode()
-
-
-@pytest.mark.long
-def test_brokers_that_close_logins_again_and_again_refuse_them_and_those_that_restart_do_not(
-    broker, own_topics, topic, monkeypatch
-):
-    monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
-    security = {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "username": USER}
-    security["password_env"] = "TEST_KAFKA_PASSWORD"
-    own_topics.fill(topic, [b"one"])
-    with Relay(broker.login_bootstrap, closes=2) as relay:
-        KafkaSource(topic, bootstrap_servers=relay.address, security=security).close()
-    with (
-        Relay(broker.login_bootstrap, closes=1000) as relay,
-        pytest.raises(SourceAccessError, match="must accept the login") as caught,
-    ):
-        KafkaSource(
-            topic, bootstrap_servers=relay.address, security=security, request_timeout_seconds=3.0
-        )
-    assert caught.value.reason == "login-refused:KafkaConnectionError"

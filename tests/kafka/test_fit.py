@@ -13,11 +13,6 @@ from streamlda.simulate import PlantedLDA
 K = 3
 
 
-def planted(n, seed=0):
-    texts = PlantedLDA(K, 40, seed=seed, mean_length=20).texts(n)
-    return [json.dumps({"text": text}).encode() for text in texts]
-
-
 def model_of(folder, name, **flags):
     given = {
         "topics.count": K,
@@ -32,27 +27,20 @@ def model_of(folder, name, **flags):
     return found
 
 
-@pytest.fixture
-def from_topic(topics, topic, tmp_path):
-    def fitted(name, **flags):
-        where = {"bootstrap": topics.bootstrap, "topic": topic}
-        named = {f"kafka__{key}": value for key, value in where.items()}
-        return model_of(tmp_path, name, **named, **flags)
-
-    return fitted
-
-
 @pytest.mark.long
-def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(
-    topics, topic, from_topic, tmp_path
-):
-    records = planted(1200)
+def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic, tmp_path):
+    texts = PlantedLDA(K, 40, seed=0, mean_length=20).texts(1200)
+    records = [json.dumps({"text": text}).encode() for text in texts]
     topics.fill(topic, records[:700])
-    kept = {"checkpoint__folder": str(tmp_path / "kept")}
-    first = from_topic("a", **kept)
+    kept = {
+        "kafka__bootstrap": topics.bootstrap,
+        "kafka__topic": topic,
+        "checkpoint__folder": str(tmp_path / "kept"),
+    }
+    first = model_of(tmp_path, "a", **kept)
     assert (first.counts.documents, first.stopped) == (700, False)
     topics.send(topic, records[700:])
-    both = from_topic("a", **kept)
+    both = model_of(tmp_path, "a", **kept)
     assert both.counts.documents == 1200
     file = tmp_path / "all.jsonl"
     file.write_bytes(b"\n".join(records))

@@ -9,12 +9,12 @@ from kafka.admin import MemberToRemove
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka import group
+from streamlda_connectors.kafka import consumer
 from streamlda_connectors.kafka.security import ClientSettings
 from tests.kafka.topics import wait_until
 
 
-class Member(group.GroupMember):
+class Member(consumer.GroupMember):
     """A member that takes as long as it may to give partitions up."""
 
     def __init__(self, settings):
@@ -38,8 +38,8 @@ class Member(group.GroupMember):
 @pytest.fixture
 def member_of(topics, topic, monkeypatch):
     # The shortest that brokers allow.
-    monkeypatch.setattr(group, "SESSION_SECONDS", 6.0)
-    monkeypatch.setattr(group, "REFRESH_SECONDS", 0.5)
+    monkeypatch.setattr(consumer, "SESSION_SECONDS", 6.0)
+    monkeypatch.setattr(consumer, "REFRESH_SECONDS", 0.5)
     made = []
 
     def make():

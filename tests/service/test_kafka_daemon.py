@@ -42,13 +42,14 @@ def settings_for(topics, topic, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
 def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
-    seconds, broker, own_topics, topic, tmp_path
+    seconds, broker, topics, topic, tmp_path
 ):
     values, poison = poisoned(N_RECORDS, 10)
     half = N_RECORDS // 2
     letters = f"{topic}-letters"
-    own_topics.make(topic)
-    own_topics.send(topic, values[:half])
+    topics.make(topic)
+    topics.make(letters)
+    topics.send(topic, values[:half])
     (port,) = free_ports(1)
 
     def settings_in(name, **more):
@@ -85,7 +86,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
             broker.kill()
             outage(daemon, r".*source stalled since \S+: \S+")
             broker.start()
-            own_topics.send(topic, values[half:])
+            topics.send(topic, values[half:])
             assert daemon.end() == 0
     finally:
         if not broker.runs:
@@ -93,7 +94,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
     assert daemon.events("recovered")[0]["what"] == "dead-letters"
     run_to_end(settings_in("twin"))
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
-    keys = {row.key for row in own_topics.read(letters)}
+    keys = {row.key for row in topics.read(letters)}
     assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
 
 

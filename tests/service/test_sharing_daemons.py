@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from streamlda_connectors.kafka.group import SESSION_SECONDS
+from streamlda_connectors.kafka.consumer import SESSION_SECONDS
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, changed, texts
@@ -94,7 +94,7 @@ def test_killed_daemons_that_share_partitions_count_each_record_once(shared, top
 
 @pytest.mark.soak
 @pytest.mark.parametrize("changes", ["", LOCKS_FOR_ALL], ids=["locks", "no-locks"])
-def test_a_campaign_of_kills(changes, broker, own_topics, topic, tmp_path):
+def test_a_campaign_of_kills(changes, broker, topics, topic, tmp_path):
     shared = Shared(tmp_path, broker.bootstrap, topic)
     kills = int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 100))
     sizes = {
@@ -104,7 +104,7 @@ def test_a_campaign_of_kills(changes, broker, own_topics, topic, tmp_path):
         "broker_kills": kills // 20,
         "changes": changes,
     }
-    campaign(shared, own_topics, broker, n_daemons=3, seed=1, **sizes)
+    campaign(shared, topics, broker, n_daemons=3, seed=1, **sizes)
 
 
 @pytest.mark.soak

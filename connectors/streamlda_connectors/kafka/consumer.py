@@ -1,4 +1,4 @@
-"""Reading by the package kafka-python; its types stay here, in `writing` and in `connection`.
+"""Reading by the package kafka-python, and membership of the group that shares a topic.
 
 Two faults of the package shape the client. After an error in ``poll`` the next call can spin
 endlessly, so the client is then given up (`Broken`). A deserializer that raises leads there, so
@@ -7,57 +7,89 @@ none is set.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import closing
-from typing import Any
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any, NamedTuple
 
 from streamlda.errors import MissingExtraError
-from streamlda_connectors.checks import fault, with_reason
-from streamlda_connectors.kafka.connection import (
-    CLOSE_SECONDS,
-    TOPIC_MISSING,
-    Endings,
-    asking,
-    connecting,
-    is_away,
-    load,
-    milliseconds,
-    refused,
-)
-from streamlda_connectors.kafka.partitions import Broken, Identity, Run, Truncated
+from streamlda_connectors.kafka.connection import CLOSE_SECONDS, Brokers, milliseconds
+from streamlda_connectors.kafka.partitions import Broken, Run, Truncated
 from streamlda_connectors.kafka.security import ClientSettings
+
+logger = logging.getLogger(__name__)
 
 #: Most that one broker sends at once, and most of one partition in it. Memory is about the number
 #: of brokers times this, and one batch decompressed; a single larger record is still read.
 FETCH_BYTES, PARTITION_BYTES = 8 * 2**20, 2**20
 
+#: A member that was not heard of for so long is dead: its partitions move.
+SESSION_SECONDS = 10.0
 
-class Client:
-    """One ``KafkaConsumer`` of one topic, connected when it is made; used from one thread."""
+#: How long a member may take to give partitions up, and between two polls.
+REBALANCE_SECONDS = 60.0
+
+#: How often the member that assigns looks for new partitions of the topic.
+REFRESH_SECONDS = 10.0
+
+#: How long a poll waits. What an answer to joining says is lost if it comes between two polls, and
+#: the client joins once more: so they follow each other at once, in a thread of their own.
+POLL_SECONDS = 0.5
+
+#: How often it is looked whether partitions were given up, in seconds.
+STEP_SECONDS = 0.02
+
+
+class Consumer(Brokers):
+    """A ``KafkaConsumer`` for one topic, of which sub-classes say the options."""
+
+    def _connect(self, shared: dict[str, Any], **options: Any) -> None:
+        #: The consumer of the package.
+        self.consumer = self.kafka.KafkaConsumer(
+            **{**shared, **options},
+            group_id=self.settings.group,
+            enable_auto_commit=False,
+            metrics_enabled=False,
+            # Offsets of the group wait for open transactions by it, too.
+            isolation_level="read_committed",
+        )
+
+    def find_entries(self, partitions: set[int]) -> dict[int, Any]:
+        """Return offset and metadata of partitions under the group, of those that have them."""
+        found, missing = {}, self.kafka.errors.GroupIdNotFoundError
+        with self.asking("tell the offsets of the group"), suppress(missing):
+            for number in sorted(partitions):
+                part = self.partition(number)
+                entry = self.consumer.committed(part, metadata=True, timeout_ms=self.timeout_ms)
+                if entry is not None:
+                    found[number] = entry
+        return found
+
+    def close(self) -> None:
+        """Close all connections, and leave the group. Closing twice is allowed."""
+        self.consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
+
+
+class Client(Consumer):
+    """One consumer of one topic, connected when it is made; used from one thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._settings = settings
-        self._timeout = milliseconds(settings.request_timeout_seconds)
-        self._kafka = kafka = load("reading from Kafka")
+        super().__init__(settings, "reading from Kafka")
         self._assigned: dict[int, Any] = {}
         self._paused = False
         #: Whether the brokers named the topic when they were last asked; not yet at the beginning.
         self._was_there = False
-        self._endings = Endings()
-        with connecting(kafka, settings, self._endings) as shared:
+        with self.connecting() as shared:
             # A consumer cannot distinguish a missing topic from one that is still to come.
-            #: The topic when connecting.
-            self.identity, self._first_partitions = described(kafka, shared, settings.topic)
-            #: The consumer of the package.
-            self.consumer = kafka.KafkaConsumer(
-                **shared,
-                group_id=settings.group,
-                enable_auto_commit=False,
-                metrics_enabled=False,
-                isolation_level="read_committed",
+            self.identity, self._first_partitions = self.describe(shared, settings.topic)
+            self._connect(
+                shared,
                 fetch_max_bytes=FETCH_BYTES,
                 max_partition_fetch_bytes=PARTITION_BYTES,
-                fetch_max_wait_ms=min(500, self._timeout // 2),
+                fetch_max_wait_ms=min(500, self.timeout_ms // 2),
                 auto_offset_reset="none",
             )
         from streamlda_connectors.kafka.unpacking import Unpacked
@@ -66,11 +98,8 @@ class Client:
         self._manager = self.consumer._client._manager
 
     def answered(self) -> dict[int, float | None]:
-        """Return when the broker of each partition was heard last; None while it is not connected.
-
-        The connection itself counts, and so does any answer: the package tells nobody of a fetch
-        that brought nothing.
-        """
+        """Return when the broker of each partition was heard last; None while not connected."""
+        # Any answer counts: the package tells nobody of a fetch that brought nothing.
         found: dict[int, float | None] = {}
         for number, part in self._assigned.items():
             node = self._manager._conns.get(self._manager.cluster.leader_for_partition(part))
@@ -80,39 +109,33 @@ class Client:
 
     def reason(self) -> str:
         """Return why no broker has answered since the last answer."""
-        return self._endings.reason(max(filter(None, self.answered().values()), default=0.0))
+        return self.ended_since(max(filter(None, self.answered().values()), default=0.0))
 
     def partitions(self) -> set[int]:
         """Return the partitions known now, without waiting; new ones appear later."""
         # The consumer's own would ask the brokers, and raise what they answer.
-        found = self._manager.cluster.partitions_for_topic(self._settings.topic)
+        found = self._manager.cluster.partitions_for_topic(self.settings.topic)
         return set(self._first_partitions if found is None else found)
 
     def bounds(self, partitions: set[int]) -> dict[int, range]:
         """Return the offsets that the log of each partition holds now, up to the last stable."""
-        parts = [self._partition(number) for number in sorted(partitions)]
-        with asking(self._settings, "tell the offsets", self._endings):
-            first = self.consumer.beginning_offsets(parts, timeout_ms=self._timeout)
-            end = self.consumer.end_offsets(parts, timeout_ms=self._timeout)
+        parts = [self.partition(number) for number in sorted(partitions)]
+        with self.asking("tell the offsets"):
+            first = self.consumer.beginning_offsets(parts, timeout_ms=self.timeout_ms)
+            end = self.consumer.end_offsets(parts, timeout_ms=self.timeout_ms)
         return {part.partition: range(first[part], end[part]) for part in parts}
-
-    def _partition(self, number: int) -> Any:
-        return self._kafka.TopicPartition(self._settings.topic, number)
 
     def assign(self, offsets: Mapping[int, int]) -> None:
         """Read these partitions from these offsets on, and no others."""
-        self._assigned = {number: self._partition(number) for number in offsets}
+        self._assigned = {number: self.partition(number) for number in offsets}
         self.consumer.assign(list(self._assigned.values()))
         for number, offset in offsets.items():
             self.consumer.seek(self._assigned[number], offset)
         self.pause(self._paused)
 
     def poll(self, timeout_seconds: float, max_records: int) -> list[Run]:
-        """Return up to `max_records` (at least 1) as they come, or nothing in time.
-
-        Raises `Truncated`, or `Broken` if the client is of no use any more.
-        """
-        errors = self._kafka.errors
+        """Return up to `max_records` in time, or raise `Broken` if it is of no use any more."""
+        errors = self.kafka.errors
         try:
             found = self.consumer.poll(milliseconds(timeout_seconds), max_records)
         except errors.LogTruncationError as error:
@@ -122,13 +145,13 @@ class Client:
                 "lz4, python-snappy or zstandard", "kafka", "reading compressed records"
             ) from error
         except Exception as error:
-            if isinstance(error, errors.AuthorizationError) or is_away(errors, error):
-                raise refused(self._settings, "allow reading", error, self._endings) from error
+            if isinstance(error, errors.AuthorizationError) or getattr(error, "retriable", False):
+                raise self.refused("allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
         # that was deleted, nothing at all.
-        cluster, name = self._manager.cluster, self._settings.topic
+        cluster, name = self._manager.cluster, self.settings.topic
         topic_id, is_there = cluster.topic_id(name), cluster.partitions_for_topic(name) is not None
         if topic_id is not None and is_there and str(topic_id) != self.identity.topic_id:
             raise Broken("another topic of this name")
@@ -166,37 +189,122 @@ class Client:
                     # turn, if the log was cut. Polls do that without waiting.
                     found[number] = state.position.offset
                 else:
-                    found[number] = self.consumer.position(part, timeout_ms=self._timeout)
-        except self._kafka.errors.KafkaError as error:
+                    found[number] = self.consumer.position(part, timeout_ms=self.timeout_ms)
+        except self.kafka.errors.KafkaError as error:
             raise Broken(type(error).__name__) from error
         return found
 
-    def notes(self, partitions: set[int]) -> list[str]:
-        """Return the notes that are shown under the group beside offsets of these partitions."""
-        found = []
-        with asking(self._settings, "tell what the group shows", self._endings):
-            for part in map(self._partition, sorted(partitions)):
-                try:
-                    entry = self.consumer.committed(part, metadata=True, timeout_ms=self._timeout)
-                except self._kafka.errors.GroupIdNotFoundError:
-                    return []
-                found += [] if entry is None else [str(entry.metadata)]
-        return found
+
+class Assignment(NamedTuple):
+    """The partitions that are ours, and the generation of the group that says so, if one does."""
+
+    partitions: frozenset[int] = frozenset()
+    generation: int | None = None
+
+
+class GroupMember(Consumer):
+    """Joins the group by the cooperative protocol, in a thread; a `Client` reads its records.
+
+    A client that has to be replaced so moves no partition. While brokers are away, what is ours
+    stays ours. Others wait for what `handovers` yields, unless the group takes us for dead.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        super().__init__(settings, "reading from Kafka")
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+        self._assignment = Assignment()
+        self._handovers: SimpleQueue[tuple[set[int], Event]] = SimpleQueue()
+        self._error: Exception | None = None
+        self._closed = False
+        self._answered = monotonic()
+        refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
+        with self.connecting() as shared:
+            self._connect(
+                shared,
+                metadata_max_age_ms=max(1, milliseconds(refresh)),
+                auto_offset_reset="latest",
+                partition_assignment_strategy=[CooperativeStickyAssignor],
+                session_timeout_ms=milliseconds(SESSION_SECONDS),
+                heartbeat_interval_ms=milliseconds(SESSION_SECONDS / 4),
+                max_poll_interval_ms=milliseconds(REBALANCE_SECONDS),
+            )
+            self.consumer.subscribe([settings.topic], listener=self._listener())
+        self._thread = Thread(target=self._stay, name="streamlda-member", daemon=True)
+        self._thread.start()
+
+    def _listener(self) -> Any:
+        member, wait = self, self.consumer._client._manager._net.sleep
+
+        class Listener(self.kafka.AsyncConsumerRebalanceListener):  # type: ignore[misc, name-defined]
+            # Of partitions that are lost too.
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                numbers, done = {part.partition for part in revoked}, Event()
+                member._note(member._assignment.partitions - numbers)
+                member._handovers.put((numbers, done))
+                # The loop of the package continues to say that this member is alive.
+                while not (done.is_set() or member._closed):
+                    await wait(STEP_SECONDS)
+
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                for part in assigned:
+                    # Where it stands does not matter, but without a place it is looked for.
+                    member.consumer.seek(part, 0)
+                member.consumer.pause(*assigned)
+                numbers = {part.partition for part in assigned}
+                member._note(member._assignment.partitions | numbers)
+
+        return Listener()
+
+    def handovers(self) -> Iterator[tuple[set[int], Event]]:
+        """Yield partitions that others are to have, and what is to be set once they can."""
+        while not self._handovers.empty():
+            yield self._handovers.get()
+
+    def _note(self, partitions: frozenset[int]) -> None:
+        generation = self.consumer.group_metadata().generation_id
+        self._assignment = Assignment(partitions, generation if generation >= 0 else None)
+
+    def _stay(self) -> None:
+        """Look after the membership until the end."""
+        while not self._closed:
+            try:
+                self.consumer.poll(milliseconds(POLL_SECONDS), 1)
+                self._note(self._assignment.partitions)
+            except Exception as error:
+                if self._closed or not getattr(error, "retriable", False):
+                    self._error = error
+                    return
+                sleep(POLL_SECONDS)
+            if self.consumer._coordinator.coordinator_id is not None:
+                self._answered = monotonic()
+
+    def silent(self) -> float:
+        """Return for how many seconds no broker has looked after the group; 0 if one does."""
+        silent = monotonic() - self._answered
+        return silent if silent > self.settings.request_timeout_seconds else 0.0
+
+    def reason(self) -> str:
+        """Return why no broker looks after the group."""
+        return self.ended_since(self._answered)
+
+    def assigned(self) -> Assignment:
+        """Return what is ours. Raises `SourceError` if the brokers do not let us join."""
+        if self._error is not None:
+            raise self.refused("let it join the group", self._error) from self._error
+        return self._assignment
+
+    def confirm(self, partition: int) -> bool:
+        """Return whether the group takes offsets of a partition from our generation."""
+        try:
+            self.consumer.commit(self.entries({partition: 0}), timeout_ms=self.timeout_ms)
+        except self.kafka.errors.KafkaError as error:
+            logger.warning("the group does not confirm a partition (%s)", type(error).__name__)
+            return False
+        return True
 
     def close(self) -> None:
-        """Close all connections. Closing twice is allowed."""
-        self.consumer.close(autocommit=False, timeout_ms=milliseconds(CLOSE_SECONDS))
-
-
-def described(kafka: Any, shared: dict[str, Any], name: str) -> tuple[Identity, set[int]]:
-    """Return which topic has a name, and its partitions; raise `SourceError` if none has."""
-    with closing(kafka.KafkaAdminClient(**shared)) as admin:
-        (topic,) = admin.describe_topics([name])
-        cluster = admin.describe_cluster()["cluster_id"]
-    code = topic["error_code"] or (0 if topic["partitions"] else 3)
-    if code == kafka.errors.UnknownTopicOrPartitionError.errno:
-        raise with_reason(fault("topic", topic=name), TOPIC_MISSING)
-    if code:
-        raise kafka.errors.for_code(code)
-    partitions = {partition["partition_index"] for partition in topic["partitions"]}
-    return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
+        """Leave the group. Closing twice is allowed."""
+        self._closed = True
+        self._thread.join(CLOSE_SECONDS)
+        super().close()

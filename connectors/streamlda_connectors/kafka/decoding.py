@@ -1,33 +1,231 @@
-"""Decode fetched records to the documents, rejects and blanks of a batch."""
+"""Documents of records: of text, of JSON, and of what a schema registry has schemas for."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.util import find_spec
+from io import BytesIO
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
 
-from streamlda.errors import StreamLDAError, one_of
+import orjson
+
+from streamlda.errors import (
+    MissingExtraError,
+    SourceAccessError,
+    SourceAwayError,
+    StreamLDAError,
+    failure,
+    one_of,
+)
+from streamlda.stream.credentials import read_secret
 from streamlda.stream.event_time import RECORD_TIME, in_range
-from streamlda_connectors.checks import check
+from streamlda.stream.source import Reject
+from streamlda_connectors.checks import check, with_reason
 from streamlda_connectors.encodings import recoded
 from streamlda_connectors.kafka.partitions import Record, Run
-from streamlda_connectors.kafka.registry import Registry, RegistryDecoder
-from streamlda_connectors.lines import json_parser, parse_value
+from streamlda_connectors.kafka.security import NoAnswer, ask, trust
+from streamlda_connectors.lines import Field, document_reader, json_parser, parse_value, read_field
 from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import (
-    MAX_POLL_BYTES,
-    BatchBuilder,
-    Document,
-    Parser,
-    Rejected,
-)
+from streamlda_connectors.records import MAX_POLL_BYTES, BatchBuilder, Document, Parser, Rejected
+
+#: How long to wait for an answer.
+ANSWER_SECONDS = 10.0
+
+#: How long ids that the registry does not know are not asked for again, at most.
+UNKNOWN_SECONDS = 60.0
+
+#: Answers of a registry that does not know a schema (its own codes).
+_UNKNOWN = re.compile(rb'"error_code":\s*4040[123]\b')
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Address of a schema registry, and the user who asks.
+
+    Attributes
+    ----------
+    url : str
+        ``https://host:port``.
+    username : str, optional
+        For basic authentication.
+    password_file, password_env : str, optional
+        Where the password is: one of them for a user. It is read for each schema that is fetched.
+    ca_file : str, optional
+        Certificates to trust, PEM; by default ``SSL_CERT_FILE``, or those of the system.
+    """
+
+    url: str
+    username: str | None = None
+    password_file: str | None = None
+    password_env: str | None = None
+    ca_file: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        # The url itself is in no message, for it may hold a password.
+        there = parts.scheme in ("http", "https") and parts.hostname and "," not in self.url
+        check(there and "@" not in parts.netloc, "registry url")
+
+
+class RegistryDecoder:
+    """Documents of values in the wire format: a 0, the id of a schema in 4 bytes, the record."""
+
+    def __init__(self, registry: Registry, options: ReadOptions) -> None:
+        if find_spec("fastavro") is None:
+            purpose = "reading records of a schema registry"
+            raise MissingExtraError("fastavro", "registry", purpose)
+        self._registry, self._options = registry, options
+        self._reader = lru_cache(64)(self._fetch)
+        #: Ids that the registry does not know, and until when.
+        self._unknown: set[int] = set()
+        self._unknown_until = 0.0
+        # A wrong address or login shows here, and not at the first record.
+        self._ask("/schemas/types", lambda found: isinstance(found, list))
+
+    def __call__(self, value: bytes) -> Document | None:
+        """Return a document; `Rejected`, or `SourceAwayError` if its schema cannot be had now."""
+        if len(value) < 5 or value[0]:
+            raise Rejected("unframed")
+        return self._reader(int.from_bytes(value[1:5], "big"))(value[5:])
+
+    def _fetch(self, number: int) -> Parser:
+        """Return what reads records of a schema, or raise `Rejected` if the registry has none."""
+        if monotonic() > self._unknown_until:
+            self._unknown.clear()
+            self._unknown_until = monotonic() + UNKNOWN_SECONDS
+        if number in self._unknown:
+            raise Rejected("unknown-schema")
+        try:
+            found = self._ask(
+                f"/schemas/ids/{number}",
+                lambda found: isinstance(found, dict) and isinstance(found.get("schema"), str),
+            )
+        except Rejected:
+            self._unknown.add(number)
+            raise
+        return reader_of(found.get("schemaType") or "AVRO", found["schema"], self._options)
+
+    def _ask(self, path: str, is_right: Callable[[Any], bool]) -> Any:
+        """Return an answer that is right."""
+        registry, login = self._registry, None
+        if registry.username:
+            login = registry.username, read_secret(registry.password_file, registry.password_env)
+        url = registry.url.strip().rstrip("/") + path
+        try:
+            found = ask(url, login, trust(registry.ca_file), ANSWER_SECONDS)
+            if is_right(found):
+                return found
+            none = NoAnswer(TypeError.__name__, 200)
+        except NoAnswer as answer:
+            none = answer
+        raise self._refuse(none)
+
+    def _refuse(self, answer: NoAnswer) -> Exception:
+        kind: type[StreamLDAError] = SourceAccessError
+        status = answer.status
+        if status == 404 and _UNKNOWN.search(answer.body):
+            return Rejected("unknown-schema")
+        rule = "answer as one"
+        if status in (401, 403):
+            rule = "let this user read"
+        elif answer.untrusted:
+            rule = "have a trusted certificate"
+        elif not status or status >= 500 or status in (408, 429):
+            rule, kind = "be reachable", SourceAwayError
+        found = failure(
+            f"the schema registry must {rule}",
+            registry=self._registry.url,
+            problem=answer.reason,
+            remedy="check that it runs, its address, certificates and login",
+            error=kind,
+        )
+        return with_reason(found, f"registry:{answer.reason}")
+
+
+def _refuse(_: bytes) -> Document:
+    raise Rejected("bad-schema")
+
+
+def reader_of(kind: str, schema: str, options: ReadOptions) -> Parser:
+    """Return what reads records of a schema: for one of no use, what rejects them all."""
+    # What a record in JSON says counts, not whether it keeps to its schema.
+    if kind == "JSON":
+        return json_parser(options)
+    if kind != "AVRO":
+        return _refuse
+    from fastavro import parse_schema, schemaless_reader
+
+    try:
+        # One that refers to others of the registry is not parsed.
+        parsed: Any = parse_schema(orjson.loads(schema))
+        _has_bytes(parsed, {})
+    except MemoryError:
+        raise
+    except Exception:
+        # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
+        return _refuse
+    document = document_reader(options, _avro_value)
+
+    def read(payload: bytes) -> Document | None:
+        stream = BytesIO(payload)
+        try:
+            record = schemaless_reader(stream, parsed, None)
+        except Exception as error:
+            # Of damage it raises whatever comes of it.
+            raise Rejected("broken-record") from error
+        if stream.tell() != len(payload):
+            raise Rejected("broken-record")
+        if type(record) is not dict:
+            raise Rejected("not-an-object")
+        return document(record)
+
+    return read
+
+
+def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()) -> bool:
+    """Return whether each value has bytes; reject a schema whose values need none to be huge.
+
+    fastavro reads a schema within itself by recursion, which ends the process a few thousand deep.
+    """
+    if isinstance(schema, str):
+        if schema in around:
+            raise Rejected("bad-schema")
+        return named.get(schema, schema != "null")
+    if isinstance(schema, list):
+        # The number of the one that is there, behind which it stands.
+        return bool([_has_bytes(each, named, around) for each in schema])
+    kind, name = schema["type"], schema.get("name", "")
+    if kind in ("array", "map"):
+        found = _has_bytes(schema["items" if kind == "array" else "values"], named, around)
+        if kind == "array" and not found:
+            raise Rejected("bad-schema")
+        return True
+    if kind in ("record", "error"):
+        within = (*around, name)
+        found = sum(_has_bytes(each["type"], named, within) for each in schema["fields"]) > 0
+    elif kind in ("fixed", "enum"):
+        found = kind == "enum" or schema["size"] > 0
+    else:
+        return _has_bytes(kind, named, around)
+    named[name] = found
+    return found
+
+
+def _avro_value(record: Any, field: Field) -> Any:
+    value = read_field(record, field)
+    return str(value) if isinstance(value, UUID) else value
+
 
 #: Called with each record that is skipped, and why, before the poll that skips it returns.
 OnReject = Callable[[Record, str], None]
-
-#: How values are stored.
-FORMATS = ("jsonl", "text", "registry")
 
 
 class Decoding:
@@ -41,8 +239,8 @@ class Decoding:
         on_reject: OnReject | None,
         registry: Registry | None = None,
     ) -> None:
-        one_of(FORMATS, format=format)
-        check((format == "registry") == (registry is not None), "registry", format=format)
+        formats = ("jsonl", "text") if registry is None else ("registry",)
+        one_of(formats, format=format, remedy="a registry and the format registry go together")
         self._by_record = options.time_field == RECORD_TIME
         if self._by_record:
             options = replace(options, time_field=None)
@@ -60,8 +258,7 @@ class Decoding:
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.
 
-        Returns False if `on_reject` failed, or a schema cannot be had now: what was gathered
-        must go out before it is tried again.
+        Returns False where what was gathered must go out before the next record is tried again.
         """
         while pending and not batch.full:
             run = pending[0]
@@ -97,54 +294,39 @@ class Decoding:
         """Read records without a hole between them; return how many it were."""
         # Added together: one by one it costs as much again as parsing them.
         found: list[Document | None] = []
-        n_bytes = n_read = 0
-
-        def add_found() -> None:
-            nonlocal n_bytes
-            if found:
-                own = rows[n_read - len(found) : n_read]
-                batch.extend(location, own[0].offset + 1, found, n_bytes)
-                if self._by_record:
-                    batch.times[-len(found) :] = [
-                        None if document is None else _seconds(row.timestamp_ms)
-                        for document, row in zip(found, own, strict=True)
-                    ]
-            found.clear()
-            n_bytes = 0
-
+        n_bytes = 0
         for row in rows:
-            value = row.value
+            value, document = row.value, None
             try:
-                if value is None:
-                    found.append(None)
-                elif len(value) > self._max_bytes:
-                    raise Rejected("too-long")
-                else:
-                    found.append(self._decode(value))
+                if value is not None:
+                    if len(value) > self._max_bytes:
+                        raise Rejected("too-long")
+                    document = self._decode(value)
                     n_bytes += len(value)
             except Rejected as rejected:
-                add_found()
                 try:
                     if self._on_reject is not None:
                         self._on_reject(row, rejected.reason)
                 except Exception:
-                    if batch.empty:
+                    if batch.empty and not found:
                         raise
                     break
-                batch.reject(location, row.offset + 1, rejected.reason)
+                batch.rejects.append(Reject(location, row.offset + 1, rejected.reason))
             except StreamLDAError:
                 # It is not this record's fault.
-                add_found()
-                if batch.empty:
+                if batch.empty and not found:
                     raise
                 break
-            n_read += 1
+            found.append(document)
             if batch.bytes + n_bytes >= MAX_POLL_BYTES:
                 break
-        add_found()
-        batch.keys += [row.key for row in rows[:n_read]]
-        return n_read
-
-
-def _seconds(milliseconds: int) -> float | None:
-    return None if milliseconds < 0 else in_range(milliseconds / 1000)
+        own = rows[: len(found)]
+        if own:
+            batch.extend(location, own[0].offset + 1, found, n_bytes)
+            batch.keys += [row.key for row in own]
+            if self._by_record:
+                batch.times[-len(own) :] = [
+                    in_range(at / 1000) if document and at >= 0 else None
+                    for document, at in zip(found, [row.timestamp_ms for row in own], strict=True)
+                ]
+        return len(own)

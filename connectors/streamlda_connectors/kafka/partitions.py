@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -92,42 +91,31 @@ class Rounds:
     record has its place as a blank. Partitions whose turn is not yet hold one fetch at most.
     """
 
-    def __init__(self, begins: Mapping[int, int], block: int = BLOCK) -> None:
+    def __init__(
+        self, begins: Mapping[int, int], block: int = BLOCK, at: Mapping[int, int] | None = None
+    ) -> None:
         self.begins, self.block = dict(sorted(begins.items())), block
         self._numbers = list(self.begins)
-        self.go_on(self.begins)
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any], offsets: Mapping[int, int]) -> Rounds:
-        """Return the rounds that `to_json` described, at these offsets; `SourceError` if none."""
-        begins = numbers_of(values, "begins")
-        found = cls(begins, values["block"])
-        if found.behind(sum(offsets.values()) - sum(begins.values())) != offsets:
-            raise not_a_position("offsets")
-        found.go_on(offsets)
-        return found
+        self.go_on(at or self.begins)
 
     def to_json(self) -> dict[str, Any]:
         """Return the order as plain JSON values."""
         begins = {str(number): begin for number, begin in self.begins.items()}
         return {"block": self.block, "begins": begins}
 
-    def behind(self, n_records: int) -> dict[int, int]:
-        """Return the next offset of each partition after the first records of all."""
-        rounds, rest = divmod(n_records, self.block * len(self.begins))
+    def ahead(self, offsets: Mapping[int, int], n_records: int) -> dict[int, int]:
+        """Return the next offset of each partition, `n_records` after these."""
+        n_passed = sum(offsets.values()) - sum(self.begins.values()) + n_records
+        rounds, rest = divmod(n_passed, self.block * len(self.begins))
         return {
             number: begin + rounds * self.block + min(max(rest - i * self.block, 0), self.block)
             for i, (number, begin) in enumerate(self.begins.items())
         }
 
-    def ahead(self, offsets: Mapping[int, int], n_records: int) -> dict[int, int]:
-        """Return the next offset of each partition, `n_records` after these."""
-        return self.behind(sum(offsets.values()) - sum(self.begins.values()) + n_records)
-
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Drop what is held, and continue at these offsets."""
         self._at = dict(offsets)
-        self._held: dict[int, deque[Run]] = {number: deque() for number in self._numbers}
+        self._held: dict[int, Sequence[Record]] = dict.fromkeys(self._numbers, ())
         blocks = [(self._at[n] - self.begins[n]) // self.block for n in self._numbers]
         self._turn = blocks.index(min(blocks))
 
@@ -139,35 +127,30 @@ class Rounds:
     @property
     def held(self) -> set[int]:
         """Partitions of which records wait for their turn."""
-        return {number for number, runs in self._held.items() if runs}
+        return {number for number, rows in self._held.items() if rows}
 
     def add(self, run: Run) -> None:
         """Take fetched records of a partition, in the order of its log."""
-        self._held[run.partition].append(run)
+        self._held[run.partition] = [*self._held[run.partition], *run.records]
 
     def passed(self, offset: int) -> None:
         """Note that the partition whose turn it is has no more records before an offset."""
         if not self._held[self.turn] and offset > self._at[self.turn]:
-            self.add(_blank(self.turn, offset - 1))
+            self._held[self.turn] = [_blank(self.turn, offset - 1)]
 
     def in_order(self) -> Iterator[Run]:
         """Yield the records that come next, as far as they were fetched."""
-        while self._held[self.turn]:
-            number = self.turn
-            runs, at = self._held[number], self._at[number]
+        while rows := self._held[self.turn]:
+            number, at = self.turn, self._at[self.turn]
             end = at + self.block - (at - self.begins[number]) % self.block
-            run = runs[0]
-            start = bisect_left(run.records, at, run.taken, key=_get_offset)
-            run.taken = bisect_left(run.records, end, start, key=_get_offset)
-            if run.taken > start:
-                yield Run(number, run.records[start : run.taken])
-                self._at[number] = run.records[run.taken - 1].offset + 1
-            if run.taken == len(run.records):
-                runs.popleft()
-            elif self._at[number] < end:
+            first, behind = (bisect_left(rows, to, key=_get_offset) for to in (at, end))
+            own, self._held[number] = rows[first:behind], rows[behind:]
+            if self._held[number] and (not own or own[-1].offset + 1 < end):
                 # What comes next is of a later round: there is nothing up to there.
-                yield _blank(number, end - 1)
-                self._at[number] = end
+                own = [*own, _blank(number, end - 1)]
+            if own:
+                yield Run(number, own)
+                self._at[number] = own[-1].offset + 1
             if self._at[number] == end:
                 self._turn = (self._turn + 1) % len(self._numbers)
 
@@ -175,5 +158,5 @@ class Rounds:
 _get_offset = attrgetter("offset")
 
 
-def _blank(partition: int, offset: int) -> Run:
-    return Run(partition, [Record("", partition, offset, -1, None, None)])
+def _blank(partition: int, offset: int) -> Record:
+    return Record("", partition, offset, -1, None, None)

@@ -1,25 +1,39 @@
-"""TLS and SASL for a Kafka connection, and tokens of OAuth 2.0. Secrets are named, never held.
+"""TLS and SASL for connections, and servers that give tokens and schemas by HTTP.
 
-No error holds a secret, a token or a text of the token endpoint.
+Secrets are named, never held. No error holds a secret, a token or a text of a server.
 """
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from http import HTTPStatus
+from dataclasses import dataclass, field
+from http.client import HTTPException
 from time import monotonic
+from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
-from streamlda.errors import SourceAccessError, SourceAwayError, failure, one_of, require
-from streamlda.stream.credentials import (
-    MECHANISMS,
-    PROTOCOLS,
-    read_secret,
+import orjson
+
+from streamlda.errors import (
+    SourceAccessError,
+    SourceAwayError,
+    errno_of,
+    failure,
+    one_of,
+    require,
 )
-from streamlda_connectors.checks import with_reason
-from streamlda_connectors.kafka.web import LOOPBACK, NoAnswer, ask, trust
+from streamlda.stream.credentials import MECHANISMS, PROTOCOLS, read_secret
+from streamlda_connectors.checks import fault, with_reason
+
+#: Hosts to which a secret may go without TLS, and not by a proxy.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+#: Longest answer of a server that is read.
+MOST_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +68,7 @@ class Security:
     ca_file : str, optional
         Certificates to trust, PEM; those of the system by default.
     certificate_file, key_file : str, optional
-        Of the client, PEM, if the broker asks for them.
-    key_password_file, key_password_env : str, optional
-        Where the password of `key_file` is, if it has one.
+        Of the client, PEM, if the broker asks for them; the key without a password.
 
     Notes
     -----
@@ -78,25 +90,22 @@ class Security:
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
-    key_password_file: str | None = None
-    key_password_env: str | None = None
 
     def __post_init__(self) -> None:
         one_of(PROTOCOLS, protocol=self.protocol)
         if self.sasl:
             one_of(MECHANISMS, mechanism=self.mechanism)
         certificates = self.ca_file or self.certificate_file or self.key_file
-        endpoint = self.token_endpoint
-        rules = {
-            "set protocol to SASL_SSL for a login": self.sasl or not self.username,
-            "set protocol to SSL or SASL_SSL for certificates": self.tls or not certificates,
-            "name a token_endpoint by https:// and without a user, or on this machine": (
-                endpoint is None or _is_safe(endpoint)
+        endpoint, rule = self.token_endpoint, "settings of a connection must fit together"
+        for holds, remedy in (
+            (self.sasl or not self.username, "set protocol to SASL_SSL for a login"),
+            (self.tls or not certificates, "set protocol to SSL or SASL_SSL for certificates"),
+            (
+                endpoint is None or _is_safe(endpoint),
+                "name a token_endpoint by https:// and without a user, or on this machine",
             ),
-        }
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        for rule, holds in rules.items():
-            require(holds, "settings of a connection must fit together", **given, remedy=rule)
+        ):
+            require(holds, rule, protocol=self.protocol, remedy=remedy)
 
     @property
     def sasl(self) -> bool:
@@ -109,11 +118,8 @@ class Security:
         return self.protocol.endswith("SSL")
 
     def read(self, secret: str) -> str:
-        """Return a password, token or key_password, read now; it must not be stored."""
-        file, variable = getattr(self, f"{secret}_file"), getattr(self, f"{secret}_env")
-        # A key may have none.
-        is_optional = secret == "key_password" and not (file or variable)
-        return "" if is_optional else read_secret(file, variable)
+        """Return a password or token, read now; it must not be stored."""
+        return read_secret(getattr(self, f"{secret}_file"), getattr(self, f"{secret}_env"))
 
 
 def _is_safe(address: str) -> bool:
@@ -137,21 +143,77 @@ class ClientSettings:
     refresh_seconds: float = 60.0
     #: How long to wait for an answer when connecting and when asking for offsets.
     request_timeout_seconds: float = 10.0
-    #: TLS and SASL.
     security: Security = field(default_factory=Security)
 
-    def __post_init__(self) -> None:
-        named = self.bootstrap_servers and self.topic
-        require(named, "brokers and a topic must be named", topic=self.topic, remedy="name both")
+
+class NoAnswer(Exception):
+    """An answer that is none; the `reason` is an errno or the name of a class, never a text."""
+
+    def __init__(self, reason: str, status: int = 0, body: bytes = b"") -> None:
+        super().__init__(reason)
+        self.reason, self.status, self.body = reason, status, body
+
+    @property
+    def untrusted(self) -> bool:
+        """True if the server has no certificate that is trusted."""
+        return self.reason == ssl.SSLCertVerificationError.__name__
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Refusal to send a secret elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Follow nothing: the answer counts as an error."""
+
+
+def trust(
+    ca_file: str | None, certificate: str | None = None, key: str | None = None
+) -> ssl.SSLContext:
+    """Return whom to trust, those of the system by default, and what a client shows of itself."""
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+        if certificate:
+            # A password is never asked for on the terminal.
+            context.load_cert_chain(certificate, key, "")
+        return context
+    except (OSError, ValueError) as error:
+        about = {"certificates": (certificate, key), "problem": type(error).__name__}
+        raise fault("certificates", ca_file=ca_file, **about) from None
+
+
+def ask(
+    url: str,
+    login: tuple[str, str] | None,
+    context: ssl.SSLContext,
+    seconds: float,
+    form: bytes | None = None,
+) -> Any:
+    """Return the JSON that a server answers to a GET, or to the POST of a form; or `NoAnswer`."""
+    request = Request(url, form, {"Accept": "application/json"})
+    if login is not None:
+        basic = base64.b64encode(":".join(login).encode()).decode()
+        request.add_header("Authorization", f"Basic {basic}")
+    own = [ProxyHandler({})] if urlsplit(url).hostname in LOOPBACK else []
+    opener = build_opener(_NoRedirect(), HTTPSHandler(context=context), *own)
+    try:
+        with opener.open(request, timeout=seconds) as response:
+            return orjson.loads(response.read(MOST_BYTES))
+    except HTTPError as error:
+        with error:
+            raise NoAnswer(f"HTTP{error.code}", error.code, error.read(MOST_BYTES)) from None
+    except (ValueError, HTTPException) as error:
+        raise NoAnswer(type(error).__name__, 200) from None
+    except OSError as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        number = errno_of(cause) if isinstance(cause, OSError) else None
+        untrusted = isinstance(cause, ssl.SSLCertVerificationError)
+        raise NoAnswer(type(cause).__name__ if untrusted or not number else number) from None
 
 
 #: Longest wait for a token, in seconds; shorter than a connection may take to be made.
 TOKEN_SECONDS = 4.0
 #: Part of its life after which a token is renewed, as Kafka's own clients do.
 RENEW_AT = 0.8
-
-#: Answers of an endpoint that knows the client not, or does not allow it what it asks for.
-REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class TokenProvider:
@@ -168,7 +230,7 @@ class TokenProvider:
         now = self._clock()
         if not self._token or now >= self._renew_at:
             try:
-                self._token, seconds = fetch_token(self._security)
+                self._token, seconds = self._fetch(self._security.token_endpoint)
                 self._renew_at, self._ends_at = now + RENEW_AT * seconds, now + seconds
             except SourceAwayError:
                 # The endpoint may be back before the token ends.
@@ -178,35 +240,29 @@ class TokenProvider:
 
     def extensions(self) -> dict[str, str]:
         """Return what goes with each token."""
-        pairs = (self._security.token_extensions or "").split(",")
-        return {name: value for name, _, value in (pair.partition("=") for pair in pairs) if name}
+        given = self._security.token_extensions
+        return dict(pair.split("=", 1) for pair in given.split(",")) if given else {}
 
-
-def fetch_token(security: Security) -> tuple[str, float]:
-    """Return a new token of the endpoint, and its life in seconds."""
-    client = quote_plus(security.username or ""), quote_plus(security.read("password"))
-    asked = {"grant_type": "client_credentials", "scope": security.token_scope}
-    form = urlencode({name: value for name, value in asked.items() if value}).encode()
-    try:
-        found = ask(security.token_endpoint or "", client, trust(None), TOKEN_SECONDS, form)
-    except NoAnswer as answer:
-        word = "login-refused" if answer.status in REFUSALS else "token"
-        if answer.reason == ssl.SSLCertVerificationError.__name__:
-            word = "untrusted-certificate"
-        problem = f"{word}:{answer.reason}"
-    else:
-        token = found.get("access_token") if isinstance(found, dict) else None
-        if isinstance(token, str):
-            seconds = found.get("expires_in")
-            # Without an end it is asked for at each login.
-            life = float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
-            return token, life
-        problem = "token:missing"
-    error = SourceAwayError if problem.startswith("token:") else SourceAccessError
-    found = failure(
-        "the endpoint must give a token",
-        token_endpoint=security.token_endpoint,
-        reason=problem,
-        error=error,
-    )
-    raise with_reason(found, problem)
+    def _fetch(self, endpoint: str) -> tuple[str, float]:
+        """Return a new token, and its life in seconds."""
+        security = self._security
+        client = quote_plus(security.username or ""), quote_plus(security.read("password"))
+        asked = {"grant_type": "client_credentials", "scope": security.token_scope}
+        form = urlencode({name: value for name, value in asked.items() if value}).encode()
+        try:
+            found = ask(endpoint, client, trust(None), TOKEN_SECONDS, form)
+        except NoAnswer as answer:
+            # An endpoint that does not know the client, or does not allow what it asks for.
+            word = "login-refused" if answer.status in (400, 401, 403) else "token"
+            problem = f"{'untrusted-certificate' if answer.untrusted else word}:{answer.reason}"
+        else:
+            token = found.get("access_token") if isinstance(found, dict) else None
+            if isinstance(token, str):
+                seconds = found.get("expires_in")
+                # Without an end it is asked for at each login.
+                known = isinstance(seconds, int | float) and seconds > 0
+                return token, float(seconds) if known else 0.0
+            problem = "token:missing"
+        kind = SourceAwayError if problem.startswith("token:") else SourceAccessError
+        rule, about = "the endpoint must give a token", {"token_endpoint": endpoint}
+        raise with_reason(failure(rule, **about, reason=problem, error=kind), problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
@@ -12,19 +12,18 @@ from typing import Any
 from streamlda.errors import SourceError, SourceRefusedError, StreamLDAError, failure, one_of
 from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, fault, not_a_position
-from streamlda_connectors.kafka.connection import NO_ANSWER, show_offsets
-from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.decoding import Decoding, OnReject
-from streamlda_connectors.kafka.group import GroupMember
+from streamlda_connectors.kafka.connection import NO_ANSWER
+from streamlda_connectors.kafka.consumer import Client, GroupMember
+from streamlda_connectors.kafka.decoding import Decoding, OnReject, Registry
 from streamlda_connectors.kafka.partitions import (
     Broken,
     Rounds,
     Run,
     Standing,
     Truncated,
+    numbers_of,
     read_position,
 )
-from streamlda_connectors.kafka.registry import Registry
 from streamlda_connectors.kafka.security import ClientSettings, Security
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
@@ -33,15 +32,6 @@ logger = logging.getLogger(__name__)
 
 #: Of partitions that the members of a consumer group share.
 GROUP = "group"
-
-#: Options of `ReadOptions.of`; others are those of the client.
-READING = {
-    *("text_field", "records_field", "user_field", "time_field", "time_format", "id_field"),
-    *("encoding", "max_document_bytes"),
-}
-
-#: Most records taken from the client at once.
-MAX_FETCHED = 1000
 
 #: How often a client is replaced at the same offsets before they count as damaged.
 MAX_REBUILDS = 3
@@ -123,10 +113,8 @@ class KafkaSource:
         **options: Any,
     ) -> None:
         one_of(("earliest", "latest"), start=start)
-        clash = {"fixed_order": fixed_order, "allow_gaps": allow_gaps}
-        check(not (fixed_order and allow_gaps), "fixed order", **clash)
-        given = {name: options.pop(name) for name in READING & options.keys()}
-        self._options = ReadOptions.of(**given)
+        reading = options.keys() & {"time_format", *ReadOptions.__dataclass_fields__}
+        self._options = ReadOptions.of(**{name: options.pop(name) for name in reading})
         self.settings = settings = ClientSettings(
             bootstrap_servers, topic, group, security=Security(**(security or {})), **options
         )
@@ -134,15 +122,10 @@ class KafkaSource:
         self._decoding = Decoding(topic, format, self._options, on_reject, schemas)
         #: Whether members of the group share the partitions.
         self._joins = joins = partitions == GROUP
-        self._listed = None if isinstance(partitions, str) else set(partitions)
-        valid = partitions in ("all", GROUP) if self._listed is None else self._listed
-        check(valid and (group or not joins), "partitions", partitions=partitions, group=group)
+        self._listed: set[Any] | None = None if partitions in ("all", GROUP) else set(partitions)
         self._allow_gaps = allow_gaps
         #: Fetched and not taken; dropped, to be fetched again, when the client is replaced.
         self._pending: deque[Run] = deque()
-        #: Records known to be lost, by partition, and how far its offset moved without records.
-        self._lost: Counter[int] = Counter()
-        self._gaps: Counter[int] = Counter()
         self._rebuilds = 0
         self._truncated = self._paused = self._closed = False
         #: Of each partition, when its broker answered last, and for how long it did not since.
@@ -158,8 +141,8 @@ class KafkaSource:
             ours = set() if joins else self._ours(known)
             there = {"topic": topic, "n_partitions": len(known), "partitions": self._name}
             check(joins or (ours and ours >= (self._listed or ours)), "chosen partitions", **there)
-            #: The next offset of each partition; moved by what takes from `_pending`.
-            self._next = self._begin(client, ours, start)
+            #: Where partitions stand; moved by what takes from `_pending`.
+            self._at = Standing(self._begin(client, ours, start), {}, {})
             client.assign(self._next)
             if joins:
                 self.member = GroupMember(settings)
@@ -169,6 +152,10 @@ class KafkaSource:
         #: What puts records in order before they are `_pending`, if that is fixed.
         self._rounds = Rounds(self._next) if fixed_order else None
         self._left_out: set[int] = set()
+
+    @property
+    def _next(self) -> dict[int, int]:
+        return self._at.offsets
 
     @property
     def _name(self) -> str | list[int]:
@@ -206,20 +193,16 @@ class KafkaSource:
                 break
             wait = 0.0 if not batch.empty else max(0.0, batch.deadline - monotonic())
             # What was gathered goes out before a fault is raised; the next poll meets it again.
-            room = min(MAX_FETCHED, batch.room)
-            fetched = self._fetch(wait, room, recover=batch.empty)
+            fetched = self._fetch(wait, batch.room, recover=batch.empty)
             if not fetched and (batch.late or not batch.empty):
                 break
         return batch
 
     def _fetch(self, wait: float, room: int, *, recover: bool) -> bool:
-        """Add up to `room` records to `_pending` within `wait` seconds; return if any came.
-
-        On a fault, put the client right, or raise if that fails; without `recover`, only return.
-        """
+        """Add up to `room` records to `_pending` in time; return if any came; recover, or raise."""
         try:
             if self._truncated:
-                self._note_truncation()
+                raise fault("cut log", topic=self.settings.topic, offsets=self._next)
             client = self._client or self._rebuild()
             self._pick_up_partitions(client)
             begun = monotonic()
@@ -232,6 +215,8 @@ class KafkaSource:
         except (Broken, StreamLDAError) as error:
             # Of any kind: a password file may be gone while records wait to be handed out.
             self._drop_client()
+            # The log may have grown beyond our offset again: its bounds would not tell.
+            self._truncated |= isinstance(error, Truncated) and not self._allow_gaps
             if recover and isinstance(error, Broken):
                 self._recover(error)
             elif recover:
@@ -248,11 +233,10 @@ class KafkaSource:
             return
         for run in fetched:
             self._rounds.add(run)
-        self._pending.extend(self._rounds.in_order())
         if not fetched and not self._pending:
             # The next offsets may hold no record: those of transactions that end there.
             self._rounds.passed(client.positions()[self._rounds.turn])
-            self._pending.extend(self._rounds.in_order())
+        self._pending.extend(self._rounds.in_order())
 
     def _pick_up_partitions(self, client: Client) -> None:
         if self._joins:
@@ -263,17 +247,13 @@ class KafkaSource:
             why = "topic %s has new partitions %s, which a fixed order leaves out"
             logger.warning(why, self.settings.topic, sorted(new))
         elif new:
-            # assign() may drop what the client fetched ahead; it is not handed out yet.
-            self._pending.clear()
-            self._go_to(client, self._next | dict.fromkeys(sorted(new), 0))
+            self._go_to(client, self._at._replace(offsets=self._next | dict.fromkeys(new, 0)))
             logger.info("topic %s has new partitions %s", self.settings.topic, sorted(new))
 
     # Faults: the client is replaced at our own offsets.
 
     def _recover(self, error: Broken) -> None:
         self._rebuilds += 1
-        if isinstance(error, Truncated):
-            self._note_truncation()
         topic, problem = self.settings.topic, f"{type(error).__name__} {error}"
         if self._rebuilds > MAX_REBUILDS:
             about = {"offsets": self._next, "rebuilds": MAX_REBUILDS, "problem": problem}
@@ -281,22 +261,14 @@ class KafkaSource:
         logger.warning("the client of topic %s is replaced (%s)", topic, problem)
         self._rebuild()
 
-    def _note_truncation(self) -> None:
-        # The log may have grown beyond our offset again: its bounds would not tell.
-        if not self._allow_gaps:
-            self._truncated = True
-            raise fault("cut log", topic=self.settings.topic, offsets=self._next)
-        logger.warning("topic %s was cut; reading continues there", self.settings.topic)
-
     def _rebuild(self) -> Client:
         """Make a client at our own offsets, if it still is the same topic and the log has them."""
-        self._drop_client()
         client = Client(self._client_settings)
         try:
             found, before = client.identity, self._identity
             ids = {"topic_id": found.topic_id, "topic_id_before": before.topic_id}
             check(found == before, "another topic", topic=self.settings.topic, **ids)
-            self._go_to(client, self._next)
+            self._go_to(client, self._at)
             client.pause(self._paused)
         except BaseException:
             client.close()
@@ -315,21 +287,24 @@ class KafkaSource:
         if self._rounds is not None:
             self._rounds.go_on(self._next)
 
-    def _go_to(self, client: Client, offsets: Mapping[int, int]) -> None:
-        """Continue at offsets, or behind what the log does not hold of them; or raise."""
-        bounds, moved = client.bounds(set(offsets)), dict(offsets)
-        gaps = [n for n, at in offsets.items() if not bounds[n].start <= at <= bounds[n].stop]
-        for number in gaps:
-            moved[number] = self._pass_gap(number, offsets[number], bounds[number])
-        self._next.update(moved)
-        client.assign(moved)
+    def _go_to(self, client: Client, to: Standing) -> None:
+        """Continue there, or behind what logs do not hold of it; an error changes nothing."""
+        logs, moved = client.bounds(set(to.offsets)), Standing(*map(dict, to))
+        for number, at in to.offsets.items():
+            if not logs[number].start <= at <= logs[number].stop:
+                self._pass_gap(moved, number, logs[number])
+        client.assign(moved.offsets)
+        # assign() may drop what the client fetched ahead; it is not handed out yet.
+        self._at = moved
+        self._pending.clear()
 
-    def _pass_gap(self, number: int, at: int, log: range) -> int:
-        """Return where to continue if a log does not hold an offset, and count what is lost."""
+    def _pass_gap(self, to: Standing, number: int, log: range) -> None:
+        """Take a partition to what a log holds, and count what is lost."""
+        at, topic = to.offsets[number], self.settings.topic
         if not self._allow_gaps:
             raise failure(
                 "the log must hold the next record of each partition",
-                topic=self.settings.topic,
+                topic=topic,
                 partition=number,
                 offset=at,
                 log=f"{log.start}..{log.stop}",
@@ -341,25 +316,23 @@ class KafkaSource:
         moved = min(max(at, log.start), log.stop)
         lost = max(0, moved - at)
         why = "gap: topic %s partition %d continues at offset %d, %d records lost"
-        logger.warning(why, self.settings.topic, number, moved, lost)
-        self._gaps[number] += moved - at
-        self._lost += Counter({number: lost})
-        return moved
+        logger.warning(why, topic, number, moved, lost)
+        to.offsets[number] = moved
+        to.gaps[number] = to.gaps.get(number, 0) + moved - at
+        if lost:
+            to.lost[number] = to.lost.get(number, 0) + lost
 
     # Pauses and silence.
 
-    def pause(self) -> None:
+    def pause(self, paused: bool = True) -> None:
         """Take no records until `resume`. Polls bring nothing, and keep the connection."""
-        self._pause(True)
-
-    def resume(self) -> None:
-        """Take records again after `pause`."""
-        self._pause(False)
-
-    def _pause(self, paused: bool) -> None:
         self._paused = paused
         if self._client is not None:
             self._client.pause(paused)
+
+    def resume(self) -> None:
+        """Take records again after `pause`."""
+        self.pause(False)
 
     @property
     def _held(self) -> set[int]:
@@ -383,23 +356,22 @@ class KafkaSource:
 
     def silent(self) -> float | None:
         """Return seconds of polling without an answer, or of the group; None before the first."""
-        own, apart = self._longest_silence(), 0.0 if self.member is None else self.member.silent()
-        if own or apart:
-            return max(own, apart)
-        return 0.0 if set(self._next) <= set(self._answered) else None
+        away = [self._silent[number] for number in self._away()]
+        if self.member is not None and (of_group := self.member.silent()):
+            away.append(of_group)
+        known = set(self._next) <= set(self._answered)
+        return max(away) if away else 0.0 if known else None
 
-    def _longest_silence(self) -> float:
-        longest = max(map(self._silent.__getitem__, self._next), default=0.0)
-        return longest if self._is_away(longest) else 0.0
-
-    def _is_away(self, silent: float) -> bool:
+    def _away(self) -> set[int]:
+        """Return the partitions whose broker does not answer."""
         # A fetch that finds nothing is answered within half a second, one that finds much in the
         # time that any request has.
-        return silent > self.settings.request_timeout_seconds
+        longest = self.settings.request_timeout_seconds
+        return {number for number in self._next if self._silent[number] > longest}
 
     def reason(self) -> str:
         """Return why brokers that are `silent` do not answer: ``cause:errno`` or a class."""
-        if self.member is not None and self.member.silent() and not self._longest_silence():
+        if self.member is not None and self.member.silent() and not self._away():
             return self.member.reason()
         return NO_ANSWER if self._client is None else self._client.reason()
 
@@ -418,19 +390,18 @@ class KafkaSource:
         return self._position([partition], [partition])
 
     def _position(self, name: str | list[int], of: Sequence[int]) -> Position:
+        stands = zip(Standing._fields, self._at, strict=True)
         return {
             **self._identity._asdict(),
             "partitions": name,
-            "offsets": {str(each): self._next[each] for each in of},
-            "lost": {str(each): self._lost[each] for each in of if each in self._lost},
-            "gaps": {str(each): self._gaps[each] for each in of if each in self._gaps},
+            **{key: {str(each): has[each] for each in of if each in has} for key, has in stands},
             **({} if self._rounds is None else {"rounds": self._rounds.to_json()}),
         }
 
     def passed(self) -> dict[str, int]:
         """Return the next offset of each partition, by location, without what gaps have skipped."""
-        topic = self.settings.topic
-        return {f"{topic}/{number}": at - self._gaps[number] for number, at in self._next.items()}
+        topic, gaps = self.settings.topic, self._at.gaps
+        return {f"{topic}/{number}": at - gaps.get(number, 0) for number, at in self._next.items()}
 
     def progress(self) -> Progress:
         """Return the sum of all next offsets; a topic has no end."""
@@ -445,24 +416,15 @@ class KafkaSource:
         if not to.offsets.keys() <= ours or ("rounds" in position) != (self._rounds is not None):
             raise not_a_position("offsets")
         if self._rounds is not None:
-            rounds = Rounds.of(position["rounds"], to.offsets)
+            begins, block = numbers_of(position["rounds"], "begins"), position["rounds"]["block"]
+            rounds = Rounds(begins, block, to.offsets)
         else:
             to = to._replace(offsets=dict.fromkeys(ours, 0) | to.offsets)
-        self._move(client, to)
+        self._go_to(client, to)
         self._rounds = rounds
         self._drop_fetched()
         self._rebuilds = 0
         self._truncated = False
-
-    def _move(self, client: Client, to: Standing) -> None:
-        before = self._next, self._lost, self._gaps
-        self._next, self._lost, self._gaps = dict(to.offsets), Counter(to.lost), Counter(to.gaps)
-        try:
-            self._go_to(client, to.offsets)
-        except BaseException:
-            self._next, self._lost, self._gaps = before
-            raise
-        self._pending.clear()
 
     # Partitions of a group.
 
@@ -476,7 +438,7 @@ class KafkaSource:
         client = self._client or self._rebuild()
         fresh = {number for number, at in begins.items() if at is None}
         offsets = self._next | self._begin(client, fresh, start)
-        to = Standing(offsets, dict(self._lost), dict(self._gaps))
+        to = Standing(offsets, dict(self._at.lost), dict(self._at.gaps))
         for number, at in begins.items():
             if isinstance(at, int):
                 to.offsets[number] = at
@@ -484,11 +446,11 @@ class KafkaSource:
                 own = read_position(at, self._identity, [number])
                 for known, more in zip(to, own, strict=True):
                     known.update(more)
-        self._move(client, to)
+        self._go_to(client, to)
 
     def give_up(self, partitions: set[int]) -> None:
         """Read partitions no longer."""
-        for known in (self._next, self._lost, self._gaps, self._answered, self._silent):
+        for known in (*self._at, self._answered, self._silent):
             for number in partitions & known.keys():
                 del known[number]
         self._pending.clear()
@@ -506,17 +468,15 @@ class KafkaSource:
             at, ends = self.offsets(), self._client.ends()
         except Broken:
             return unknown
-        there = {n for n in at.keys() & ends if not self._is_away(self._silent[n])}
+        there = (at.keys() & ends) - self._away()
         return unknown | {n: max(0, ends[n] - at[n]) for n in there}
 
     def at_end(self) -> bool:
-        """Ask the brokers whether all was returned that can be read now, in the fixed order too.
-
-        The last known end of a partition, of `lag`, lies behind open transactions.
-        """
+        """Ask the brokers whether all that can be read now was returned, in the fixed order too."""
         if self._client is None:
             return False
         try:
+            # The last known end of a partition, as of `lag`, lies behind open transactions.
             at, logs = self.offsets(), self._client.bounds(set(self._next))
         except (Broken, SourceError):
             return False  # The next poll meets the fault again, and says it.
@@ -534,7 +494,7 @@ class KafkaSource:
 
     def lost(self) -> dict[str, int]:
         """Return how many records are known to be lost, for display."""
-        return {"records": self._lost.total()}
+        return {"records": sum(self._at.lost.values())}
 
     def logs(self, ahead: int = 0) -> dict[str, Log]:
         """Return the partitions by location, as logs of unique names, after records `ahead`."""
@@ -552,14 +512,15 @@ class KafkaSource:
         if self._client_settings.group is None:
             return []
         client = self._client or self._rebuild()
-        return client.notes(set(self._next))
+        return [str(entry.metadata) for entry in client.find_entries(set(self._next)).values()]
 
     def commit(self, position: Position, note: str = "") -> None:
         """Show the offsets of a durable `position` under `group`, and a note; none is read back."""
+        # The package logs what is refused; nothing is lost by it.
         shown = self.member or self._client
         if shown is not None and self.settings.group:
-            offsets = {int(n): at for n, at in position["offsets"].items()}
-            show_offsets(shown.consumer, self.settings.topic, offsets, note)
+            offsets = {int(number): at for number, at in position["offsets"].items()}
+            shown.consumer.commit_async(shown.entries(offsets, note))
 
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""

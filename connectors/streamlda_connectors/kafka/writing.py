@@ -1,48 +1,37 @@
-"""Topics that are written, by one idempotent producer each: snapshots, and dead letters."""
+"""Topics that are written: snapshots and dead letters, and answers to documents of a group."""
 
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 
-from streamlda.errors import StreamLDAError
-from streamlda_connectors.checks import check, check_open, fault, with_reason
-from streamlda_connectors.kafka.connection import (
-    CLOSE_SECONDS,
-    NO_ANSWER,
-    connecting,
-    load,
-    milliseconds,
-    refused,
-)
+from streamlda.stream.source import Answer, Received
+from streamlda_connectors.checks import check_open, fault, with_reason
+from streamlda_connectors.kafka.connection import CLOSE_SECONDS, NO_ANSWER, Brokers, milliseconds
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import Broken, Record
 from streamlda_connectors.kafka.security import ClientSettings, Security
-
-#: Longest time to wait for more messages to send together, in seconds, and their size together.
-LINGER_SECONDS, BATCH_BYTES = 0.02, 2**16
+from streamlda_connectors.kafka.source import GROUP, KafkaSource
 
 #: Largest request: below the socket.request.max.bytes that brokers have by default. What a topic
 #: takes, its brokers say.
 MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
 
-#: Without end, as far as the package can count: 24 days of milliseconds.
-ENDLESS_MS = 2**31 - 1
-
-#: How many records `SnapshotTopic.newest` looks at first, from the end back.
-FIRST_REACH = 16
-
-#: Longest that one poll of them waits, and the most records it brings.
+#: Longest that one poll of snapshots waits, and the most records it brings.
 POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 #: Most letters that wait for the brokers; one takes 2 KB, unless the name of its topic is long.
 MOST_PENDING = 4096
+
+#: For how long the open transaction of a member that was killed holds readers up.
+TRANSACTION_SECONDS = 15.0
 
 #: Arguments of the package for one record: messages of one key go to one partition.
 Message = dict[str, Any]
@@ -51,103 +40,76 @@ Message = dict[str, Any]
 class TopicWriter:
     """Writes to one topic by a ``KafkaProducer`` with ``acks=all`` that can be made again.
 
-    A delivery never times out, so a broker that comes back gets each message once. A missing topic
-    is made with one partition. `request_timeout_seconds` is the longest wait for the brokers.
+    A delivery never times out, so a broker that comes back gets each message once. The topic must
+    exist. Options are `bootstrap_servers` and `request_timeout_seconds`, the longest wait for them.
     """
 
-    #: Settings of a topic that is made.
-    made_with: ClassVar[Mapping[str, str]] = {}
-
     def __init__(
-        self,
-        topic: str,
-        *,
-        bootstrap_servers: str,
-        security: Mapping[str, Any] | None = None,
-        request_timeout_seconds: float = 10.0,
+        self, topic: str, *, security: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
-        self._settings = ClientSettings(
-            bootstrap_servers,
-            topic,
-            request_timeout_seconds=request_timeout_seconds,
-            security=Security(**(security or {})),
-        )
-        self._kafka = load("writing to Kafka")
+        by = Security(**(security or {}))
+        self._settings = ClientSettings(topic=topic, security=by, **options)
+        self._brokers = Brokers(self._settings, "writing to Kafka")
+        self._kafka = self._brokers.kafka
         self._closed = False
+        #: Messages that wait for the brokers, and the future of the package of each.
+        self._pending: deque[tuple[Message, Any]] = deque()
         self._producer: Any = None
-        self._open_producer()
+        self._connect()
 
     def close(self) -> None:
         """Close the connection; what is not durable may be lost. Closing twice is allowed."""
         self._closed = True
         self._drop_producer()
 
-    def _open_producer(self) -> Any:
-        """Return the producer; without one, connect, and make the topic if it is missing."""
+    def _connect(self) -> None:
+        """Without a producer, make one, and send what is pending."""
         check_open(self._closed)
         if self._producer is not None:
-            return self._producer
-        kafka, settings = self._kafka, self._settings
-        with connecting(kafka, settings) as shared:
-            self._prepare(shared)
-            producer = kafka.KafkaProducer(
-                **shared,
+            return
+        topic = self._settings.topic
+        with self._brokers.connecting() as shared:
+            self._brokers.describe(shared, topic)
+            producer = self._brokers.make_producer(
+                shared,
                 acks="all",
                 enable_idempotence=True,
-                delivery_timeout_ms=ENDLESS_MS,
-                linger_ms=milliseconds(LINGER_SECONDS),
-                batch_size=BATCH_BYTES,
+                delivery_timeout_ms=2**31 - 1,  # The longest: 24 days.
                 max_request_size=MAX_REQUEST_BYTES,
-                max_block_ms=milliseconds(settings.request_timeout_seconds),
-                metrics_enabled=False,
             )
         try:
-            # Else the first message would wait for this.
-            producer.partitions_for(settings.topic)
-        except kafka.errors.KafkaError as error:
-            close_producer(kafka, producer)
-            raise refused(settings, "name the partitions of the topic", error) from error
-        self._producer = producer
-        return producer
+            with self._brokers.asking("name the partitions of the topic"):
+                # Else the first message would wait for this.
+                producer.partitions_for(topic)
+            again = [(row, producer.send(topic, **row)) for row, _ in self._pending]
+        except BaseException:
+            close_producer(self._kafka, producer)
+            raise
+        self._producer, self._pending = producer, deque(again)
 
-    def _prepare(self, shared: dict[str, Any]) -> None:
-        """Make the topic if it is missing; refuse one that keeps only some of what is written."""
-        from kafka.admin import ConfigResource, ConfigResourceType
+    def _send(self, message: Message) -> None:
+        """Send a message, without waiting."""
+        self._connect()
+        future = self._producer.send(self._settings.topic, **message)
+        self._pending.append((message, future))
 
-        errors, name = self._kafka.errors, self._settings.topic
-        with closing(self._kafka.KafkaAdminClient(**shared)) as admin:
-            (topic,) = admin.describe_topics([name])
-            if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
-                made = {name: {"num_partitions": 1, "configs": dict(self.made_with)}}
-                # Another process may make it at the same time.
-                with suppress(errors.TopicAlreadyExistsError):
-                    admin.create_topics(made)
-                admin.wait_for_topics([name])
-            elif topic["error_code"]:
-                raise errors.for_code(topic["error_code"])
-            if (policy := self.made_with.get(POLICY)) is not None:
-                wanted = ConfigResource(ConfigResourceType.TOPIC, name, [POLICY])
-                found = admin.describe_configs([wanted], config_filter="all")
-                known = found.get("topic", {}).get(name, {}).get(POLICY, {"value": "unknown"})
-                about = {"topic": name, POLICY: known["value"]}
-                check(policy in known["value"].split(","), "compacted", **about)
-
-    def _send(self, message: Message) -> Any:
-        """Send a message, without waiting; return the future of the package."""
-        return self._open_producer().send(self._settings.topic, **message)
-
-    def _is_written(self, future: Any, timeout_seconds: float) -> bool:
-        """Return whether all in-sync replicas have a message, waiting for it that long.
-
-        Raises the error of a refusal, with which the package then fails all that waits.
-        """
-        if not future.is_done and timeout_seconds > 0:
-            # The future shows a time-out too.
-            with suppress(self._kafka.errors.KafkaError):
-                future.get(timeout_seconds)
-        if future.failed():
-            raise future.exception
-        return bool(future.succeeded())
+    def _settle(self, most: int, seconds: float) -> int:
+        """Wait until at most so many messages are pending; return how many, or raise a refusal."""
+        check_open(self._closed)
+        deadline = monotonic() + seconds
+        while self._pending:
+            self._connect()
+            _, future = self._pending[0]
+            wait = 0.0 if len(self._pending) <= most else deadline - monotonic()
+            try:
+                future.get(max(0.0, wait))
+            except self._kafka.errors.KafkaError:
+                if not future.is_done:
+                    break
+                # The package then fails all that waits.
+                raise
+            self._pending.popleft()
+        return len(self._pending)
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None
@@ -166,17 +128,12 @@ def close_producer(kafka: Any, producer: Any) -> None:
         producer.close(timeout=CLOSE_SECONDS)
 
 
-POLICY = "cleanup.policy"
-
-
 class SnapshotTopic(TopicWriter):
     """Publish values under keys, durable one by one; connected from the beginning.
 
-    The topic is made with one partition and ``cleanup.policy=compact`` if it is missing. Options
+    The topic must have ``cleanup.policy=compact``, so that the last value of a key stays. Options
     are those of `TopicWriter`. Not safe for several threads.
     """
-
-    made_with = {POLICY: "compact"}  # noqa: RUF012 - the base says ClassVar
 
     def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
         """Write `value` under `key`; on return all in-sync replicas have it.
@@ -184,60 +141,46 @@ class SnapshotTopic(TopicWriter):
         After a crash or an error publish it again: the same bytes under a key mean the same twice.
         """
         encoded = [(name, text.encode()) for name, text in headers.items()]
-        message = {"key": key.encode(), "value": value, "headers": encoded}
         seconds, errors = self._settings.request_timeout_seconds, self._kafka.errors
         rule, problem = "snapshot refused", f"no answer in {seconds:g} s"
-        self._open_producer()
         try:
-            if self._is_written(self._send(message), seconds):
+            self._send({"key": key.encode(), "value": value, "headers": encoded})
+            if not self._settle(0, seconds):
                 return
         except errors.KafkaError as error:
             problem = type(error).__name__
             if isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError):
                 rule = "snapshot size"
         # What waits would pile up, value by value, while the brokers are away.
+        self._pending.clear()
         self._drop_producer()
         raise fault(rule, topic=self._settings.topic, bytes=len(value), problem=problem)
 
     def newest(self, key: str) -> bytes | None:
-        """Return the last value of a key, or None if there is none; reads from the end back."""
-        wanted, reach = key.encode(), FIRST_REACH
+        """Return the last value of a key, or None if there is none; reads the whole topic."""
+        wanted, found = key.encode(), dict[int, Record]()
+        topic, timeout = self._settings.topic, self._settings.request_timeout_seconds
         try:
             with closing(Client(self._settings)) as client:
                 logs = client.bounds(client.partitions())
-                while True:
-                    begins = {n: max(log.start, log.stop - reach) for n, log in logs.items()}
-                    ends = {n: log.stop for n, log in logs.items() if begins[n] < log.stop}
-                    rows = (row for row in self._read(client, begins, ends) if row.key == wanted)
-                    # Of a partition the last in its order; of several, times tell which is it.
-                    last = {row.partition: row for row in rows}.values()
-                    if last:
-                        return max(last, key=lambda row: row.timestamp_ms).value
-                    if all(begins[n] == log.start for n, log in logs.items()):
-                        return None
-                    reach *= 8
+                client.assign({number: log.start for number, log in logs.items()})
+                at, deadline = client.positions(), monotonic() + timeout
+                # A log may end with marks of transactions, which are no records.
+                while any(at[number] < log.stop for number, log in logs.items()):
+                    for run in client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS):
+                        for row in run.records:
+                            if row.key == wanted:
+                                found[run.partition] = row
+                    before, at = at, client.positions()
+                    if at != before:
+                        deadline = monotonic() + timeout
+                    elif monotonic() > deadline:
+                        raise fault("reading", topic=topic, timeout_seconds=timeout, offsets=at)
         except Broken as error:
-            problem = type(error).__name__
-            raise fault("snapshots", topic=self._settings.topic, problem=problem) from error
-
-    def _read(
-        self, client: Client, begins: Mapping[int, int], ends: Mapping[int, int]
-    ) -> Iterator[Record]:
-        """Yield the records up to before the ends of partitions."""
-        client.assign({number: begins[number] for number in ends})
-        timeout = self._settings.request_timeout_seconds
-        at, deadline = client.positions(), monotonic() + timeout
-        while any(at[number] < end for number, end in ends.items()):
-            runs = client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS)
-            for run in runs:
-                yield from (row for row in run.records if row.offset < ends[run.partition])
-            # A log may end with marks of transactions, which are no records: offsets tell the end.
-            before, at = at, client.positions()
-            if runs or at != before:
-                deadline = monotonic() + timeout
-            elif monotonic() > deadline:
-                about = {"topic": self._settings.topic, "timeout_seconds": timeout}
-                raise fault("reading", **about, offsets=at)
+            raise fault("snapshots", topic=topic, problem=type(error).__name__) from error
+        # Of a partition the last in its order; of several, times tell which is it.
+        last = max(found.values(), key=lambda row: row.timestamp_ms, default=None)
+        return None if last is None else last.value
 
 
 class DeadLetters(TopicWriter):
@@ -254,66 +197,30 @@ class DeadLetters(TopicWriter):
     key. After an error nothing that was put is lost: the next call tries again. At most 4096
     letters wait. Not safe for several threads.
 
-    The topic is made with ``message.timestamp.type=LogAppendTime`` if it is missing: brokers then
-    keep letters about old records as long as others. The options are those of
-    `streamlda_connectors.kafka.writing.TopicWriter`.
+    With ``message.timestamp.type=LogAppendTime`` brokers keep letters about old records as long as
+    others. The options are those of `streamlda_connectors.kafka.writing.TopicWriter`.
     """
-
-    made_with = {"message.timestamp.type": "LogAppendTime"}  # noqa: RUF012 - the base says ClassVar
-
-    def __init__(self, topic: str, **options: Any) -> None:
-        #: Messages that wait for the brokers, and the future of the package of each.
-        self._pending: deque[tuple[Message, Any]] = deque()
-        super().__init__(topic, **options)
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
-        self._settle(MOST_PENDING - 1, self._settings.request_timeout_seconds)
-        message = _write_letter(record, reason)
-        try:
-            # A new producer has a new queue of what is pending.
-            future = self._send(message)
-        except self._kafka.errors.KafkaError as error:
-            raise self._give_up(error) from error
-        self._pending.append((message, future))
+        seconds = self._settings.request_timeout_seconds
+        self._write(MOST_PENDING - 1, seconds, [_write_letter(record, reason)])
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter; call it again after an error."""
-        self._settle(0, timeout_seconds)
+        self._write(0, timeout_seconds, [])
 
-    def _settle(self, most: int, seconds: float) -> None:
-        """Forget what the brokers have; wait until at most so many letters are pending."""
-        check_open(self._closed)
-        deadline = monotonic() + seconds
+    def _write(self, most: int, seconds: float, letters: Sequence[Message]) -> None:
+        topic = self._settings.topic
         try:
-            while self._pending:
-                self._open_producer()
-                wait = 0.0 if len(self._pending) <= most else deadline - monotonic()
-                if not self._is_written(self._pending[0][1], wait):
-                    break
-                self._pending.popleft()
+            if (n_pending := self._settle(most, seconds)) > most:
+                raise with_reason(fault("letters late", topic=topic, pending=n_pending), NO_ANSWER)
+            for letter in letters:
+                self._send(letter)
         except self._kafka.errors.KafkaError as error:
-            raise self._give_up(error) from error
-        if (n_pending := len(self._pending)) > most:
-            late = fault("letters late", topic=self._settings.topic, pending=n_pending)
-            raise with_reason(late, NO_ANSWER)
-
-    def _open_producer(self) -> Any:
-        """Return the producer, or a new one with all that is pending if it was given up."""
-        if self._producer is None:
-            super()._open_producer()
-            try:
-                again = [(message, self._send(message)) for message, _ in self._pending]
-            except BaseException:
-                self._drop_producer()
-                raise
-            self._pending = deque(again)
-        return self._producer
-
-    def _give_up(self, error: Exception) -> StreamLDAError:
-        self._drop_producer()
-        about = {"topic": self._settings.topic, "pending": len(self._pending)}
-        return fault("letters refused", **about, problem=type(error).__name__)
+            self._drop_producer()
+            about = {"pending": len(self._pending), "problem": type(error).__name__}
+            raise fault("letters refused", topic=topic, **about) from error
 
 
 def _write_letter(record: Record, reason: str) -> Message:
@@ -330,3 +237,148 @@ def _write_letter(record: Record, reason: str) -> Message:
         "headers": [(name, text.encode()) for name, text in headers.items()],
         "timestamp_ms": None if record.timestamp_ms < 0 else record.timestamp_ms,
     }
+
+
+class KafkaExchange:
+    """Read documents from a topic as a member of a consumer group, and write answers to another.
+
+    Answers and the offsets of the group after their documents are written in one transaction: who
+    reads the answers with ``isolation.level=read_committed`` sees one of each document, whatever
+    dies. Members share the partitions. An answer has the key of its document, and goes to its
+    partition (modulo those of `output_topic`), in the order of the documents.
+
+    1. Partitions that others are to have stay with this member until the next poll, so until the
+       answers to all that was read of them are written.
+    2. Partitions that are new here are read from the offset of the group on.
+    3. The brokers refuse a transaction of a member that they have put out of the group.
+
+    After an error, and where `commit` returns False, it is of no use any more: open another, which
+    resumes where the group stands. Not safe for several threads.
+
+    Parameters
+    ----------
+    topic, output_topic : str
+        The topics to read and to write; both must exist.
+    group : str
+        The consumer group.
+    **options
+        As of `KafkaSource`; `start` says where a group begins that has no offset.
+
+    Raises
+    ------
+    SourceError
+        If the brokers cannot be reached or refuse, or a topic does not exist.
+    InvalidSettingError, MissingExtraError
+        For an option out of range; if the extra `kafka` is not installed.
+    """
+
+    def __init__(self, topic: str, output_topic: str, *, group: str, **options: Any) -> None:
+        self._topic, self._output = topic, output_topic
+        self._in_transaction = self._closed = False
+        self._producer: Any = None
+        self._start = options.get("start", "earliest")
+        self._source = KafkaSource(topic, partitions=GROUP, group=group, **options)
+        self._member: Any = self._source.member
+        self._brokers = Brokers(self._source.settings, "writing to Kafka")
+        self._kafka = self._brokers.kafka
+        try:
+            with self._brokers.connecting() as shared:
+                self._n_partitions = len(self._brokers.describe(shared, output_topic)[1])
+                self._producer = self._brokers.make_producer(
+                    shared,
+                    # Stale members are fenced by their generation, so each process has its own.
+                    transactional_id=f"{group}-{uuid.uuid4().hex}",
+                    transaction_timeout_ms=milliseconds(TRANSACTION_SECONDS),
+                    delivery_timeout_ms=milliseconds(TRANSACTION_SECONDS),
+                )
+                self._producer.init_transactions()
+        except BaseException:
+            self.close()
+            raise
+
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
+        """Return the records that have come, waiting at most `timeout_seconds` for one.
+
+        Raises `SourceAwayError` if none came, and the brokers have not answered for long.
+        """
+        check_open(self._closed)
+        for numbers, done in self._member.handovers():  # 1
+            self._source.give_up(numbers)
+            done.set()
+        read = {int(number) for number in self._source.position()["offsets"]}
+        new = set(self._member.assigned().partitions - read)
+        if new:
+            of_group = self._member.find_entries(new)
+            begins = {n: of_group[n].offset if n in of_group else None for n in new}
+            self._source.take(begins, self._start)  # 2
+        batch = self._source.gather(max_records, timeout_seconds)
+        if batch.empty and (seconds := self._source.silent()):
+            away = fault("answer", topic=self._topic, silent_seconds=round(seconds, 1))
+            raise with_reason(away, self._source.reason())
+        return Received(batch.build(exhausted=False), batch.keys)
+
+    def commit(self, answers: Sequence[Answer]) -> bool:
+        """Write answers, and the offsets after all that `poll` returned, in one transaction.
+
+        Returns False, with nothing written, if the partitions belong to another member by now.
+        """
+        check_open(self._closed)
+        errors, membership = self._kafka.errors, self._member.consumer.group_metadata()
+        try:
+            if membership.generation_id >= 0 and membership.member_id:
+                self._write(answers, membership)  # 3
+                return True
+        except errors.CommitFailedError:
+            pass
+        except (errors.KafkaError, ValueError, Broken) as error:
+            self.close()
+            raise self._brokers.refused("take answers", error) from error
+        self.close()
+        return False
+
+    def _write(self, answers: Sequence[Answer], membership: Any) -> None:
+        producer, offsets = self._producer, self._brokers.entries(self._source.offsets())
+        producer.begin_transaction()
+        self._in_transaction = True
+        sent = []
+        for each in answers:
+            partition = each.partition % self._n_partitions
+            sent.append(producer.send(self._output, each.value, key=each.key, partition=partition))
+        producer.flush(TRANSACTION_SECONDS)
+        for future in sent:
+            # A transaction may be committed though the package dropped a message of it.
+            future.get(0)
+        manager, most_ms = producer._transaction_manager, self._brokers.timeout_ms
+        self._wait_for(manager.send_offsets_to_transaction(offsets, membership), most_ms)
+        self._wait_for(manager.begin_commit(), most_ms)
+        self._in_transaction = False
+
+    def _wait_for(self, result: Any, most_ms: int) -> None:
+        """Wait for a step of a transaction; the package's own methods wait without end."""
+        self._producer._sender.wakeup()
+        if not result.wait(most_ms):
+            raise self._kafka.errors.KafkaTimeoutError("transaction")
+
+    def lag(self) -> dict[int, int | None]:
+        """Return how many offsets each partition held is behind its end; None if not known."""
+        return self._source.lag()
+
+    def lost(self) -> int:
+        """Return how many records were gone before they were read."""
+        return self._source.lost()["records"]
+
+    def close(self) -> None:
+        """Close the connections, and leave the group. Closing twice is allowed."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._producer is not None:
+                if self._in_transaction:
+                    # So that no reader waits; else the brokers do it in TRANSACTION_SECONDS.
+                    manager = self._producer._transaction_manager
+                    with suppress(self._kafka.errors.KafkaError):
+                        self._wait_for(manager.begin_abort(), milliseconds(CLOSE_SECONDS))
+                close_producer(self._kafka, self._producer)
+        finally:
+            self._source.close()
