@@ -26,6 +26,7 @@ import pytest
 from streamlda.cli import commands as group
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import open_source
+from tests.warm import warm_commands
 
 pytestmark = pytest.mark.long
 
@@ -111,26 +112,40 @@ def blocks_of(page):
     return BLOCK.findall(page.read_text("utf-8"))
 
 
-def environment(folder):
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """Folder and variables of commands that start at once."""
+    with warm_commands(tmp_path_factory.mktemp("warm")) as found:
+        yield found
+
+
+def environment(folder, programs=""):
     found = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLDA")}
-    found["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{found['PATH']}"
+    parts = (programs, str(Path(sys.executable).parent), found["PATH"])
+    found["PATH"] = os.pathsep.join(filter(None, parts))
     return found | {"HOME": str(folder), "PYTHONWARNINGS": "error"}
 
 
-def run(command, folder):
+def run(command, folder, commands):
+    programs, variables = commands
     done = subprocess.run(
-        command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=600
+        command,
+        cwd=folder,
+        env=environment(folder, programs) | variables,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
 
-def check_settings(text, folder):
+def check_settings(text, folder, commands):
     """Check a block of TOML: settings of a daemon, or an entry of somebody's pyproject."""
     if "project" in tomllib.loads(text):
         return
     (folder / "streamlda.toml").write_text(text, "utf-8")
-    run(["streamlda", "run", "--config", "streamlda.toml", "--check"], folder)
+    run(["streamlda", "run", "--config", "streamlda.toml", "--check"], folder, commands)
 
 
 def check_exists(line):
@@ -179,7 +194,7 @@ def language_model():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
+def test_what_a_page_tells_to_run_runs(page, folder, commands, language_model, request):
     if page.name == "sites.md":
         documents = request.getfixturevalue("planted")
         words = sorted({word for text in documents[:2000] for word in text.split()})
@@ -194,11 +209,11 @@ def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
         for whole, part in {**FEWER, "localhost:11434": language_model}.items():
             text = text.replace(whole, part)
         if language == "sh" and not text.startswith("pip install"):
-            run(["bash", "-euo", "pipefail", "-c", text], folder)
+            run(["bash", "-euo", "pipefail", "-c", text], folder, commands)
         elif language == "python":
-            run([sys.executable, "-c", text], folder)
+            run(["python", "-c", text], folder, commands)
         elif language == "toml":
-            check_settings(text, folder)
+            check_settings(text, folder, commands)
         elif language == "console":
             for line in text.splitlines():
                 if line.startswith("$ "):
