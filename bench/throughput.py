@@ -208,7 +208,7 @@ LABEL = "topics"
 
 def parameters_of(quick: bool) -> Json:
     # Each partition of a group keeps a warm-up before its daemons begin.
-    few = {"records": 30_000, "behind": 15_000, "until": 25_000, "turns": 1, "warmup": 2000}
+    few = {"records": 16_000, "behind": 4000, "until": 14_000, "turns": 1, "warmup": 500}
     full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3, "warmup": 20_000}
     return {"n_words": 50_000, "n_components": 20, **(few if quick else full)}
 

@@ -63,6 +63,8 @@ def tried(spark):
 
 if __name__ == "__main__":
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # Of a virtual machine that lives for seconds, the first compiler is the cheaper one.
+    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     from pyspark.sql import SparkSession
 
     session = (
