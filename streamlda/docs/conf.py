@@ -37,6 +37,8 @@ include_patterns = [
     "streamlda/privacy/*.md",
     "streamlda/docs/**",
 ]
+# Looking for pages there takes seconds.
+exclude_patterns = [".*", "build", "tests"]
 # Options of commands have two dashes.
 smartquotes = False
 html_theme = "furo"
