@@ -95,8 +95,10 @@ docs: setup
 test: lint system
 	$(RUN) -m pytest $(SPREAD)
 
+# Long tests wait for brokers and for ends of connections: one more worker has the processors then.
 test-all: system
-	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD)
+	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD) \
+	  -n $$(($(WORKERS) + 1))
 	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS)
 
 lint: setup

@@ -41,9 +41,16 @@ SLOW = {"service", "kafka", "scaleout"}
 
 def pytest_ignore_collect(collection_path, config):
     """Leave what `-m` leaves out as a whole: importing it takes seconds of each worker."""
+    expression = config.option.markexpr
     marker = MARKERS.get(collection_path.stem)
-    if marker and re.fullmatch(rf"not \([^()]*\b{marker}\b[^()]*\)", config.option.markexpr):
+    if marker and re.fullmatch(rf"not \([^()]*\b{marker}\b[^()]*\)", expression):
         return True
+    wanted = re.fullmatch(r"\(?(\w+(?: or \w+)*)\)? and not soak", expression)
+    if wanted and collection_path.match("test_*.py"):
+        parts = {*collection_path.parent.parts, collection_path.stem}
+        found = {MARKERS[part] for part in parts & MARKERS.keys()}
+        found |= set(re.findall(r"\bmark\.(\w+)", collection_path.read_text("utf-8")))
+        return found.isdisjoint(wanted[1].split(" or ")) or None
     return None
 
 
