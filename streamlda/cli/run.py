@@ -36,7 +36,9 @@ daemon waits for a source that is away. After a kill it continues from its last 
 
 @command(reader=RUN, tasks=TASKS, epilog=DETAILS)
 def run(
-    check: Annotated[bool, flag("--check", "Only check the settings, without reading.")],
+    check: Annotated[
+        bool, flag("--check", "Only check the settings, and say what memory they take.")
+    ],
     given: options.Given,
 ) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
@@ -60,8 +62,7 @@ def run(
     if check:
         from streamlda.service.running import check as check_settings
 
-        check_settings(settings)
-        click.echo("the settings are right")
+        click.echo(f"the settings are right; it takes {check_settings(settings)}")
     else:
         from streamlda.service.running import run as run_daemon
 

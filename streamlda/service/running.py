@@ -19,6 +19,7 @@ from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.memory import check_memory
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, open_source
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
@@ -40,10 +41,11 @@ from streamlda.utils.process import allowed_bytes
 INFERENCE_SECONDS = 2.0
 
 
-def check(settings: RunSettings) -> None:
-    """Check all that can be checked without reading or connecting."""
+def check(settings: RunSettings) -> str:
+    """Check all that needs no reading or connecting; return a line on the memory needed."""
     check_outputs(settings)
-    public_words(settings)
+    words = public_words(settings)
+    return check_memory(settings, None if words is None else words.n_features)
 
 
 def rules_of(settings: RunSettings) -> Rules:
@@ -119,8 +121,7 @@ def run(settings: RunSettings) -> int:
     If it cannot start it raises, and nothing has been read or spent.
     """
     end_at_signals()
-    check(settings)
-    log("info", "settings-checked")
+    log("info", "settings-checked", memory=check(settings))
     assert settings.output.folder is not None
     with ExitStack() as until_end:
         status, snapshots = make_status(settings), Snapshots(settings.output.folder)
