@@ -12,7 +12,7 @@ import click
 
 from streamlda.cli import options, shared
 from streamlda.cli.options import POSITIVE, command, files, option, output, path
-from streamlda.cli.shared import DOCUMENTS, TASKS, Progress, say, show_warnings, warn
+from streamlda.cli.shared import Progress, say, show_warnings, warn
 from streamlda.errors import Faults, InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
@@ -253,8 +253,13 @@ def begin(
 
 LEDGER = "File of what was spent; shares are kept in FILE.shares."
 
+#: Settings of how records are read: those of a private run.
+READ = ("files", "format", "text_field", "include", "delimiter", "max_record", "stream")
+READING = tuple(f"source.{key}" for key in READ)
+DOCUMENTS = {"Documents": ("source.format", "source.text_field")}
 
-@command(site, reader="site share", tasks=TASKS, names=(*DOCUMENTS[:-1], "source.stream"))
+
+@command(site, reader="site share", tasks=DOCUMENTS, names=READING)
 def share(
     config_path: Config,
     round_file: RoundFile,
@@ -278,6 +283,9 @@ def share(
     check_output(ledger, taken, is_ledger=True)
     check_output(output, [*beside(Path(ledger)), f"{ledger}.{SHARES}"])
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
+    # No record decides how others are read, as in any private run.
+    privacy = replace(settings.privacy, epsilon=config.settings.epsilon)
+    settings = replace(settings, privacy=privacy)
     say(quiet, *describe(config))
     if expect is not None:
         federation.check_expected(config, expect)
