@@ -193,7 +193,10 @@ def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: boo
     """Raise `InvalidSettingError` if a file cannot be written, or replaces input or ledger."""
     target, here = Path(path), Path(path).resolve()
     _FAULTS.check(not target.exists() or target.is_file(), "no file", path=path)
-    _FAULTS.check(here not in [Path(other).resolve() for other in inputs], "an input", path=path)
+    for other in map(Path, inputs):
+        both = target.exists() and other.exists()
+        same = target.samefile(other) if both else here == other.resolve()
+        _FAULTS.check(not same, "an input", path=path)
     if not is_ledger:
         _check_no_ledger(here)
     try:
@@ -224,10 +227,10 @@ def check_outputs(settings: RunSettings) -> None:
     if ledger is not None:
         check_output(ledger, [*taken, *own], is_ledger=True)
     for folder in filter(None, (settings.output.folder, settings.checkpoint.folder)):
-        _check_no_ledger(Path(folder).resolve())
+        _check_no_ledger(Path(folder).resolve(), own)
 
 
-def _check_no_ledger(path: Path) -> None:
+def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:
     from streamlda.privacy.ledger.file import has_ledger
 
-    _FAULTS.check(not has_ledger(path), "a ledger's", path=str(path))
+    _FAULTS.check(path not in new and not has_ledger(path), "a ledger's", path=str(path))

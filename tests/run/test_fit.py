@@ -126,6 +126,23 @@ def test_no_output_replaces_what_is_read(tmp_path, route, flags):
     assert {path: path.read_text() for path in kept} == kept
 
 
+@pytest.mark.parametrize("name", ["output.folder", "checkpoint.folder", "output.file"])
+def test_no_output_takes_the_place_of_what_a_new_ledger_will_have(settings, tmp_path, name):
+    """A run that is refused later would leave what is taken for the rest of another ledger."""
+    budget = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "snapshots.every": 600}
+    given = {**budget, "privacy.ledger": tmp_path / "L", name: tmp_path / "L.releases"}
+    with pytest.raises(InvalidSettingError, match="must not"):
+        check_outputs(settings(**{key: str(value) for key, value in given.items()}))
+    assert {path.name for path in tmp_path.iterdir()} == {"words"}
+
+
+def test_another_name_of_an_input_is_an_input(settings, tmp_path):
+    (tmp_path / "texts").write_text(TEXT)
+    (tmp_path / "m").hardlink_to(tmp_path / "texts")
+    with pytest.raises(InvalidSettingError, match="must not replace what is read"):
+        check_outputs(settings(**{"source.files": [str(tmp_path / "texts")]}))
+
+
 def cut_short(settings, polls=3):
     """Fit, and stop after some polls."""
     left = iter([False] * polls)
