@@ -40,8 +40,7 @@ KERNEL_MAKER = "streamlda/kernels/__init__.py"
 KERNEL_IMPORTS = {"__future__", "math", "numpy", "streamlda.kernels"}
 CONNECTOR_IMPORTS = {
     *("streamlda.errors", "streamlda.stream.credentials"),
-    *("streamlda.stream.listing", "streamlda.stream.source", "streamlda.stream.source"),
-    "streamlda.stream.event_time",
+    *("streamlda.stream.listing", "streamlda.stream.source", "streamlda.stream.event_time"),
 }
 GENERATORS = {"default_rng", "Generator", "SeedSequence", "BitGenerator", "PCG64", "Philox"}
 COMPILERS = {"njit", "jit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
