@@ -82,10 +82,9 @@ PRIVATE = "--epsilon 5 --delta 1e-3 --ledger {new}/L --snapshot-every 300"
 @pytest.mark.parametrize(
     "command",
     [
-        *(f"{FIT} --{name}" for name in ("seed-topic", "vocabulary", "stop-words", "config")),
+        *(f"{FIT} --{name}" for name in ("vocabulary", "stop-words", "config")),
         *(f"{FIT} --set {name}=" for name in ("vocabulary.phrases", "topics.projection_file")),
         f"{FIT} {PRIVATE} --set privacy.public_model=",
-        f"{FIT} {PRIVATE} --set vocabulary.hash_bits=4 --seed-topic",
         *("topics", "budget", "projection -o {new}/o", "report -o {new}/o", "site show"),
         *("reduce -k 1 -o {new}/o", "merge {folder}/model -o {new}/o"),
         *("compare {folder}/model", "infer {folder}/model", "evaluate {folder}/model"),
