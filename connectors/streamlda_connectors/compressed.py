@@ -29,10 +29,8 @@ from streamlda_connectors.records import Rejected
 #: Most bytes of a block.
 BLOCK_BYTES = 256 * 1024
 
-#: Stored bytes of zstd read at once: 128 KiB may be stored in 4 of them.
+#: Stored bytes read at once: 128 KiB of zstd may be stored in 4 of them.
 SLICE_BYTES = 512
-
-_OPENERS: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 
 
 def _import_zstandard() -> Any:
@@ -54,35 +52,40 @@ def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
 
 def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
     try:
-        if compression == "zstd":
-            yield from _read_zstd(raw)
+        if compression == "gzip":
+            with gzip.open(raw) as file:
+                while block := file.read1(BLOCK_BYTES):
+                    yield block
         else:
-            file = _OPENERS[compression](raw)
-            while block := file.read1(BLOCK_BYTES):
-                yield block
-            if raw.read(1):  # the libraries stop where a later stream does not begin as one
-                raise EOFError
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        # Damage is a bare OSError in bz2; one that has a number comes from the system.
-        damage = OSError if compression == "bz2" else gzip.BadGzipFile
-        if isinstance(error, OSError) and (type(error) is not damage or error.errno is not None):
-            raise
+            yield from _read_streams(raw, compression)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Rejected("broken-compression") from error
 
 
-def _read_zstd(raw: IO[bytes]) -> Iterator[bytes]:
-    """Yield what one frame after the other holds; the file object of the package ends silently."""
-    zstandard, stream = _import_zstandard(), None
+def _read_streams(raw: IO[bytes], compression: str) -> Iterator[bytes]:
+    """Yield what one stream after the other holds; file objects end silently at damage."""
+    make: Any = {"bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}.get(compression)
+    damage: Any = (OSError, lzma.LZMAError)
+    limit, stream = [BLOCK_BYTES], None
+    if compression == "zstd":
+        zstandard = _import_zstandard()
+        make, damage = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
+        limit = []
     while part := raw.read(SLICE_BYTES):
-        while part:
-            stream = stream or zstandard.ZstdDecompressor().decompressobj()
+        # Zeros may follow a stream.
+        while stream is not None or (part := part.lstrip(b"\0")):
+            stream = stream or make()
             try:
-                if block := stream.decompress(part):
-                    yield block
-            except zstandard.ZstdError as error:
+                block = stream.decompress(part, *limit)
+            except damage as error:
                 raise EOFError from error
-            part = stream.unused_data
-            stream = None if stream.eof else stream
+            if block:
+                yield block
+            part, needs_more = stream.unused_data, getattr(stream, "needs_input", True)
+            if stream.eof:
+                stream = None
+            elif needs_more:
+                break
     if stream is not None:
         raise EOFError
 

@@ -10,7 +10,7 @@ import orjson
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, read_field
 from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import Rejected
+from streamlda_connectors.records import Rejected, shorten_names
 
 #: Most bytes of a file that is read whole.
 MOST_BYTES = 2**30
@@ -38,7 +38,7 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
         if type(rows) is not list:
             raise Rejected("no-records")
     elif type(found) is dict:
-        rows = _find_table(found, options)
+        rows = _find_table(found, options, blocks)
     elif found is None and body.startswith(b"["):
         while content is None and blocks.read():
             pass  # Where it is damaged, that is the reason.
@@ -56,7 +56,7 @@ def _parse(content: bytes | None) -> Any:
     return found if isinstance(found, list | dict) else None
 
 
-def _find_table(found: dict[str, Any], options: ReadOptions) -> Iterable[Any]:
+def _find_table(found: dict[str, Any], options: ReadOptions, blocks: BlockReader) -> Iterable[Any]:
     """Return the rows of a table, or the object alone where it is none."""
     fields = [(name, name.split(".")) for name in (options.text_field, *options.text_fields)]
     values, names, rows = list(found.values()), found.get("columns"), found.get("data")
@@ -71,6 +71,12 @@ def _find_table(found: dict[str, Any], options: ReadOptions) -> Iterable[Any]:
         return (dict(zip(keys, row, strict=True)) if _fits(row, keys) else row for row in rows)
     if any(has_field(row, field) for row in values for field in fields):
         return values if all(type(value) is dict for value in values) else [found]
+    for name, value in found.items():
+        if type(value) is list and any(
+            has_field(row, each) for row in value[:1] for each in fields
+        ):
+            note = f"has records in an array: name it by --records-field {shorten_names([name])[0]}"
+            blocks.encoding = blocks.encoding._replace(note=note)
     return [found]
 
 

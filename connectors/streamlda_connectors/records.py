@@ -86,8 +86,8 @@ def shorten_names(names: Iterable[str]) -> tuple[str, ...]:
 
 #: Said of a first line that is no header.
 NO_HEADER = (
-    "the first line does not look like names: is there a header? without one, name columns by "
-    "their numbers from 1"
+    "the first line does not look like names: remove lines above the header; without a header, "
+    "name columns by their numbers from 1"
 )
 
 

@@ -50,10 +50,13 @@ def topics(
     below the table say why. A private model shows record slots.
     """
     model = load(model_file)
-    if word is not None:
+    found = [] if word is None else model.topics_of_word(word)
+    if found and as_json:
+        click.echo(json.dumps([each._asdict() for each in found]))
+    elif found:
         click.echo("topic  share of its tokens  probability  words")
         words = model.top_words(n_words)
-        for each in model.topics_of_word(word):
+        for each in found:
             row = f"{each.topic:5d} {each.share:20.1%} {each.probability:12.4f}  "
             click.echo(row + in_line(own for own, _ in words[each.topic]))
     elif as_json:

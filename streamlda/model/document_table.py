@@ -200,6 +200,9 @@ def _rank(name: Any) -> tuple[int, float, str]:
 
 def list_column(name: str, values: Any, n: int) -> list[Any]:
     """Return a value for each of n documents, None of one that is missing."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "mM":
+        # NumPy lists nanoseconds as numbers.
+        values = values.astype(f"{values.dtype.kind}8[us]")
     listed = list(list_values(values))
     check(len(listed) == n, "column", column=name, values=len(listed), documents=n)
     return [None if is_missing(value) else value for value in listed]
@@ -250,7 +253,12 @@ def choose_form(form: str) -> Callable[..., Any]:
     def make(found: dict[str, list[Any]], index: Any = None) -> Any:
         if form == "pandas":
             whole = [name for name in ("topic", "second_topic") if name in found]
-            return module.DataFrame(found, index=index).astype(dict.fromkeys(whole, "Int64"))
+            # Beside None integers would become floats, which round large ones.
+            kept = {
+                name: np.array(each, object) if {*map(type, each)} == {int, type(None)} else each
+                for name, each in found.items()
+            }
+            return module.DataFrame(kept, index=index).astype(dict.fromkeys(whole, "Int64"))
         if form == "polars":
             return module.DataFrame(found, infer_schema_length=None)
         return module.table(found) if form == "arrow" else found

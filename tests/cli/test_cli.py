@@ -256,3 +256,5 @@ def test_topics_of_a_word_are_shown_in_order(folder):
     assert [row.split()[:2] for row in rows] == [
         [str(each.topic), f"{each.share:.1%}"] for each in found
     ]
+    listed = json.loads(run("topics", folder / "model", "--word", word, "--json").stdout)
+    assert listed == [each._asdict() for each in found]

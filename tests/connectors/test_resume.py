@@ -142,3 +142,15 @@ def test_offset_reaches_the_end_of_what_was_fed(data, cuts):
     stream.finish()
     stream.take(BatchBuilder(1000, 1.0))
     assert stream.offset == len(data)
+
+
+@pytest.mark.parametrize("ending", [".bz2", ".xz", ".zst"])
+def test_streams_behind_zeros_are_read_and_damaged_ones_are_counted(ending, tmp_path):
+    path, one, two = tmp_path / f"a.txt{ending}", *map(COMPRESS[ending], (b"one\n", b"two\n"))
+    path.write_bytes(one + bytes(40) + two + bytes(20000))
+    assert FileSource(path).poll(9).documents == ["one", "two"]
+    path.write_bytes(one + b"?" + two)
+    batch = FileSource(path).poll(9)
+    assert batch.documents == ["one"]
+    assert [each.reason for each in batch.rejects] == ["broken-compression"]
+    assert batch.lost_bytes > 0

@@ -73,6 +73,22 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     assert drain(broken) == ([], [(1, "no-records")])
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"meta": {}, "data": ROWS[:2]}, "--records-field data"),
+        ({"two words of a text": ROWS[:2]}, "--records-field <19 characters>"),
+        ({"body": "sea", "comments": ROWS[:2]}, ""),
+        ({"data": [1, 2], "more": []}, ""),
+    ],
+)
+def test_an_array_of_records_that_was_not_named_is_said(content, says, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(content, indent=1))
+    notes = FileSource(tmp_path / "a.json", text_field="body").poll(9, 10).notes
+    assert [says in note for note in notes if says] == [True] * bool(says)
+    assert bool(notes) == bool(says)
+
+
 def test_records_inside_lines_are_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text("{}")
     with pytest.raises(InvalidSettingError, match="in the format json, got format='jsonl'"):
@@ -178,9 +194,9 @@ def test_files_of_folders_are_chosen_by_patterns(tmp_path):
     [
         ("id,Text", "did you mean 'Text'"),
         ("id, txt ", "did you mean ' txt '"),
-        ("T1,ok lets meet at nine", "is there a header?"),
+        ("T1,ok lets meet at nine", "remove lines above the header"),
         ("My export,,", "columns=['My export', '<0 char"),
-        ("sep=;\nid;text", "is there a header?"),
+        ("sep=;\nid;text", "remove lines above the header"),
     ],
 )
 def test_a_column_that_is_missing_is_said_with_what_to_do(header, says, tmp_path):

@@ -73,3 +73,13 @@ def test_columns_must_fit_and_forms_be_known(lda):
         lda.document_table(TEXTS, id=[1])
     with pytest.raises(InvalidSettingError, match="form='excel'"):
         lda.document_table(TEXTS, form="excel")
+
+
+def test_dates_and_large_numbers_stay_what_they_are(lda):
+    times = np.array(["2020-01-01T12:00", "NaT"] * 3, dtype="datetime64[ns]")
+    numbers = pd.array([2**60 + 1, None] * 3, dtype="Int64")
+    table = lda.document_table(TEXTS, time=times, number=numbers)
+    assert list(table.time) == [*[pd.Timestamp("2020-01-01T12:00"), pd.NaT] * 3]
+    assert table.number.tolist() == [2**60 + 1, None] * 3
+    found = lda.to_model().topics_over_time(TEXTS, times, form="dict")
+    assert found["time"] == ["2020-01"] * 3 + [None] * 3
