@@ -151,7 +151,9 @@ class FileSource:
         """Return the kind of a file of a folder or glob that holds no text; raise for others."""
         try:
             is_stored = file.compression is None and file.format != "parquet"
-            kind = name_kind(file.read_head()) if is_stored else None
+            # The first record of a private file must not decide whether there are others.
+            looks = is_stored and self._options.encoding is not None
+            kind = name_kind(file.read_head()) if looks else None
             if kind is not None and file.listed:
                 return kind[0]
             if kind is not None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from contextlib import closing
 
 import openpyxl
 import pytest
@@ -121,3 +122,16 @@ def test_standard_input_is_recoded(stored, given, tmp_path):
     with (tmp_path / "a").open("rb") as file:
         found = read(StdinSource(file, encoding=given))[0]
     assert [text for _, text in found] == [GERMAN, "plain"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "txt"])
+def test_no_record_of_a_private_run_decides_how_others_are_read(ending, tmp_path):
+    path, others = tmp_path / f"a.{ending}", [b'{"text": "one"}', b'{"text": "two"}']
+    for record in (b"", b"%PDF-1.4", b"PK\3\4", b"\xff\xfe", b"x\0" * 4000, b"\r", b"[", b'["a"]'):
+        for n in (0, 2):
+            path.write_bytes(b"\n".join([*others[:n], record, *others[n:], b""]))
+            # A pattern skips files that hold no text.
+            with closing(FileSource(tmp_path / "a.*", encoding=None)) as source:
+                texts = source.poll(9).texts
+            wanted = [each.decode() for each in others] if ending == "txt" else ["one", "two"]
+            assert texts[:n] + texts[n + 1 :] == wanted
