@@ -44,7 +44,7 @@ def catch_signals(quiet: bool = False) -> Iterator[list[int]]:
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:
-        for each in before:
+        for each in heard:
             signal.signal(each, signal.SIG_DFL)
         received.append(number)
         if not quiet:

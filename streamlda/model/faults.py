@@ -46,8 +46,7 @@ _FAULTS = Faults(
             "documents, finite and >= 0, for each",
             "topic to name": "a topic to name must be one of the model; count topics from 0, as "
             "streamlda topics does",
-            "top words": "top words must be a row of 2 or more distinct ids >= 0 for each topic; "
-            "make them with top_words",
+            "top words": "coherence needs 2 words or more of each topic; fit over more words",
             "topics": "topics must have one row for each number in alpha",
         },
         ModelFileError: {
