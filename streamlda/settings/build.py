@@ -131,6 +131,8 @@ def text_settings(settings: RunSettings) -> dict[str, Any]:
         names.append("snapshots.time_bins")
     found = {name: settings[name] for name in names}
     found["vocabulary.documents"] = word_documents(settings)
+    # As states of this version have it.
+    found["vocabulary.ngrams"] = 1, settings.vocabulary.ngrams
     values: dict[str, Any] = json.loads(json.dumps(found))
     return values
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.estimator import StreamLDA
+from streamlda.settings.build import text_settings
 from streamlda.settings.load import PARAMETERS, load_settings, settings_of_parameters
 from streamlda.settings.setting import Secret, shown
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
@@ -38,6 +39,11 @@ def write(tmp_path):
 def load(path=None, environment=None, **flags):
     named = {name.replace("__", "."): value for name, value in flags.items()}
     return load_settings(path, environment or {}, {**KAFKA, **named})
+
+
+def test_a_checkpoint_has_runs_of_words_as_all_of_its_version_have_them():
+    assert text_settings(load())["vocabulary.ngrams"] == [1, 1]
+    assert text_settings(load(vocabulary__ngrams=2))["vocabulary.ngrams"] == [1, 2]
 
 
 def problems_of(path=None, environment=None, flags=None, command="run"):
