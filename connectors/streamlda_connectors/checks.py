@@ -25,7 +25,7 @@ _FAULTS = Faults(
             "append": "columns can only be appended to CSV; convert the file, or leave "
             "--append out",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
-            "correct their names, permissions, contents or password",
+            "correct their names, permissions or contents, or take the password from the key",
             "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
             "end; leave it out to find it by the header",
             "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "

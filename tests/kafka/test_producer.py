@@ -84,6 +84,22 @@ def test_a_letter_after_one_that_could_not_be_sent_is_waited_for(
     assert offsets(topics.read(topic)) == [1]
 
 
+def test_an_answer_right_behind_the_time_out_is_no_refusal(topics, topic, letters_to, monkeypatch):
+    letters = letters_to(topics, topic)
+    letters.put(record(1), "not-json")
+    ((_, future),) = letters._pending
+    producer, get = letters._producer, future.get
+
+    def late(seconds):
+        get(10)
+        raise KafkaTimeoutError("no answer yet")
+
+    monkeypatch.setattr(type(future), "get", lambda self, seconds: late(seconds))
+    letters.flush(0)
+    assert letters._producer is producer
+    assert offsets(topics.read(topic)) == [1]
+
+
 def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
     topics.make(topic, **{"max.message.bytes": "200"})
     letters = letters_to(topics, topic)

@@ -72,7 +72,7 @@ def test_a_token_is_kept_until_it_gets_old_and_beyond_that_while_the_endpoint_is
 ):
     now = [1000.0]
     provider = TokenProvider(
-        Security(**security, token_extensions="a=b,c=d="), clock=lambda: now[0]
+        Security(**security, token_extensions="a=b,c=d=,"), clock=lambda: now[0]
     )
 
     def token_at(seconds, status, body):

@@ -240,8 +240,8 @@ class TokenProvider:
 
     def extensions(self) -> dict[str, str]:
         """Return what goes with each token."""
-        given = self._security.token_extensions
-        return dict(pair.split("=", 1) for pair in given.split(",")) if given else {}
+        pairs = (self._security.token_extensions or "").split(",")
+        return {name: value for name, _, value in (pair.partition("=") for pair in pairs) if name}
 
     def _fetch(self, endpoint: str) -> tuple[str, float]:
         """Return a new token, and its life in seconds."""

@@ -104,10 +104,11 @@ class TopicWriter:
             try:
                 future.get(max(0.0, wait))
             except self._kafka.errors.KafkaError:
+                # It may be done since a time-out. Of a refusal the package fails all that waits.
+                if future.failed():
+                    raise
                 if not future.is_done:
                     break
-                # The package then fails all that waits.
-                raise
             self._pending.popleft()
         return len(self._pending)
 
