@@ -129,7 +129,9 @@ def of_image(name):
     return [text for each, text in found if each == name]
 
 
-def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, tmp_path):
+def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, tmp_path, monkeypatch):
+    # A proxy of the host, which containers may be given, would find no daemon.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     *_, check = json.loads(of_image("HEALTHCHECK")[0].partition("CMD ")[2])
     port = f":{settings_of(tmp_path).http.port}/"
     assert port in check
