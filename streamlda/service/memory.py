@@ -9,12 +9,18 @@ from __future__ import annotations
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
+from streamlda.model.representatives import CANDIDATES
 from streamlda.private.settings import MOST_WORDS
 from streamlda.private.stage import DOUBLES
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
-from streamlda.stream.vocabulary_choice import VOCABULARY_CHARACTERS
+from streamlda.storage.snapshots import CACHED_MODELS
+from streamlda.stream.vocabulary_choice import (
+    MOST_CHARACTERS,
+    VOCABULARY_CHARACTERS,
+    most_counted,
+)
 from streamlda.utils.process import allowed_bytes
 
 #: Part of what a control group allows that is the daemon's: the kernel also counts files that are
@@ -22,9 +28,10 @@ from streamlda.utils.process import allowed_bytes
 OF_GROUP = 0.9
 
 #: The interpreter with all libraries and the compiled kernels; texts and records being decoded; the
-#: candidates for words; an entry of a document, and a word in the tables of words.
+#: candidates for words; an entry of a document, a word in the tables of words, and a document that
+#: may be shown: some 200 distinct words, its id, and the beginning of its text.
 PROCESS_BYTES, READING_BYTES, CHOOSING_BYTES = 256 * MIB, 96 * MIB, 128 * MIB
-ENTRY_BYTES, WORD_BYTES = 12, 300
+ENTRY_BYTES, WORD_BYTES, DOCUMENT_BYTES = 12, 400, 4096
 
 
 def memory_needed(settings: RunSettings, n_features: int | None = None) -> int:
@@ -35,6 +42,14 @@ def memory_needed(settings: RunSettings, n_features: int | None = None) -> int:
     words = 0 if settings.vocabulary.kind == "hashed" else WORD_BYTES * V
     state, work = _learn_privately(settings, V) if settings.private else _learn(settings, V)
     kept = PROCESS_BYTES + READING_BYTES + settings.memory.queue + words
+    topics = settings.topics
+    kept += 2 * CANDIDATES * topics.representative_documents * topics.count * DOCUMENT_BYTES
+    if settings.vocabulary.grow_every is not None:
+        # Texts are Python's, of up to 4 bytes a character.
+        kept += WORD_BYTES * most_counted(settings.vocabulary.size) + 4 * MOST_CHARACTERS
+    if settings.infer.topic is not None:
+        # Models as the page holds them, each twice.
+        kept += 8 * V * topics.count * 2 * CACHED_MODELS
     return kept + state + max(work, choosing)
 
 
@@ -57,7 +72,9 @@ def _learn_privately(settings: RunSettings, V: int) -> tuple[int, int]:
     asked = private_settings(settings, V)
     K, words = asked.n_components, min(V, MOST_WORDS) if asked.begins_with_common else V
     m = V if asked.n_columns is None else asked.n_columns
-    cells = max(words * (words + 1) // 2, V * min(m, words)) + V * (K + 1) + K**3
+    # Pairs of words, or words through a projection.
+    by_pairs = asked.begins_with_common or asked.n_columns is None
+    cells = (words * (words + 1) // 2 if by_pairs else V * m) + V * (K + 1) + K**3
     # Prefix sums have some twenty buffers.
     copies = 20 if asked.mode == "prefix" else 2
     return 8 * copies * (cells + V * m), 8 * max(6 * cells, 6 * words * m, 12 * DOUBLES)

@@ -32,6 +32,24 @@ def test_what_a_control_group_has_no_room_for_is_refused(monkeypatch):
         check_memory(settings_for({}))
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"topics.representative_documents": 5},
+        {"vocabulary.grow_every": 10_000},
+        {"infer.topic": "answers"},
+    ],
+)
+def test_what_is_kept_besides_needs_memory(more):
+    begun = {"topics.count": 50, "vocabulary.kind": "learned"}
+    assert memory_needed(settings_for(begun | more)) > memory_needed(settings_for(begun)) + 2**22
+
+
+def test_sums_through_a_projection_need_no_pairs_of_all_words():
+    prefix = {**PRIVATE, "privacy.mode": "prefix", "snapshots.most": 100}
+    assert memory_needed(settings_for({**prefix, "vocabulary.hash_bits": 14})) < 2**31
+
+
 #: What a daemon does, in a process of its own: learn, snapshot, checkpoint; then its peak.
 PROGRAM = """
 import json, sys
