@@ -57,6 +57,7 @@ _FAULTS = Faults(
             "line feed": "words must not contain a line feed; change the tokenizer",
             "no vocabulary": "a model must have a vocabulary to read text, got a model of "
             "matrices; pass counts, or save it with the names of its words",
+            "surrogate": "words must be valid Unicode text, got a lone surrogate; decode as UTF-8",
             "vocabulary": "a vocabulary must have one word for each column of components; pass the "
             "one of the fit",
             "words of models": "models to merge must have words that one analyzer finds, the same "

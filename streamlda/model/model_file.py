@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.container import ArraysFile, write_arrays
-from streamlda.model.faults import check
+from streamlda.model.faults import check, fault
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.text.vocabulary import Vocabulary
 
@@ -75,7 +75,10 @@ def vocabulary_parts(
         return vocabulary.metadata(), {}
     for i, word in enumerate(listed):
         check("\n" not in word, "line feed", word_id=i)
-    text = "\n".join(listed).encode("utf-8")
+    try:
+        text = "\n".join(listed).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise fault("surrogate") from error
     return vocabulary.metadata(), {"words": np.frombuffer(text, np.uint8)}
 
 

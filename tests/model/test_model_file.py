@@ -163,6 +163,7 @@ INVALID = [
     ({"background": np.ones(3) / 3}, r"background=\(3,\)"),
     ({"vocabulary": Vocabulary.given(["a"])}, "words=1 columns=4"),
     ({"vocabulary": Vocabulary.given(["a", "b", "c", "d\n"])}, "line feed, got word_id=3"),
+    ({"vocabulary": Vocabulary.given(["a", "b", "c", "\ud800"])}, "got a lone surrogate"),
     ({"settings": {"a": float("inf")}}, "must be plain JSON"),
     ({"diagnostics": []}, "must be mappings.*of='diagnostics' type='list'"),
     ({"documents_seen": -1}, "documents_seen must be a whole number >= 0"),
