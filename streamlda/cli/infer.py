@@ -73,7 +73,7 @@ def infer(
     record of SOURCE..., in order: its number and location; its id, with --id-field; tokens, those
     that the model knows; the reason why it has no topics of its own; and topics, the K proportions,
     or those of the prior without known tokens. Exit code 65: more than --most-lost of the records
-    were rejected.
+    were rejected, or of the stored bytes lost to damage.
     """
     settings = given.read()
     if append and (settings.infer.top or settings.cluster.dask):
