@@ -12,7 +12,7 @@ from typing import Any
 
 from streamlda.model.faults import check
 from streamlda.model.matching import matched_topics
-from streamlda.model.topics import TOPIC_NAMES, Model, Topics, check_name
+from streamlda.model.topics import LONGEST_NAME, TOPIC_NAMES, Model, Topics, check_name
 from streamlda.privacy.statement import PRIVATE, SEEDED
 
 #: Returns a name for a topic (None or "": none), by its words and its documents.
@@ -97,7 +97,8 @@ def carry_names(model: Model, earlier: Topics) -> Model:
 
 def join_names(names: Sequence[str | None]) -> str | None:
     """Return the name of a topic that is made of topics with these."""
-    return " + ".join(dict.fromkeys(name for name in names if name is not None)) or None
+    parts = dict.fromkeys(part for name in names if name is not None for part in name.split(" + "))
+    return " + ".join(parts)[:LONGEST_NAME] or None
 
 
 def _set_names(model: Model, given: Mapping[str, str]) -> Model:

@@ -122,6 +122,8 @@ def test_models_that_are_merged_keep_names():
     other = model(shifted(rows, 0.01), documents_seen=5).rename({0: "courts", 2: "sea"})
     # Two people call one topic differently: it is one topic.
     assert one.merge(other).names == ["law + courts", "sport", "sea"]
+    third = model(shifted(rows, 0.02), documents_seen=5).rename({0: "law", 1: "s" * 100})
+    assert one.merge(other, third).names == ["law + courts", f"sport + {'s' * 92}", "sea"]
 
 
 def test_a_function_labels_topics_by_words_and_documents(tmp_path):
