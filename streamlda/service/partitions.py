@@ -74,11 +74,11 @@ class PendingPartitions(NamedTuple):
         return sum(pending.size_bytes for _, pending, _ in self.parts)
 
     @property
-    def body(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Return what is shown of them, as of one checkpoint."""
-        found = [pending.body["position"]["offsets"] for _, pending, _ in self.parts]
+        found = [pending.metadata["position"]["offsets"] for _, pending, _ in self.parts]
         offsets = {number: at for each in found for number, at in each.items()}
-        return {"position": {"offsets": offsets}, "ledger_id": None, "epoch": None}
+        return {"position": {"offsets": offsets}, "run": None}
 
 
 @dataclass(slots=True)

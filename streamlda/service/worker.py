@@ -216,9 +216,9 @@ class Worker:
         self._status.note_checkpoint(seconds, captured.size_bytes)
         took = {"seconds": round(seconds, 3), "stalled_seconds": round(stalled, 3)}
         log("debug", "checkpoint", generation=generation, bytes=captured.size_bytes, **took)
-        body = captured.body
-        note = "" if self._ledger is None else Evidence("", body["ledger_id"], body["epoch"]).note
-        self._committed(body["position"], note)
+        run = captured.metadata["run"]
+        note = "" if self._ledger is None else Evidence("", run["ledger_id"], run["epoch"]).note
+        self._committed(captured.metadata["position"], note)
         self._tell(m.CheckpointDone(self._threads.now()))
 
 

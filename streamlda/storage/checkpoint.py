@@ -2,8 +2,7 @@
 
 A folder of checkpoints has an ``index``, an SQLite database with a row for each generation, and a
 file of each, ``state-000007``: the arrays of the learner, its words, documents that wait for their
-block, as counts, and arrays that the pipeline keeps for models to show. A file has its own name
-inside: that of another generation is not taken for it.
+block, as counts, arrays that the pipeline keeps for models to show, and the positions.
 
 All of it has sums without noise: it is as secret as the documents. A private state is restored with
 its ledger only: after a later release, the documents of the running stage would take part twice.
@@ -17,7 +16,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -31,6 +29,7 @@ from streamlda.container import (
     sync_folder,
     to_json,
     valid_content,
+    whole_file,
     write_arrays,
 )
 from streamlda.documents import DocumentBatch
@@ -57,7 +56,12 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
+#: Of the file of a state.
+STATE_VERSION = 5
+
+#: Begin the names of arrays in the file of a state.
+LEARNER, ROWS, BESIDE = "learner.", "rows.", "beside."
 
 BUSY_SECONDS = 30.0
 #: Modes of files and folders that hold raw data, whatever the umask allows.
@@ -65,8 +69,9 @@ OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
 
 #: `fence` has the last process that claimed the folder, and the generation of its group by then.
 SCHEMA = (
-    "CREATE TABLE generations (number INTEGER PRIMARY KEY, body TEXT NOT NULL, digest TEXT)",
+    "CREATE TABLE generations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, places INTEGER)",
     "CREATE TABLE fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)",
+    "CREATE TABLE letters (only INTEGER PRIMARY KEY, note TEXT NOT NULL)",
 )
 
 
@@ -80,16 +85,11 @@ def make_folder(path: Path, setting: str, *, mode: int = 0o777, parents: bool = 
 
 
 class Row(NamedTuple):
-    """A generation: number, JSON body, and checksum over both."""
+    """A generation: its number, its file, and the records that it is made of, for display."""
 
     number: int
-    text: str
-    digest: str
-
-    @property
-    def is_whole(self) -> bool:
-        """True if the row is as it was written."""
-        return self.digest == _digest(self.number, self.text)
+    name: str
+    places: int | None
 
 
 class CheckpointIndex:
@@ -103,20 +103,16 @@ class CheckpointIndex:
         if self._path.exists():
             return
         FAULTS.check(not any(self._folder.glob("state-*")), "no index", path=str(self._folder))
-        fresh = self._folder / "index.new"
-        for leftover in (fresh, self._folder / "index.new-journal"):
-            leftover.unlink(missing_ok=True)
         self._step("open:begin")
-        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
-        with self._connect(fresh) as database:
-            database.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(":memory:")) as database:
             database.execute(f"PRAGMA application_id={APPLICATION_ID}")
             database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
             for table in SCHEMA:
                 database.execute(table)
-            database.execute("COMMIT")
-        self._step("open:written")
-        fresh.rename(self._path)
+            content = database.serialize()
+        with whole_file(self._path, OWNER_ONLY) as file:
+            file.write(content)
+            self._step("open:written")
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
         self._step("open:made")
@@ -124,12 +120,35 @@ class CheckpointIndex:
     def rows(self) -> list[Row]:
         """Return all generations, newest first."""
         with self._open() as database:
-            query = "SELECT number, body, digest FROM generations ORDER BY number DESC"
+            query = "SELECT number, name, places FROM generations ORDER BY number DESC"
             return [Row(*found) for found in database.execute(query)]
 
     def newest_number(self) -> int:
         """Return the number of the newest generation, 0 if there is none."""
         return max((row.number for row in self.rows()), default=0)
+
+    def newest(
+        self, ledger: LedgerReader | None = None, *, catch_up: bool = False
+    ) -> Checkpoint | None:
+        """Return the newest whole generation, as `Store.newest`."""
+        rows = self.rows()
+        problems: list[str] = []
+        for row in rows:
+            try:
+                path = self._folder / row.name
+                return _read_generation(path, row.number, ledger, tuple(problems), catch_up)
+            except (ModelFileError, FileNotFoundError) as error:
+                if isinstance(error, NewerFormatError | OlderFormatError):
+                    raise
+                problems.append(f"generation {row.number}: {error}")
+        if not rows:
+            return None
+        raise failure(
+            f"one of {len(rows)} checkpoints must be whole, and none is: {'; '.join(problems)}",
+            path=str(self._folder),
+            remedy="restore the folder from a copy, or start in an empty one",
+            error=ModelFileError,
+        )
 
     def claim(self, owner: str, number: int | None, *, reset: bool = False) -> None:
         """Let nobody but this owner write; `FencedError` for a lower number, unless `reset`."""
@@ -142,28 +161,30 @@ class CheckpointIndex:
             database.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", (owner, number))
             database.execute("COMMIT")
 
-    def make_current(
-        self, generation: int, body: Mapping[str, Any], kept: int, owner: str | None = None
-    ) -> None:
+    def make_current(self, row: Row, kept: int, owner: str | None = None) -> None:
         """Add a generation and drop all but the newest `kept`, in one transaction."""
-        text = to_json(body)
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             self._check_owner(database, owner)
-            row = (generation, text, _digest(generation, text))
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
-            database.execute("DELETE FROM generations WHERE number <= ?", (generation - kept,))
+            database.execute("DELETE FROM generations WHERE number <= ?", (row.number - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
 
-    @contextmanager
-    def held(self, owner: str | None) -> Iterator[None]:
-        """Let no other claim the folder meanwhile; `FencedError` if one has since `owner` did."""
+    def note_letters(self, note: Mapping[str, Any], owner: str | None) -> None:
+        """Keep a note on the dead letters in place of the last, as `Store.note_letters`."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             self._check_owner(database, owner)
-            yield
+            database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
+            database.execute("COMMIT")
+
+    def letters(self) -> dict[str, Any] | None:
+        """Return the note on dead letters, or None if there is none."""
+        with self._open() as database:
+            found = database.execute("SELECT note FROM letters").fetchone()
+        return None if found is None else dict(json.loads(found[0]))
 
     def _check_owner(self, database: sqlite3.Connection, owner: str | None) -> None:
         if owner is None:
@@ -172,45 +193,30 @@ class CheckpointIndex:
         if found is None or found[0] != owner:
             raise self._fenced(None, found and found[1])
 
+    def _fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
+        about = {"path": str(self._folder), "generation": number, "taken_in": newest}
+        return FAULTS.make("fenced", **about)
+
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """Open the index once its kind and version are checked."""
-        with self._connect(self._path) as database:
-            if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-                raise sqlite3.DatabaseError("it is a database of another program")
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
-            yield database
-
-    @contextmanager
-    def _connect(self, path: Path) -> Iterator[sqlite3.Connection]:
-        uri = f"file:{quote(os.fsencode(path))}?mode=rw"
+        uri = f"file:{quote(os.fsencode(self._path))}?mode=rw"
         try:
             database = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
             with closing(database):
                 # As in the ledger: after a commit the one file holds everything, on the disk.
                 database.execute("PRAGMA synchronous=EXTRA")
                 database.execute("PRAGMA trusted_schema=OFF")
+                if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                    raise sqlite3.DatabaseError("it is a database of another program")
+                version = database.execute("PRAGMA user_version").fetchone()[0]
+                check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
                 yield database
         except sqlite3.OperationalError as error:
             # A full or failing disk: the index may well be whole.
             raise OSError(f"the index of checkpoints cannot be used: {error}") from error
         except sqlite3.Error as error:
             raise FAULTS.make("broken index", path=str(self._path), cause=str(error)) from error
-
-    def _fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
-        about = {"path": str(self._folder), "generation": number, "taken_in": newest}
-        return FAULTS.make("fenced", **about)
-
-
-def _digest(number: int, text: str) -> str:
-    return blake2b(f"{number} {text}".encode(), digest_size=32).hexdigest()
-
-
-STATE_VERSION = 4
-
-#: Begin the names of arrays in the file of a state.
-LEARNER, ROWS, BESIDE = "learner.", "rows.", "beside."
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +250,6 @@ class PendingCheckpoint(NamedTuple):
 
     arrays: Arrays
     metadata: dict[str, Any]
-    body: dict[str, Any]
 
     @property
     def size_bytes(self) -> int:
@@ -285,8 +290,7 @@ def collect_state(
 
 def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
     """Write what `collect_state` returned for its owner only, whole or not at all."""
-    named_here = metadata | {"name": Path(path).name}
-    write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, named_here, mode=OWNER_ONLY)
+    write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 
 def read_state(path: str | os.PathLike[str]) -> ArraysFile:
@@ -294,57 +298,29 @@ def read_state(path: str | os.PathLike[str]) -> ArraysFile:
     return read_arrays(path, STATE_FORMAT, STATE_VERSION)
 
 
-def read_newest(
-    folder: Path,
-    index: CheckpointIndex,
-    ledger: LedgerReader | None = None,
-    *,
-    catch_up: bool = False,
-) -> Checkpoint | None:
-    """Return the newest whole generation of a folder, as `Store.newest`."""
-    rows = index.rows()
-    problems: list[str] = []
-    for row in rows:
-        try:
-            return _read_generation(folder, row, ledger, tuple(problems), catch_up)
-        except (ModelFileError, FileNotFoundError) as error:
-            if isinstance(error, NewerFormatError | OlderFormatError):
-                raise
-            problems.append(f"generation {row.number}: {error}")
-    if not rows:
-        return None
-    raise failure(
-        f"one of {len(rows)} checkpoints must be whole, and none is: {'; '.join(problems)}",
-        path=str(folder),
-        remedy="restore the folder from a copy, or start in an empty one",
-        error=ModelFileError,
-    )
-
-
 def _read_generation(
-    folder: Path, row: Row, ledger: LedgerReader | None, skipped: tuple[str, ...], catch_up: bool
+    path: Path,
+    number: int,
+    ledger: LedgerReader | None,
+    skipped: tuple[str, ...],
+    catch_up: bool,
 ) -> Checkpoint:
-    if not row.is_whole:
-        raise ModelFileError(f"the checksum of row {row.number} of the index differs")
-    body = json.loads(row.text)
-    path = folder / body["name"]
     arrays, metadata, _ = read_state(path)
-    found, epoch = metadata["name"], body["epoch"]
-    FAULTS.check(found == path.name, "other generation", name=path.name, found=found)
-    own = ledger and str(ledger.path)
-    FAULTS.check((epoch is None) == (ledger is None), "ledger or none", epoch=epoch, ledger=own)
+    run, own = metadata["run"], ledger and str(ledger.path)
+    epoch = run and run["epoch"]
+    FAULTS.check((run is None) == (ledger is None), "ledger or none", epoch=epoch, ledger=own)
     behind = 0
     if ledger is not None:
         behind = int(catch_up and epoch == ledger.generation - 1)
-        ledger.check_epoch(epoch + behind, body["ledger_id"])
+        ledger.check_epoch(epoch + behind, run["ledger_id"])
     vocabulary = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
     assert vocabulary is not None
     rows, width = named(arrays, ROWS), vocabulary.n_features
     return Checkpoint(
-        generation=row.number,
-        position=body["position"],
+        generation=number,
+        position=metadata["position"],
         vocabulary=vocabulary,
-        about=body["about"],
+        about=metadata["about"],
         rows=DocumentBatch(**rows, n_features=width, integral=False) if rows else None,
         beside=named(arrays, BESIDE),
         skipped=skipped,

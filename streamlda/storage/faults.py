@@ -52,8 +52,6 @@ FAULTS = Faults(
             "of a daemon, restore the index from a copy, or start in an empty folder",
             "broken index": "the index of checkpoints must be whole; restore it from a copy, or "
             "start in an empty folder",
-            "other generation": "a file of a checkpoint must be that of its generation; restore it "
-            "from a copy",
         },
         FencedError: {
             "fenced": "another daemon has taken over this partition; nothing was written, the "

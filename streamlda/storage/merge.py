@@ -29,7 +29,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.model_file import vocabulary_from, vocabulary_parts
 from streamlda.refinement.shared_start import SharedStart
-from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex, read_newest
+from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex
 from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import LOG, TURNED
 from streamlda.stream.source import Position
@@ -160,7 +160,7 @@ def read_newest_engine(folder: str | os.PathLike[str]) -> tuple[Checkpoint, Engi
 
 def _read_newest(path: Path, index: CheckpointIndex) -> tuple[Checkpoint, Engine]:
     try:
-        checkpoint = read_newest(path, index)
+        checkpoint = index.newest()
     except InvalidSettingError as error:
         raise FAULTS.make("private merge", path=str(path)) from error
     if checkpoint is None:

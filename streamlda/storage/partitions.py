@@ -108,7 +108,6 @@ def count_saved(folder: Path) -> dict[Path, int]:
     saved = {}
     for path in find_partitions(folder):
         rows = CheckpointIndex(path).rows() if (path / "index").exists() else []
-        newest = next((json.loads(row.text) for row in rows if row.is_whole), None)
-        if newest is not None:
-            saved[path] = int(newest["about"]["places"])
+        if rows:
+            saved[path] = rows[0].places or 0
     return saved

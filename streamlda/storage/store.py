@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
 
-from streamlda.container import to_json, whole_file
+from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.model.topic_model import TopicModel, load
@@ -36,14 +36,13 @@ from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
-    OWNER_ONLY,
     PRIVATE_FOLDER,
     Checkpoint,
     CheckpointIndex,
     PendingCheckpoint,
+    Row,
     collect_state,
     make_folder,
-    read_newest,
     write_state,
 )
 from streamlda.storage.faults import FAULTS
@@ -174,7 +173,7 @@ class Store:
         """
         if self.folder is None:
             return None
-        return read_newest(self.folder, self._index, ledger, catch_up=catch_up)
+        return self._index.newest(ledger, catch_up=catch_up)
 
     def capture(
         self,
@@ -187,15 +186,10 @@ class Store:
     ) -> PendingCheckpoint:
         """Copy what a checkpoint holds; then the learner may continue. Time and memory O(state)."""
         arrays, metadata = collect_state(learner, vocabulary, rows, beside)
-        run = metadata["run"] or {"ledger_id": None, "epoch": None}
-        body = {"position": dict(position), "about": dict(about or {})}
-        body |= {name: run[name] for name in ("ledger_id", "epoch")}
-        # The learner changes lists of its own while the checkpoint is written.
-        body, metadata = deepcopy((body, metadata))
-        # Refused here and not when it is written: no file is begun.
-        to_json(body)
+        metadata |= {"position": dict(position), "about": dict(about or {})}
         copied = {name: array.copy(order="C") for name, array in arrays.items()}
-        return PendingCheckpoint(copied, metadata, body)
+        # The learner changes lists of its own while the checkpoint is written.
+        return PendingCheckpoint(copied, deepcopy(metadata))
 
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.
@@ -211,7 +205,8 @@ class Store:
         write_state(self.folder / name, captured.arrays, captured.metadata)
         self._step("save:state")
         # 2. to 4.
-        self._index.make_current(generation, captured.body | {"name": name}, KEPT, self._owner)
+        row = Row(generation, name, captured.metadata["about"].get("places"))
+        self._index.make_current(row, KEPT, self._owner)
         self._step("save:current")
         # 5.
         self._remove_leftovers()
@@ -221,29 +216,23 @@ class Store:
     def _remove_leftovers(self) -> None:
         """Remove what a crash left behind, and what belonged to the third newest."""
         assert self.folder is not None
-        rows = self._index.rows()
-        if not all(row.is_whole for row in rows):
-            return  # Which files are in use is not known: nothing is removed.
-        in_use = {json.loads(row.text)["name"] for row in rows}
-        for path in self.folder.iterdir():
-            if OURS.match(path.name) and path.name not in in_use:
-                path.unlink()
+        in_use = {row.name for row in self._index.rows()}
+        found = {path.name for path in self.folder.iterdir()}
+        # Where a file is missing, which ones are in use is not known: nothing is removed.
+        for name in found - in_use if in_use <= found else ():
+            if OURS.match(name):
+                (self.folder / name).unlink()
 
     def note_letters(self, note: Mapping[str, Any]) -> None:
         """Keep a note on the dead letters behind the newest checkpoint, in place of the last.
 
         `FencedError` where another opening has claimed the folder.
         """
-        assert self.folder is not None
-        path = self.folder / "letters"
-        with self._index.held(self._owner), whole_file(path, OWNER_ONLY) as file:
-            file.write(to_json(note).encode("ascii"))
+        self._index.note_letters(note, self._owner)
 
     def letters(self) -> dict[str, Any] | None:
         """Return the note on dead letters, or None if there is none."""
-        assert self.folder is not None
-        path = self.folder / "letters"
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return self._index.letters()
 
     # Snapshots.
 

@@ -202,9 +202,9 @@ def left_by(folder):
         newest = store.newest()
     assert newest.skipped == ()
     arrays, metadata, _ = read_state(folder / "checkpoints" / f"state-{newest.generation:06d}")
-    # The name has the number of the checkpoint, of which a killed run makes more.
     named = {name: [str(array.dtype), array.shape] for name, array in sorted(arrays.items())}
-    parts = [to_json([metadata | {"name": ""}, named]).encode()]
+    learned = {name: metadata[name] for name in ("state", "run", "vocabulary")}
+    parts = [to_json([learned, named]).encode()]
     state = b"".join(parts + [arrays[name].tobytes() for name in named])
     # The end of a file is a position in it, or the beginning of the next: as reading came to it.
     place = to_json(newest.position.get("records", newest.position))

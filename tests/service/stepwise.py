@@ -150,7 +150,7 @@ class Captured:
 
     def __init__(self, numbers, position, about):
         self.numbers, self.position, self.about = numbers, position, about
-        self.body = {"position": position, "ledger_id": None, "epoch": None}
+        self.metadata = {"position": position, "run": None}
 
 
 #: What threads would do.
