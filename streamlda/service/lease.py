@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 import time
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -32,13 +32,13 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import (
     LatestStart,
+    SharedProjection,
     check_same_words,
     load_projection,
     merge_checkpoints,
     save_projection,
-    write_projection,
 )
-from streamlda.storage.partitions import LOG, PROJECTION, Beginning, count_saved, take_lease
+from streamlda.storage.partitions import LOG, PROJECTION, Agreement, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
@@ -70,17 +70,19 @@ def terms_of(settings: RunSettings) -> dict[str, Any]:
     return found
 
 
-def check_beginning(settings: RunSettings, folder: Path, found: Beginning) -> None:
-    """Raise `InvalidSettingError` or `VocabularyError` where it is that of other settings."""
-    terms, saved = terms_of(settings), found.settings
-    check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
+def check_beginning(settings: RunSettings, folder: Path) -> Agreement:
+    """Return what daemons of a folder agree on; refuse other settings and words."""
     path = folder / PROJECTION
     shared, words = load_projection(path), public_words(settings)
+    assert shared.daemons is not None
+    terms, saved = terms_of(settings), shared.daemons.settings
+    check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
     if words is not None:
         check_same_words(shared.vocabulary, words, str(path))
     if settings.topics.projection_file is not None:
         own = load_projection(settings.topics.projection_file)
         check_same({"projection": (own.digest, shared.digest)})
+    return shared.daemons
 
 
 class Lease(Thread):
@@ -136,7 +138,7 @@ class Lease(Thread):
 
     def _failed(self, error: StreamLDAError | OSError) -> None:
         log_failure("lease-failed", error)
-        if Beginning.read(self._folder) is None:
+        if not (self._folder / PROJECTION).exists():
             # All wait for it, and say so; what cannot be made is said by `check`.
             disk = not isinstance(error, (StreamLDAError, *MISPLACED))
             if disk or isinstance(error, SourceAwayError):
@@ -166,7 +168,7 @@ class Lease(Thread):
                 self._status.show(self._retry.done(time.monotonic()))
                 return
             log("info", "lease-taken")
-        if Beginning.read(self._folder) is None:
+        if not (self._folder / PROJECTION).exists():
             make_beginning(self.settings, self._folder, self._status)
         if self._store is None:
             self._store = self._opened()
@@ -198,12 +200,13 @@ class Lease(Thread):
         """Return the newest snapshot, if it is whole, and of what began here."""
         newest = self._snapshots.latest()
         model = None if newest is None else unless_damaged(self._snapshots.model, newest)
-        return model if model and model.settings.get("beginning") == self._id() else None
+        return model if model and model.settings.get("beginning") == self._id else None
 
+    @cached_property
     def _id(self) -> str:
-        beginning = Beginning.read(self._folder)
-        assert beginning is not None
-        return beginning.id
+        daemons = load_projection(self._folder / PROJECTION).daemons
+        assert daemons is not None
+        return daemons.id
 
     def _due(self) -> bool:
         newest = self._newest()
@@ -220,13 +223,13 @@ class Lease(Thread):
         self._tried = merged.tried
         if merged.turned is not None:
             terms = asdict(merged.engine.settings)
-            write_projection(self._start.path, merged.turned, merged.vocabulary, terms)
+            SharedProjection(merged.turned, merged.vocabulary, terms).save(self._start.path)
             log("info", "turned", documents=merged.tried, turn=merged.turned.turn)
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:
                 log("error", "checkpoint-skipped", message=problem)
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
-        facts = {"stream": name_stream(self.settings), "places": places, "beginning": self._id()}
+        facts = {"stream": name_stream(self.settings), "places": places, "beginning": self._id}
         model = merged.engine.snapshot(merged.vocabulary, facts)
         account = {"records": places, "passed": sum(map(_passed, merged.checkpoints))}
         model = replace(model, diagnostics={**model.diagnostics, "account": account})
@@ -271,29 +274,25 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
     """
     source, projection = open_stream(settings), folder / PROJECTION
     try:
-        position = source.position()
-        if settings.topics.projection_file is None:
-            pipeline: Pipeline[Engine] = open_pipeline(settings, releases=False).pipeline
-            engine = _learned(pipeline, source, status)
-            assert pipeline.vocabulary is not None
-            save_projection(projection, engine, pipeline.vocabulary)
-            status.note(warmup=None)
-            log("info", "beginning-learned", documents=engine.documents_seen)
-        else:
-            load_projection(settings.topics.projection_file)
-            fresh = folder / "projection.new"
-            shutil.copyfile(settings.topics.projection_file, fresh)
-            fresh.rename(projection)
-        latest = settings.kafka.start == "latest"
-        beginning = Beginning(
+        position, latest = source.position(), settings.kafka.start == "latest"
+        daemons = Agreement(
             id=secrets.token_hex(8),
             settings=terms_of(settings),
             log={name: position[name] for name in LOG},
             offsets=position["offsets"] if latest else {},
         )
+        if settings.topics.projection_file is None:
+            pipeline: Pipeline[Engine] = open_pipeline(settings, releases=False).pipeline
+            engine = _learned(pipeline, source, status)
+            assert pipeline.vocabulary is not None
+            save_projection(projection, engine, pipeline.vocabulary, daemons=daemons)
+            status.note(warmup=None)
+            log("info", "beginning-learned", documents=engine.documents_seen)
+        else:
+            given = load_projection(settings.topics.projection_file)
+            replace(given, daemons=daemons).save(projection)
     finally:
         source.close()
-    beginning.write(folder)
     log("info", "begun", projection=PROJECTION)
 
 

@@ -29,7 +29,7 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.merge import LatestStart
-from streamlda.storage.partitions import PROJECTION, Beginning
+from streamlda.storage.partitions import PROJECTION, Agreement
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
@@ -91,7 +91,7 @@ class Partitions:
 
     settings: RunSettings
     folder: Path
-    beginning: Beginning
+    beginning: Agreement
     lease: Lease
     #: Called with the word for an account that was refused.
     on_account: Callable[[str], None] = lambda reason: None

@@ -30,7 +30,7 @@ from streamlda.service.worker import Committed, Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import GROUP
 from streamlda.settings.table import HttpSettings, RunSettings
-from streamlda.storage.partitions import Beginning, open_shared_folder
+from streamlda.storage.partitions import PROJECTION, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
@@ -190,10 +190,9 @@ def _run_shared(opened: Opened) -> int:
     lease = Lease(settings, folder, status, snapshots)
     opened.infer()
     lease.start()
-    beginning = _wait_for_beginning(folder, lease, status)
-    check_beginning(settings, folder, beginning)
+    _wait_for_beginning(folder, lease, status)
     partitions = Partitions(
-        *(settings, folder, beginning, lease),
+        *(settings, folder, check_beginning(settings, folder), lease),
         on_account=lambda reason: status.count_failure("account", reason),
         on_open=letters.read_note,
     )
@@ -217,17 +216,16 @@ def shares_partitions(settings: RunSettings) -> bool:
     return settings.source.kind == "kafka" and settings.kafka.partitions == GROUP
 
 
-def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> Beginning:
+def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
     """Wait until what daemons share is there: made here, by whoever has the lease, or given."""
     retry = Retry("beginning")
-    while (found := Beginning.read(folder)) is None:
+    while not (folder / PROJECTION).exists():
         lease.check()
         reason = (lease.prevented or "made-here") if lease.held else "made-by-another"
         status.show(retry.stalled(time.monotonic(), reason))
         status.beat()
         time.sleep(TICK_SECONDS)
     status.show(retry.done(time.monotonic()))
-    return found
 
 
 def make_status(settings: RunSettings) -> Status:

@@ -31,12 +31,12 @@ from streamlda.model.model_file import vocabulary_from, vocabulary_parts
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, CheckpointIndex
 from streamlda.storage.faults import FAULTS
-from streamlda.storage.partitions import LOG, TURNED
+from streamlda.storage.partitions import LOG, TURNED, Agreement
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import named, with_prefix
 
-FORMAT, FORMAT_VERSION = "streamlda-map", 4
+FORMAT, FORMAT_VERSION = "streamlda-map", 5
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
@@ -48,7 +48,10 @@ class SharedProjection:
 
     beginning: Beginning
     vocabulary: Vocabulary
+    #: Of the engine that made it.
     settings: Mapping[str, Any]
+    #: Agreement of daemons that share a folder, of which this is the file.
+    daemons: Agreement | None = None
 
     @property
     def refines(self) -> bool:
@@ -66,44 +69,46 @@ class SharedProjection:
             return Engine(settings, shared_start=self.beginning)
         return Engine(settings, shared_projection=self.beginning)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a projection file."""
+        about, arrays = vocabulary_parts(self.vocabulary)
+        metadata: dict[str, Any] = {"settings": dict(self.settings), "vocabulary": about}
+        metadata["daemons"] = self.daemons and self.daemons._asdict()
+        if isinstance(self.beginning, SharedStart):
+            own, metadata["start"] = self.beginning.state()
+            arrays |= with_prefix(own, "start.")
+        else:
+            arrays["whitening"] = self.beginning
+        write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata, mode=OWNER_ONLY)
+
 
 def save_projection(
-    path: str | os.PathLike[str], engine: Engine, vocabulary: Vocabulary, *, renew: bool = False
+    path: str | os.PathLike[str],
+    engine: Engine,
+    vocabulary: Vocabulary,
+    *,
+    renew: bool = False,
+    daemons: Agreement | None = None,
 ) -> SharedProjection:
     """Write the shared beginning of an engine; with `renew` or without one, that of a snapshot."""
     shared = None if renew else engine.beginning
     beginning = engine.new_beginning() if shared is None else shared
-    return write_projection(path, beginning, vocabulary, asdict(engine.settings))
-
-
-def write_projection(
-    path: str | os.PathLike[str],
-    beginning: Beginning,
-    vocabulary: Vocabulary,
-    settings: Mapping[str, Any],
-) -> SharedProjection:
-    """Write a projection file, with the settings of the engine that made the beginning."""
-    about, arrays = vocabulary_parts(vocabulary)
-    metadata: dict[str, Any] = {"settings": dict(settings), "vocabulary": about}
-    if isinstance(beginning, SharedStart):
-        own, metadata["start"] = beginning.state()
-        arrays |= with_prefix(own, "start.")
-    else:
-        arrays["whitening"] = beginning
-    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata, mode=OWNER_ONLY)
-    return SharedProjection(beginning, vocabulary, settings)
+    made = SharedProjection(beginning, vocabulary, asdict(engine.settings), daemons)
+    made.save(path)
+    return made
 
 
 def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
-    """Read a file of `save_projection`, checked."""
+    """Read a file of `SharedProjection.save`, checked."""
     arrays, metadata, _ = read_arrays(path, FORMAT, FORMAT_VERSION)
     with valid_content("projection", path, remedy="make the projection again"):
-        own = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
+        own, beginning = vocabulary_from(metadata["vocabulary"], arrays.get("words")), None
         assert own is not None
         if "start" in metadata:
-            start = SharedStart.from_state(named(arrays, "start."), metadata["start"])
-            return SharedProjection(start, own, metadata["settings"])
-        return SharedProjection(arrays["whitening"], own, metadata["settings"])
+            beginning = SharedStart.from_state(named(arrays, "start."), metadata["start"])
+        daemons = metadata["daemons"] and Agreement(**metadata["daemons"])
+        found = arrays["whitening"] if beginning is None else beginning
+        return SharedProjection(found, own, metadata["settings"], daemons)
 
 
 class LatestStart:

@@ -3,25 +3,21 @@
 ``partition-3``
     The checkpoints of one partition (`Store.open` with `partition`), of whoever has it.
 ``projection``
-    The projection that all sum through, or the start that all refine (`streamlda.storage.merge`).
+    The projection that all sum through, or the start that all refine (`streamlda.storage.merge`),
+    with the `Agreement`: settings and topic that all must agree on, and offsets to begin at.
 ``turned``
     The start that all have begun again from since the stream turned.
-``beginning``
-    JSON: settings, words and topic that all must agree on, and offsets to begin at. It comes last:
-    once it is there, all that daemons share is there.
 ``lease``
     Locked by the daemon that makes the beginning, and then the snapshots of all partitions.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from streamlda.container import sync_folder, to_json, valid_content, whole_file
-from streamlda.storage.checkpoint import OWNER_ONLY, PRIVATE_FOLDER, CheckpointIndex, make_folder
+from streamlda.storage.checkpoint import PRIVATE_FOLDER, CheckpointIndex, make_folder
 from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
 from streamlda.utils.lock import FileLock, LockedError
@@ -36,33 +32,16 @@ PROJECTION = "projection"
 TURNED = "turned"
 
 
-class Beginning(NamedTuple):
-    """Everything that the daemons of a folder must agree on."""
+class Agreement(NamedTuple):
+    """Everything that the daemons of a folder must agree on, beside the projection."""
 
-    #: Tells the beginning from all others.
+    #: Tells it from all others.
     id: str
     settings: dict[str, Any]
     #: Members `LOG` of a position.
     log: dict[str, Any]
     #: Offsets of partitions that do not begin at their first record.
     offsets: dict[str, int]
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Return the beginning of a folder, or None before it is made."""
-        path = folder / "beginning"
-        try:
-            text = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        with valid_content("beginning", path, remedy="restore it from a copy"):
-            return cls(**json.loads(text))
-
-    def write(self, folder: Path) -> None:
-        """Let all begin; by the holder of the lease, once the projection is there."""
-        with whole_file(folder / "beginning", OWNER_ONLY) as file:
-            file.write(to_json(self._asdict()).encode("ascii"))
-        sync_folder(folder)
 
     def check_log(self, position: Position) -> None:
         """Raise `SourceRefusedError` if partitions are of another topic."""
@@ -90,11 +69,6 @@ def take_lease(folder: Path) -> FileLock | None:
         return FileLock(folder / "lease")
     except LockedError:
         return None
-
-
-def name_partition(number: int) -> str:
-    """Return the name of the folder of a partition."""
-    return f"partition-{number}"
 
 
 def find_partitions(folder: Path) -> list[Path]:

@@ -46,7 +46,7 @@ from streamlda.storage.checkpoint import (
     write_state,
 )
 from streamlda.storage.faults import FAULTS
-from streamlda.storage.partitions import find_partitions, name_partition
+from streamlda.storage.partitions import find_partitions
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
@@ -117,7 +117,7 @@ class Store:
         if partition is None:
             FAULTS.check(not find_partitions(path), "several states", path=str(path))
         else:
-            path /= name_partition(partition)
+            path /= f"partition-{partition}"
         make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
         self._take_lock(path, "checkpoint.folder")
         self.folder, self._index = path, CheckpointIndex(path, self._step)

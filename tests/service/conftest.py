@@ -19,7 +19,8 @@ from streamlda.service.partitions import (
 )
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
-from streamlda.storage.partitions import Beginning, open_shared_folder
+from streamlda.storage.merge import load_projection
+from streamlda.storage.partitions import PROJECTION, open_shared_folder
 from streamlda.storage.snapshots import Snapshots, Summary, Topic
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import texts
@@ -102,7 +103,7 @@ def here(request, shared, topics, tmp_path):
     snapshots = Snapshots(tmp_path / "snapshots")
     lease = Lease(settings, folder, status, snapshots)
     make_beginning(lease.settings, folder, status)
-    beginning = Beginning.read(folder)
+    beginning = load_projection(folder / PROJECTION).daemons
     partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.

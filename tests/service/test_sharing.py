@@ -9,7 +9,6 @@ from streamlda.service.lease import check_beginning, make_beginning
 from streamlda.storage.checkpoint import CheckpointIndex
 from streamlda.storage.partitions import (
     PROJECTION,
-    Beginning,
     count_saved,
     open_shared_folder,
 )
@@ -159,8 +158,7 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     settings = replace(here.lease.settings, topics=topics, kafka=kafka)
     folder = open_shared_folder(tmp_path / "another")
     make_beginning(settings, folder, here.status)
-    beginning = Beginning.read(folder)
-    check_beginning(settings, folder, beginning)
+    beginning = check_beginning(settings, folder)
     assert sum(beginning.offsets.values()) == here.truth.records
     last = beginning.find_position(0)
     here.source._source.take({0: last})
@@ -174,4 +172,4 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
         ({"source": replace(settings.source, text_field="body")}, r"'body' \(saved: 'text'\)"),
     ):
         with pytest.raises(InvalidSettingError, match=said):
-            check_beginning(replace(settings, **other), folder, beginning)
+            check_beginning(replace(settings, **other), folder)

@@ -13,11 +13,11 @@ from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.merge import (
     LatestStart,
+    SharedProjection,
     merge_checkpoints,
     save_projection,
-    write_projection,
 )
-from streamlda.storage.partitions import PROJECTION, TURNED, Beginning, count_saved
+from streamlda.storage.partitions import PROJECTION, TURNED, Agreement, count_saved
 from streamlda.storage.store import Claim
 from streamlda.stream.source import Behind, RecordBatch
 from tests.engine.kinds import assert_same_state
@@ -57,7 +57,7 @@ class Group:
         pipeline.add(RecordBatch(texts=corpus(1).texts(2500)))
         pipeline.flush()
         save_projection(folder / PROJECTION, pipeline.learner, words)
-        self.beginning = Beginning("b", terms_of(self.settings), LOG, {})
+        self.beginning = Agreement("b", terms_of(self.settings), LOG, {})
         self.begin()
 
     def begin(self):
@@ -112,7 +112,7 @@ def test_partitions_begin_again_together_where_their_topic_turns(tmp_path):
     assert group.merged(tried=found.tried).turned is None
     # What the holder of the lease has written, all begin again from, with their next checkpoint.
     terms = asdict(found.engine.settings)
-    write_projection(group.folder / TURNED, found.turned, found.vocabulary, terms)
+    SharedProjection(found.turned, found.vocabulary, terms).save(group.folder / TURNED)
     # Of members of two starts the later counts, also where none has begun again.
     late = group.merged(LatestStart(group.folder).read(), found.tried)
     assert late.engine.snapshot().diagnostics["topic_ids"] == ids

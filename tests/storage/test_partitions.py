@@ -5,9 +5,11 @@ import pytest
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import FencedError, InvalidSettingError, SourceRefusedError
-from streamlda.storage.merge import merge_checkpoints
+from streamlda.simulate import PlantedLDA
+from streamlda.storage.merge import load_projection, merge_checkpoints, save_projection
 from streamlda.storage.partitions import (
-    Beginning,
+    PROJECTION,
+    Agreement,
     count_saved,
     find_partitions,
     open_shared_folder,
@@ -114,10 +116,12 @@ def test_one_holds_the_lease(folder):
 
 
 def test_the_beginning_says_where_partitions_begin_and_of_which_topic(folder):
-    assert Beginning.read(folder) is None
-    Beginning("b", {"k": 1}, LOG, {"4": 17}).write(folder)
-    found = Beginning.read(folder)
-    assert (found.id, found.settings) == ("b", {"k": 1})
+    given = Agreement("b", {"k": 1}, LOG, {"4": 17})
+    engine = Engine(EngineSettings(n_components=3, n_features=WORDS.n_features))
+    engine.add(PlantedLDA(3, WORDS.n_features, seed=1).documents(500))
+    save_projection(folder / PROJECTION, engine, WORDS, daemons=given)
+    found = load_projection(folder / PROJECTION).daemons
+    assert found == given
     own = {"partitions": [4], "offsets": {"4": 17}, "lost": {}, "gaps": {}}
     assert found.find_position(4) == LOG | own
     assert found.find_position(5) is None
