@@ -142,11 +142,6 @@ def choose_topics(
         If `counts` has no number, one below 1 or one twice, or `held_out` lies outside 0..1.
     InsufficientDataError
         If no document is held out that can be scored, or too few are left to fit.
-
-    Examples
-    --------
-    >>> choice = streamlda.choose_topics(texts, [10, 20, 40])  # doctest: +SKIP
-    >>> choice.fewest  # doctest: +SKIP
     """
     require(
         len(counts) == len(set(counts)) > 0 and all(type(n) is int and n >= 1 for n in counts),

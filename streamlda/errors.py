@@ -109,8 +109,6 @@ class MissingExtraError(StreamLDAError, ImportError):
             f"install all of the extra {extra}: pip install "
             + " ".join(f"'{each}'" for each in packages_of(extra))
         )
-        self.package = package
-        self.extra = extra
 
 
 #: Errors of a path that no wait heals; others of the system, as of a full disk, may pass.

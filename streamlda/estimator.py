@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -53,7 +53,6 @@ from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
 from streamlda.utils.progress import shown
 
-T = TypeVar("T")
 Array = NDArray[np.float64]
 
 
@@ -98,17 +97,14 @@ COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
 Columns = dict[str, Any]
 
 
-class _Fitted(Generic[T]):
-    """An attribute of the model as of the last document, under its name and an underscore."""
+def _by_fit(name: str) -> Any:
+    """Return an attribute of the model as of the last document as one of the estimator."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name.removesuffix("_")
-
-    def __get__(self, lda: StreamLDA | None, owner: type) -> T:
-        if lda is None:
-            return self  # type: ignore[return-value]
-        value: T = getattr(lda._fitted, self._name)
+    def read(lda: StreamLDA) -> Any:
+        value = getattr(lda._fitted, name)
         return copy(value) if isinstance(value, dict) else value
+
+    return property(read)
 
 
 def _by_model(name: str) -> Callable[..., Any]:
@@ -226,15 +222,15 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ((3, 100), (2000, 3))
     """
 
-    components_ = _Fitted[Array]()
-    n_components_ = _Fitted[int]()
-    prevalence_ = _Fitted[Array | None]()
-    alpha_ = _Fitted[Array]()
-    alpha_0_ = _Fitted[float]()
-    background_ = _Fitted[Array]()
-    diagnostics_ = _Fitted[dict[str, Any]]()
-    documents_seen_ = _Fitted[int]()
-    privacy_ = _Fitted[dict[str, Any]]()
+    components_: Array = _by_fit("components")
+    n_components_: int = _by_fit("n_components")
+    prevalence_: Array | None = _by_fit("prevalence")
+    alpha_: Array = _by_fit("alpha")
+    alpha_0_: float = _by_fit("alpha_0")
+    background_: Array = _by_fit("background")
+    diagnostics_: dict[str, Any] = _by_fit("diagnostics")
+    documents_seen_: int = _by_fit("documents_seen")
+    privacy_: dict[str, Any] = _by_fit("privacy")
     vocabulary_: Vocabulary
     _begun_with: dict[str, Any]
     # The learner is None once a private fit has ended, the model until it is read or released.

@@ -31,14 +31,14 @@ from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import Checkpoint
 from streamlda.storage.merge import (
-    LatestStart,
     SharedProjection,
     check_same_words,
     load_projection,
     merge_checkpoints,
+    read_turned,
     save_projection,
 )
-from streamlda.storage.partitions import LOG, PROJECTION, Agreement, count_saved, take_lease
+from streamlda.storage.partitions import LOG, PROJECTION, TURNED, Agreement, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
@@ -104,8 +104,8 @@ class Lease(Thread):
         self._store: Store | None = None
         self._retry = Retry("output")
         self._made_at, self._count_at = time.monotonic(), 0.0
-        #: The start since the last turn, and the documents since then that were tried last.
-        self._start, self._tried = LatestStart(folder), 0
+        #: The documents since the last turn that were tried last.
+        self._tried = 0
         #: Why the beginning cannot be made yet; empty if nothing is known to prevent it.
         self.prevented = ""
         #: Snapshots that this daemon has published.
@@ -219,11 +219,12 @@ class Lease(Thread):
     def _publish(self, store: Store) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
         folders = [*count_saved(self._folder)]
-        merged = merge_checkpoints(folders, self._start.read(), self._tried)
+        merged = merge_checkpoints(folders, read_turned(self._folder), self._tried)
         self._tried = merged.tried
         if merged.turned is not None:
             terms = asdict(merged.engine.settings)
-            SharedProjection(merged.turned, merged.vocabulary, terms).save(self._start.path)
+            turned = SharedProjection(merged.turned, merged.vocabulary, terms)
+            turned.save(self._folder / TURNED)
             log("info", "turned", documents=merged.tried, turn=merged.turned.turn)
         for checkpoint in merged.checkpoints:
             for problem in checkpoint.skipped:

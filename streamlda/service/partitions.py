@@ -28,7 +28,7 @@ from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import PendingCheckpoint
-from streamlda.storage.merge import LatestStart
+from streamlda.storage.merge import read_turned
 from streamlda.storage.partitions import PROJECTION, Agreement
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.counts import RecordCounts
@@ -99,7 +99,6 @@ class Partitions:
     on_open: Callable[[Store, int], None] = lambda store, number: None
     worker: PartitionsWorker | None = None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
-    _start: LatestStart = field(init=False)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
     counts: RecordCounts = field(default_factory=RecordCounts)
@@ -110,7 +109,6 @@ class Partitions:
     progress: ClassVar[LearnerProgress] = LearnerProgress(rounds=1)
 
     def __post_init__(self) -> None:
-        self._start = LatestStart(self.folder)
         topics = replace(self.settings.topics, projection_file=str(self.folder / PROJECTION))
         self.settings = replace(self.settings, topics=topics)
 
@@ -216,7 +214,7 @@ class Partitions:
     def _follow_turns(self) -> None:
         """Begin again from the start that the holder of the lease has made, if there is one."""
         try:
-            start = self._start.read()
+            start = read_turned(self.folder)
         except (StreamLDAError, OSError) as error:
             log_failure("turn-failed", error)
             return

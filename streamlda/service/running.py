@@ -127,7 +127,8 @@ def run(settings: RunSettings) -> int:
         status, snapshots = make_status(settings), Snapshots(settings.output.folder)
         serve(settings.http, status, snapshots, until_end, private=settings.private)
         opened = Opened(settings, status, snapshots, until_end)
-        return _run_shared(opened) if shares_partitions(settings) else _run_alone(opened)
+        shared = settings.source.kind == "kafka" and settings.kafka.partitions == GROUP
+        return _run_shared(opened) if shared else _run_alone(opened)
 
 
 def _run_alone(opened: Opened) -> int:
@@ -209,11 +210,6 @@ def _run_shared(opened: Opened) -> int:
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(rules_of(settings), snapshot_seconds=None, release_at_end=False)
     return opened.run(rules, letters, open_run, open_run())
-
-
-def shares_partitions(settings: RunSettings) -> bool:
-    """Return whether a daemon keeps a state for each partition, for others to resume from."""
-    return settings.source.kind == "kafka" and settings.kafka.partitions == GROUP
 
 
 def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:

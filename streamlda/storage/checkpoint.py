@@ -123,10 +123,6 @@ class CheckpointIndex:
             query = "SELECT number, name, places FROM generations ORDER BY number DESC"
             return [Row(*found) for found in database.execute(query)]
 
-    def newest_number(self) -> int:
-        """Return the number of the newest generation, 0 if there is none."""
-        return max((row.number for row in self.rows()), default=0)
-
     def newest(
         self, ledger: LedgerReader | None = None, *, catch_up: bool = False
     ) -> Checkpoint | None:

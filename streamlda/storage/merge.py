@@ -18,6 +18,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -111,25 +112,21 @@ def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
         return SharedProjection(found, own, metadata["settings"], daemons)
 
 
-class LatestStart:
-    """The start that the daemons of a shared folder begin again from, if their stream turned."""
+def read_turned(folder: Path) -> SharedStart | None:
+    """Return the start that daemons of a folder begin again from, if their stream turned."""
+    try:
+        found = (folder / TURNED).stat()
+    except FileNotFoundError:
+        return None
+    return _read_turned(folder / TURNED, found.st_ino, found.st_mtime_ns)
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / TURNED
-        self._start: SharedStart | None = None
-        self._read: tuple[int, int] | None = None
 
-    def read(self) -> SharedStart | None:
-        """Return it, read again only where it has been replaced."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        if (read := (found.st_ino, found.st_mtime_ns)) != self._read:
-            start = load_projection(self.path).beginning
-            assert isinstance(start, SharedStart)
-            self._start, self._read = start, read
-        return self._start
+@lru_cache(1)
+def _read_turned(path: Path, *version: int) -> SharedStart:
+    """Read the start, again only where it has been replaced."""
+    start = load_projection(path).beginning
+    assert isinstance(start, SharedStart)
+    return start
 
 
 def check_same_words(one: Vocabulary, other: Vocabulary, where: str) -> None:
@@ -153,12 +150,12 @@ def read_newest_engine(folder: str | os.PathLike[str]) -> tuple[Checkpoint, Engi
     FAULTS.check((path / "index").is_file(), "no index", path=str(path))
     index = CheckpointIndex(path)
     for _ in range(ATTEMPTS - 1):
-        number = index.newest_number()
+        rows = index.rows()
         with suppress(ModelFileError, FileNotFoundError):
             checkpoint, engine = _read_newest(path, index)
             if not checkpoint.skipped:
                 return checkpoint, engine
-        if index.newest_number() == number:
+        if index.rows() == rows:
             break  # Nothing was saved meanwhile: it is damage, and not a race.
     return _read_newest(path, index)
 

@@ -21,6 +21,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -69,7 +70,7 @@ class Claim(NamedTuple):
     reset: bool = False
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """Checkpoints and snapshots of one run, which holds a lock on each folder until `close`."""
 
     def __init__(self, file: str | None, keep: float | None, on_step: OnStep | None) -> None:
@@ -151,18 +152,10 @@ class Store:
         for lock in self._locks:
             lock.free()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
     # Checkpoints.
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there is no checkpoint."""
-        return self.folder is None or self._index.newest_number() == 0
 
     def newest(
         self, ledger: LedgerReader | None = None, *, catch_up: bool = False
@@ -198,7 +191,7 @@ class Store:
         """
         assert self.folder is not None
         assert self._locks[0].held
-        generation = self._index.newest_number() + 1
+        generation = max((row.number for row in self._index.rows()), default=0) + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.
         name = f"state-{generation:06d}" + (f"-{self._owner}" if self._owner else "")

@@ -12,9 +12,9 @@ from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.merge import (
-    LatestStart,
     SharedProjection,
     merge_checkpoints,
+    read_turned,
     save_projection,
 )
 from streamlda.storage.partitions import PROJECTION, TURNED, Agreement, count_saved
@@ -114,7 +114,7 @@ def test_partitions_begin_again_together_where_their_topic_turns(tmp_path):
     terms = asdict(found.engine.settings)
     SharedProjection(found.turned, found.vocabulary, terms).save(group.folder / TURNED)
     # Of members of two starts the later counts, also where none has begun again.
-    late = group.merged(LatestStart(group.folder).read(), found.tried)
+    late = group.merged(read_turned(group.folder), found.tried)
     assert late.engine.snapshot().diagnostics["topic_ids"] == ids
     group.learn(new.texts(n))
     group.save()

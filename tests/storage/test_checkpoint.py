@@ -145,7 +145,7 @@ def test_a_store_that_is_refused_holds_no_lock(tmp_path):
     ):
         Store.open(**folders)
     with Store.open(**folders) as store:
-        assert store.is_empty
+        assert store.newest() is None
         assert store.newest_summary() is None
 
 
