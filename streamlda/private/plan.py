@@ -35,6 +35,7 @@ from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import at_least
 from streamlda.guarantee.selection import WordSelection
 from streamlda.model.table import plural
+from streamlda.privacy.statement import SLOTS_ARE_PUBLIC
 from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
 from streamlda.private.settings import PrivateSettings
 
@@ -236,7 +237,7 @@ class Plan:
             f"{chosen}; epsilon "
             f"{self.epsilon:g}, delta {self.delta:g} for each {self.privacy_unit}",
             f"{plural(self.windows, 'window')} of {self.documents_per_snapshot:,} "
-            f"record slots{words}",
+            f"record slots{words}; {SLOTS_ARE_PUBLIC} is not hidden",
             f"stages of a window: {self._cut}",
             f"noise in each sum: {self.noise_multiplier:.3g} times what one {self.privacy_unit} "
             "can change it by",

@@ -10,7 +10,9 @@ PRIVATE = ("--epsilon", "1", "--delta", "1e-6")
 
 def test_a_plan_is_shown_in_words_and_as_json():
     planned = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--vocabulary-size", 8000)
-    assert "1 window of 60,000 record slots" in planned.stdout
+    assert (
+        "1 window of 60,000 record slots; the number of records is not hidden\n" in planned.stdout
+    )
     assert "about 10 of 20 topics of text shown" in planned.stdout
     assert "noise should not hide topics" in planned.stderr
     shown = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--json")
