@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from streamlda.errors import SourceAwayError, SourceError
+from streamlda.errors import SinkAwayError, SourceAwayError, SourceError
 from streamlda_connectors.kafka import Record, SnapshotTopic
 from tests.kafka.topics import read, wait_until
 
@@ -116,6 +116,18 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
         return False
 
     wait_until(is_flushed, 60)
+    assert offsets(topics.read(topic)) == [1]
+
+
+def test_letters_wait_for_their_topic_and_not_the_source(topics, topic, letters_to):
+    letters = letters_to(topics, topic)
+    topics.remove(topic)
+    letters._drop_producer()
+    with pytest.raises(SinkAwayError, match="problem='topic-missing'"):
+        letters.put(record(1), "not-json")
+    topics.make(topic)
+    wait_until(lambda: not letters.put(record(1), "not-json"))
+    letters.flush(10)
     assert offsets(topics.read(topic)) == [1]
 
 

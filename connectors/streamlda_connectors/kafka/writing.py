@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from streamlda.errors import SinkAwayError, SourceAwayError
 from streamlda.stream.source import Answer, Received
 from streamlda_connectors.checks import check_open, fault, with_reason
 from streamlda_connectors.kafka.connection import CLOSE_SECONDS, NO_ANSWER, Brokers, milliseconds
@@ -218,9 +219,13 @@ class DeadLetters(TopicWriter):
                 raise with_reason(fault("letters late", topic=topic, pending=n_pending), NO_ANSWER)
             for letter in letters:
                 self._send(letter)
-        except self._kafka.errors.KafkaError as error:
+        except SinkAwayError:
+            raise
+        except (self._kafka.errors.KafkaError, SourceAwayError) as error:
+            # It is the letters that are away, and not the source whose poll puts them.
             self._drop_producer()
-            about = {"pending": len(self._pending), "problem": type(error).__name__}
+            problem = getattr(error, "reason", "") or type(error).__name__
+            about = {"pending": len(self._pending), "problem": problem}
             raise fault("letters refused", topic=topic, **about) from error
 
 
