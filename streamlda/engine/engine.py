@@ -91,7 +91,7 @@ class Engine(Learner):
     -----
     Memory: `EngineSettings.state_bytes` (half of it with a shared projection), and the warm-up
     documents while they are kept: at most 4 million counts of 12 bytes. An engine that refines
-    keeps as many recent documents, with `refining_bytes` in place of the sums.
+    keeps as many recent documents, with 8 (d K + 2 d + K) bytes in place of the sums.
     Time: O(nnz m + t^3 / 3) a document; `snapshot` O(d t^2 + t^3 K + K^4). Refining O(nnz K) a
     document and O(K V) a step.
     """

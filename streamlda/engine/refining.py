@@ -44,7 +44,7 @@ PART_DOCUMENTS = 1000
 class Refinement(Phase):
     """Topics that every minibatch moves.
 
-    Time O(nnz K) a document and O(K V) a step or snapshot. Memory: ``refining_bytes``, and
+    Time O(nnz K) a document and O(K V) a step or snapshot. Memory: 8 (d K + 2 d + K), and
     16 K V + 32 MiB for a step.
     """
 

@@ -154,7 +154,7 @@ class EngineSettings(TopicSettings):
         Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L +
         2 t^2), with L = K for ``simultaneous``, else the larger of K and `n_restarts`.
 
-        With a refinement this is the bound while sums are taken; `refining_bytes` replaces it.
+        With a refinement this is the bound while sums are taken; then it is 8 (d K + 2 d + K).
         """
         d, m, t = self.n_features, self.n_columns, self.n_triple_columns
         if self.solver != WHITENED_TENSOR:
@@ -162,13 +162,3 @@ class EngineSettings(TopicSettings):
             L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
             return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + 2 * t**2)
         return 2 * 8 * (3 * d + 2 * d * m + d * t + 3 * t**2 + 2 * t**3)
-
-    @property
-    def refining_bytes(self) -> int:
-        """Bytes of topics, frequencies and alpha of an engine that refines: 8 (d K + 2 d + K).
-
-        A minibatch comes on top, as many of the newest documents as a warm-up has, and topics that
-        retired, 4 d K at most.
-        """
-        d, K = self.n_features, self.n_components
-        return 8 * (d * K + 2 * d + K)

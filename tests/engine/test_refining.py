@@ -127,7 +127,8 @@ def test_state_is_bounded_whatever_the_stream(documents):
         topics = [name for name in topics if "waiting" not in name]
         sizes.append(sum(arrays[name].nbytes for name in topics))
         assert len(arrays["following.recent.row_pointers"]) == WARMUP + 1
-    assert sizes == [learner.settings.refining_bytes] * 3
+    d, K = learner.settings.n_features, learner.settings.n_components
+    assert sizes == [8 * (d * K + 2 * d + K)] * 3
 
 
 def test_documents_in_memory_are_refined_over_all_of_them(planted, documents, monkeypatch):
