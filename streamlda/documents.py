@@ -216,7 +216,9 @@ class DocumentBatch:
         rule = f"documents must use the vocabulary of the {of}"
         _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
 
-    def end_of(self, number: int, start: int = 0, counted: NDArray[np.bool_] | None = None) -> int:
+    def find_end(
+        self, number: int, start: int = 0, counted: NDArray[np.bool_] | None = None
+    ) -> int:
         """Return where N `counted` documents from `start` on end (usable ones), or the batch."""
         if number == 0:
             return start

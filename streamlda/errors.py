@@ -107,7 +107,7 @@ class MissingExtraError(StreamLDAError, ImportError):
         super().__init__(
             f"{purpose} needs a package that is not installed: package={package}; "
             f"install all of the extra {extra}: pip install "
-            + " ".join(f"'{each}'" for each in packages_of(extra))
+            + " ".join(f"'{each}'" for each in list_packages(extra))
         )
 
 
@@ -115,7 +115,7 @@ class MissingExtraError(StreamLDAError, ImportError):
 MISPLACED = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
 
 
-def errno_of(error: BaseException) -> str | None:
+def name_errno(error: BaseException) -> str | None:
     """Return the name of the errno that an error has, or that its message names; None if none.
 
     Packages that wrap an error of the system keep its number in the text, if anywhere.
@@ -131,7 +131,7 @@ def errno_of(error: BaseException) -> str | None:
     return next((word for word in re.findall(r"\bE[A-Z0-9]{3,}\b", text) if word in names), None)
 
 
-def packages_of(extra: str) -> list[str]:
+def list_packages(extra: str) -> list[str]:
     """Return what an extra of this installation requires, as pip takes it."""
     from importlib.metadata import requires
 

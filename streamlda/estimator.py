@@ -344,7 +344,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
             self._check_goes_on()
-            X = self._validated(X, reset=False, fits=True)
+            X = self._validate_rows(X, reset=False, fits=True)
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
@@ -384,7 +384,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         model = self._fitted
         if collections := _collections(X):
             return collections.transform_collection(self, X)
-        X = self._validated(X, reset=False)
+        X = self._validate_rows(X, reset=False)
         topics = smoothed(model.components, model.background, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
         return topic_proportions(batch, topics, model.alpha)
@@ -487,7 +487,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if collections := _collections(X):
             result = collections.complete_collection(self, X)
         else:
-            X = self._validated(X, reset=False)
+            X = self._validate_rows(X, reset=False)
             topics = model.components, model.alpha, model.background
             result = document_completion(read_counts(X, 4), *topics)
         if needs_tokens:
@@ -523,7 +523,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             _check(texts, "no texts", documents=0)
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
             new.vocabulary_ = words.learn(words.beginning(texts))
-        X = new._validated(X, reset=True, min_samples=1 + whole, fits=True)
+        X = new._validate_rows(X, reset=True, min_samples=1 + whole, fits=True)
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
     def _lasting_parameters(self) -> dict[str, Any]:
@@ -535,7 +535,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             del parameters[name]
         return parameters
 
-    def _validated(self, X: Any, *, reset: bool, min_samples: int = 1, fits: bool = False) -> Any:
+    def _validate_rows(
+        self, X: Any, *, reset: bool, min_samples: int = 1, fits: bool = False
+    ) -> Any:
         # Of rows of a private fit those that cannot be documents are blanks.
         checks = not fits or self.epsilon is None
         texts = None if fits and self.epsilon is not None else read_texts(X)

@@ -182,7 +182,7 @@ def recode(blocks: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
         yield found
 
 
-def recoded(parse: Parser, encoding: str | None) -> Parser:
+def recode_parser(parse: Parser, encoding: str | None) -> Parser:
     """Return the parser of single records in an encoding."""
     if encoding in (None, AUTO, UTF_8):
         return parse

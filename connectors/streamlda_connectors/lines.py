@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from streamlda.errors import one_of
-from streamlda_connectors.encodings import recoded
+from streamlda_connectors.encodings import recode_parser
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import (
     MAX_POLL_BYTES,
@@ -244,7 +244,7 @@ def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> 
     """Return the parser of one of the `formats` of lines: text, or else JSON."""
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     options.check_format(format)
-    return recoded(parse_text if format == "text" else json_parser(options), options.encoding)
+    return recode_parser(parse_text if format == "text" else json_parser(options), options.encoding)
 
 
 def read_field(record: Any, field: Field) -> Any:

@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from streamlda.cli.options import Given, command
-from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, packages_of
+from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, list_packages
 from streamlda.kernels import cache_folder
 from streamlda.run.parts import open_stream, open_topic
-from streamlda.service.logs import reason_of
+from streamlda.service.logs import name_reason
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.setting import RUN
 from streamlda.settings.table import MIB, KafkaSettings, RunSettings
@@ -45,7 +45,7 @@ def doctor(given: Given) -> None:
     # Settings are refused before anything is printed.
     settings = given.read() if given.config is not None or given.values else None
     faults = False
-    for findings in (_installed(), () if settings is None else _ask(settings)):
+    for findings in (_list_installed(), () if settings is None else _ask(settings)):
         for name, text, usable in findings:
             faults |= not usable
             click.echo(f"{name:<18}{text}")
@@ -53,7 +53,7 @@ def doctor(given: Given) -> None:
         raise SystemExit(NO)
 
 
-def _installed() -> Iterator[Finding]:
+def _list_installed() -> Iterator[Finding]:
     """Yield what is here: each extra with its packages, or with what installs those that lack."""
     yield "streamlda", f"{version('streamlda')}, {platform.platform()}", True
     yield "python", platform.python_version(), True
@@ -70,7 +70,7 @@ def _installed() -> Iterator[Finding]:
     yield "kernels", f"{kernels} compiled in {folder}{state}", writable
     for extra in sorted(set(metadata("streamlda").get_all("Provides-Extra") or ()) - {"all"}):
         here, lacking = [], []
-        for package in packages_of(extra):
+        for package in list_packages(extra):
             name = package.split(">")[0].split("[")[0]
             try:
                 here.append(f"{name} {version(name)}")
@@ -113,7 +113,7 @@ def _reach(address: str) -> Finding:
     try:
         socket.create_connection((host.strip("[]"), int(port)), BROKER_SECONDS).close()
     except OSError as error:
-        return "broker", f"{address} cannot be reached: {reason_of(error)}", False
+        return "broker", f"{address} cannot be reached: {name_reason(error)}", False
     return "broker", f"{address} accepts connections", True
 
 

@@ -68,7 +68,7 @@ def plan(
         every = records / (1 + WORDS_OF_WINDOW) if documents is None else records - documents
         every = max(LEAST_WINDOW, int(every) if private else records)
         settings = replace(settings, snapshots=replace(settings.snapshots, every=every))
-    found = _planned(settings, records, word_documents(settings) if private else 0)
+    found = _plan(settings, records, word_documents(settings) if private else 0)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
         return
@@ -77,7 +77,7 @@ def plan(
         warn(warning)
 
 
-def _planned(settings: RunSettings, records: int, chosen_from: int) -> Plan:
+def _plan(settings: RunSettings, records: int, chosen_from: int) -> Plan:
     """Return the plan of the settings; a mere number of words is that of public ones."""
     delta = settings.privacy.delta
     if settings.vocabulary.kind == "learned":
@@ -91,7 +91,7 @@ def _planned(settings: RunSettings, records: int, chosen_from: int) -> Plan:
 def show_expected(settings: RunSettings, quiet: bool) -> None:
     """Say what is expected of a private window, before anything is spent."""
     words = word_documents(settings) if settings.vocabulary.kind == "private" else 0
-    found = _planned(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
+    found = _plan(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
     say(quiet, found.expected)
     for warning in found.warnings:
         warn(warning)

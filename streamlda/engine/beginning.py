@@ -115,7 +115,7 @@ class WarmUp(Phase):
         while 2 * n <= self.counters.documents_seen:
             n *= 2
         if self._first is None or self._first.documents_seen < n:
-            self._first = fit(self.settings, documents.rows(0, documents.end_of(n)))[1]
+            self._first = fit(self.settings, documents.rows(0, documents.find_end(n)))[1]
         goes_on = Refinement.after(self.settings, replace(self.counters), self._first, documents)
         return self._fitted()[1] if goes_on is None else goes_on.snapshot()
 

@@ -91,7 +91,7 @@ def _fit(
     counters.require_documents()
     n = counters.documents_seen
     if settings.alpha_0 is None and n >= LEAST_DOCUMENTS:
-        first, held_out = hold_out(documents.rows(0, documents.end_of(START_DOCUMENTS)))
+        first, held_out = hold_out(documents.rows(0, documents.find_end(START_DOCUMENTS)))
         # An online solver takes alpha_0 while documents are read: it cannot estimate it.
         sums = summed(replace(settings, solver=WHITENED_TENSOR), first)
 
@@ -179,7 +179,7 @@ def _unmeasured(phase: Phase) -> TopicModel:
 
 def make_start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel:
     """Return the spectral model of the first `START_DOCUMENTS`."""
-    end = documents.end_of(START_DOCUMENTS)
+    end = documents.find_end(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
     if settings.solver != WHITENED_TENSOR:

@@ -189,7 +189,7 @@ class Following:
     def end(self, batch: DocumentBatch, start: int) -> int:
         """Return where the block ends that some documents of the batch belong to."""
         missing = self.size - sum(part.n_documents for part in self.block)
-        return batch.end_of(missing, start, batch.known)
+        return batch.find_end(missing, start, batch.known)
 
     def after(self, phase: Phase, part: DocumentBatch) -> Phase:
         """Return the phase that continues after documents that it has learned, up to `end`."""

@@ -144,14 +144,14 @@ class OnlineRounds(Phase):
         moments.add(documents)
         made, start = cls(settings, counters, moments, held_out, ending), 0
         while start < documents.n_documents:
-            stop = documents.end_of(made.power.remaining, start)
+            stop = documents.find_end(made.power.remaining, start)
             made._take(documents.rows(start, stop))
             start = stop
         return made
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Learn from documents up to the end of the round."""
-        part = batch.rows(start, batch.end_of(self.power.remaining, start))
+        part = batch.rows(start, batch.find_end(self.power.remaining, start))
         self.moments.add(part)
         self._take(part)
         return part.n_documents

@@ -48,7 +48,7 @@ def merged(
         matched = matched_topics(found, model, max_distance=max_distance, names=[*seeds.values()])
         pairs, new = {j: i for i, j, _ in matched}, count(found.n_components)
         rows = [pairs[j] if j in pairs else next(new) for j in range(model.n_components)]
-        found = _mixed(found, model, np.array(rows))
+        found = _mix(found, model, np.array(rows))
         seeds |= {
             row: seeds.get(row) or name for row, name in zip(rows, model.seed_names, strict=True)
         }
@@ -66,7 +66,7 @@ def merged(
     return warn_of_background(replace(found, privacy=statement, diagnostics=diagnostics))
 
 
-def _mixed(first: Model, second: Model, rows: Places) -> Model:
+def _mix(first: Model, second: Model, rows: Places) -> Model:
     """Return the model of two, in which the topics of the second have these rows."""
     models, K = (first, second), max(first.n_components, 1 + int(rows.max()))
     vocabulary, *columns = _joined_words(first, second)

@@ -53,7 +53,7 @@ class Course:
 def course_from_timeline(timeline: Timeline) -> Course:
     """Return the course of the topics of a model."""
     together = 1 + (len(timeline.starts) - 1) // MOST_MOMENTS
-    timeline = _thinned(timeline, together)
+    timeline = _thin(timeline, together)
     starts = timeline.starts.tolist()
     return Course(
         labels=tuple(written(start, timeline.unit) for start in starts),
@@ -72,7 +72,7 @@ def course_from_timeline(timeline: Timeline) -> Course:
     )
 
 
-def _thinned(timeline: Timeline, together: int) -> Timeline:
+def _thin(timeline: Timeline, together: int) -> Timeline:
     """Return the timeline with neighbouring bins added up, so that a page has room for all."""
     if together < 2:
         return timeline

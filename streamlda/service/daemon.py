@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from streamlda.errors import SinkAwayError, SourceAccessError, SourceAwayError, StreamLDAError
 from streamlda.service import messages as m
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.rules import Rules
 from streamlda.service.signals import leave, watch_signals
@@ -60,7 +60,7 @@ class Run(NamedTuple):
     """
 
     open_source: Callable[[Position | None], Source]
-    worker_of: Callable[[Callable[[m.Event], None], Committed], Worker]
+    make_worker: Callable[[Callable[[m.Event], None], Committed], Worker]
     started: m.Started
 
 
@@ -98,10 +98,10 @@ class Daemon:
     def begin(self, run: Run) -> None:
         """Begin with a run where its last checkpoint stands, and a machine that knows nothing."""
         self._machine = Machine(self._rules)
-        self._open_source, worker_of, started = run
+        self._open_source, make_worker, started = run
         #: What the machine is told when the source is open; None since then.
         self._started: m.Started | None = started
-        self._worker = worker_of(self._events.put, self._commit_later)
+        self._worker = make_worker(self._events.put, self._commit_later)
         # Of this machine alone: one before it may still have a source opened.
         self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
         #: Behind the last batch that was polled.
@@ -353,7 +353,7 @@ class Daemon:
         starting = self._started is not None
         # Rights that were there once may come back.
         kinds = SourceAwayError if starting else (SourceAwayError, SourceAccessError)
-        away, reason = isinstance(error, kinds), reason_of(error)
+        away, reason = isinstance(error, kinds), name_reason(error)
         if starting and not away:
             self._refusal = error
         else:

@@ -27,7 +27,7 @@ from streamlda.errors import (
 from streamlda.model.document_table import UNREADABLE
 from streamlda.run.parts import open_exchange, open_topic
 from streamlda.run.proportions import infer
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.rules import Retry
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
@@ -92,20 +92,20 @@ class Inference:
                 try:
                     self._step()
                 except Exception as error:
-                    self._failed(error)
+                    self._report_failure(error)
         finally:
             self._close()
 
-    def _failed(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         away = isinstance(error, SourceAwayError)
         fatal = isinstance(error, FATAL) and not isinstance(error, SourceAccessError)
         known = isinstance(error, StreamLDAError)
         if self._alone and (fatal or not known or not (away or self._opened)):
             raise error
         log_failure("infer-failed", error)
-        self._status.count_failure("infer", reason_of(error))
+        self._status.count_failure("infer", name_reason(error))
         self._close()
-        self._status.show(self._retry.failed(time.monotonic(), reason_of(error)))
+        self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
 
     def _close(self) -> None:
         exchange, self._exchange = self._exchange, None
@@ -149,7 +149,7 @@ class Inference:
         newest = self._newest.find()
         assert newest is not None
         self._check_private(newest)
-        answers = answers_of(received, newest, self._settings)
+        answers = make_answers(received, newest, self._settings)
         if self._letters is not None:
             self._letters.flush(FLUSH_SECONDS)
         if not exchange.commit(answers):
@@ -179,7 +179,7 @@ class Inference:
         log("info", "inferred", **found["records"], snapshot=found["snapshot"], lag=found["lag"])
 
 
-def answers_of(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
+def make_answers(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
     """Return a result for each document of a poll that could be read, in order."""
     batch = received.batch
     records = zip(batch.texts, batch.locations, received.keys, strict=True)

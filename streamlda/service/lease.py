@@ -17,7 +17,7 @@ from streamlda.errors import MISPLACED, SourceAwayError, StreamLDAError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import check_same, open_pipeline
 from streamlda.run.parts import name_stream, open_stream, open_topic
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.settings.build import (
@@ -61,7 +61,7 @@ SETTLING_WARMUPS = 6
 IDLE_SECONDS, PATIENCE_SECONDS = 60.0, 600.0
 
 
-def terms_of(settings: RunSettings) -> dict[str, Any]:
+def list_terms(settings: RunSettings) -> dict[str, Any]:
     """Return the settings in which all daemons of a folder must agree, as JSON has them."""
     engine = asdict(engine_settings(settings, most_words(settings.vocabulary)))
     # Of learned words there may be fewer; a projection has its own.
@@ -75,7 +75,7 @@ def check_beginning(settings: RunSettings, folder: Path) -> Agreement:
     path = folder / PROJECTION
     shared, words = load_projection(path), public_words(settings)
     assert shared.daemons is not None
-    terms, saved = terms_of(settings), shared.daemons.settings
+    terms, saved = list_terms(settings), shared.daemons.settings
     check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
     if words is not None:
         check_same_words(shared.vocabulary, words, str(path))
@@ -131,18 +131,18 @@ class Lease(Thread):
                     self.prevented = ""
                     self._show_newest()
                 except (StreamLDAError, OSError) as error:
-                    self._failed(error)
+                    self._report_failure(error)
                 except Exception as error:
                     self._error = error
             time.sleep(LOOK_SECONDS)
 
-    def _failed(self, error: StreamLDAError | OSError) -> None:
+    def _report_failure(self, error: StreamLDAError | OSError) -> None:
         log_failure("lease-failed", error)
         if not (self._folder / PROJECTION).exists():
             # All wait for it, and say so; what cannot be made is said by `check`.
             disk = not isinstance(error, (StreamLDAError, *MISPLACED))
             if disk or isinstance(error, SourceAwayError):
-                self.prevented = reason_of(error)
+                self.prevented = name_reason(error)
                 self._status.count_failure("checkpoint" if disk else "source", self.prevented)
                 self._retry.again(time.monotonic())
             else:
@@ -150,8 +150,8 @@ class Lease(Thread):
             return
         # A snapshot that could not be sent is, when it is opened again.
         self._close_store()
-        self._status.count_failure("output", reason_of(error))
-        self._status.show(self._retry.failed(time.monotonic(), reason_of(error)))
+        self._status.count_failure("output", name_reason(error))
+        self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
 
     def _close_store(self) -> None:
         if self._store is not None:
@@ -171,7 +171,7 @@ class Lease(Thread):
         if not (self._folder / PROJECTION).exists():
             make_beginning(self.settings, self._folder, self._status)
         if self._store is None:
-            self._store = self._opened()
+            self._store = self._open_store()
         elif self._due():
             self._publish(self._store)
         self._status.show(self._retry.done(time.monotonic()))
@@ -185,7 +185,7 @@ class Lease(Thread):
             self._count_at = time.monotonic() + COUNT_SECONDS
             self._status.note_group(places=sum(count_saved(self._folder).values()))
 
-    def _opened(self) -> Store:
+    def _open_store(self) -> Store:
         output = self.settings.output
         store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         try:
@@ -232,7 +232,7 @@ class Lease(Thread):
         places = sum(int(checkpoint.about["places"]) for checkpoint in merged.checkpoints)
         facts = {"stream": name_stream(self.settings), "places": places, "beginning": self._id}
         model = merged.engine.snapshot(merged.vocabulary, facts)
-        account = {"records": places, "passed": sum(map(_passed, merged.checkpoints))}
+        account = {"records": places, "passed": sum(map(_count_passed, merged.checkpoints))}
         model = replace(model, diagnostics={**model.diagnostics, "account": account})
         number = store.publish(self._since(model))
         self._made_at = time.monotonic()
@@ -260,7 +260,7 @@ class Lease(Thread):
         return replace(model, interval=interval, timeline=timeline)
 
 
-def _passed(checkpoint: Checkpoint) -> int:
+def _count_passed(checkpoint: Checkpoint) -> int:
     """Return the records that the position of a partition has passed since the partition began."""
     position, begins = checkpoint.position, checkpoint.about["account"]["begins"]
     offsets, gaps = (sum(position[name].values()) for name in ("offsets", "gaps"))
@@ -278,13 +278,13 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
         position, latest = source.position(), settings.kafka.start == "latest"
         daemons = Agreement(
             id=secrets.token_hex(8),
-            settings=terms_of(settings),
+            settings=list_terms(settings),
             log={name: position[name] for name in LOG},
             offsets=position["offsets"] if latest else {},
         )
         if settings.topics.projection_file is None:
             pipeline: Pipeline[Engine] = open_pipeline(settings, releases=False).pipeline
-            engine = _learned(pipeline, source, status)
+            engine = _learn_beginning(pipeline, source, status)
             assert pipeline.vocabulary is not None
             save_projection(projection, engine, pipeline.vocabulary, daemons=daemons)
             status.note(warmup=None)
@@ -297,7 +297,7 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
     log("info", "begun", projection=PROJECTION)
 
 
-def _learned(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
+def _learn_beginning(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
     """Learn documents until others can begin with what an engine has: topics, or a projection.
 
     Topics are settled then, or all partitions were read to their end `IDLE_SECONDS` ago, and what

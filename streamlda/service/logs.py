@@ -23,9 +23,9 @@ def log(level: str, event: str, **values: Any) -> None:
     logger.log(logging.getLevelNamesMapping()[level.upper()], event, extra={"values": values})
 
 
-def reason_of(error: BaseException) -> str:
+def name_reason(error: BaseException) -> str:
     """Return a word for the first cause of an error: an errno or a class, never text."""
-    from streamlda.errors import SourceError, errno_of
+    from streamlda.errors import SourceError, name_errno
 
     if isinstance(error, SourceError) and error.reason:
         return error.reason
@@ -34,7 +34,7 @@ def reason_of(error: BaseException) -> str:
         behind = behind.__cause__
         if isinstance(behind, SourceError) and behind.reason:
             return behind.reason
-    named = errno_of(behind) or getattr(behind, "sqlite_errorname", None)
+    named = name_errno(behind) or getattr(behind, "sqlite_errorname", None)
     return named or type(behind).__name__
 
 
@@ -86,18 +86,18 @@ class _Seldom(logging.Filter):
             self._known[record.name] = shown, left_out + 1
             return False
         self._known[record.name] = now, 0
-        record.values = {"logger": record.name, "left_out": left_out, **_errors_of(record)}
+        record.values = {"logger": record.name, "left_out": left_out, **_list_errors(record)}
         return True
 
 
-def _errors_of(record: logging.LogRecord) -> dict[str, str]:
+def _list_errors(record: logging.LogRecord) -> dict[str, str]:
     """Return class and errno of an error that a line of others is about; never its text."""
-    from streamlda.errors import errno_of
+    from streamlda.errors import name_errno
 
     given = record.args if isinstance(record.args, tuple) else ()
     for error in (*given, record.exc_info[1] if record.exc_info else None):
         if isinstance(error, BaseException):
-            number = errno_of(error)
+            number = name_errno(error)
             return {"error": type(error).__name__, **({"errno": number} if number else {})}
     return {}
 

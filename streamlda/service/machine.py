@@ -252,7 +252,7 @@ class Machine:
         self._asked = None
         out += self._source.refused(event)
         if event.what == "dead-letters":
-            out += self._letters.stalled(event.time, event.reason)
+            out += self._letters.note_stall(event.time, event.reason)
         if event.away:
             return
         damages = self._source.damages

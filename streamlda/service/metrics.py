@@ -95,7 +95,7 @@ class Metrics:
         if found["lag"]["records"] is None:
             found["lag"]["partitions"] = {}
         for kind, name, text, path, labels, counted in METRICS:
-            values = self._status.counted(name) if counted else _member(found, path)
+            values = self._status.count_added(name) if counted else _member(found, path)
             yield _metric(kind, name, text, values, labels)
         yield _metric(
             "Gauge",

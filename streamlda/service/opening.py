@@ -8,7 +8,7 @@ from typing import Any
 from streamlda.errors import StreamLDAError
 from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected
-from streamlda.service.logs import log_failure, reason_of
+from streamlda.service.logs import log_failure, name_reason
 from streamlda.service.status import Status
 from streamlda.settings.table import RunSettings
 from streamlda.storage.partitions import LOG
@@ -103,8 +103,8 @@ class Letters:
             self.flush()
         except StreamLDAError as error:
             log_failure("dead-letters-failed", error)
-            self._status.count_failure("dead-letters", reason_of(error))
-            return reason_of(error)
+            self._status.count_failure("dead-letters", name_reason(error))
+            return name_reason(error)
         return ""
 
 

@@ -21,7 +21,7 @@ from streamlda.run.opening import capture, open_pipeline
 from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
@@ -238,7 +238,7 @@ class Partitions:
                 except AccountError as error:
                     # Its last checkpoint is opened again, as of a partition that came back.
                     log_failure("account-failed", error, partition=part.number)
-                    self.on_account(reason_of(error))
+                    self.on_account(name_reason(error))
                     self._close(part)
                     continue
                 assert pending is not None, "words are given, so that there is a learner"
@@ -278,7 +278,7 @@ class PartitionsWorker(Worker):
         super().__init__(as_one, as_one, status, tell, committed)
         self._partitions, partitions.worker = partitions, self
 
-    def _copied(self) -> Any:
+    def _capture(self) -> Any:
         return self._partitions.capture()
 
     def in_order(self, do: Callable[[], Callable[[], None]], done: Event) -> None:
@@ -331,7 +331,7 @@ class SharedSource:
         self._partitions.lease.check()
         self._drop({n for n, part in self._ours.items() if part.closed})
         self._take_up()
-        return self._divided(self._source.poll(max_records, timeout_seconds))
+        return self._divide(self._source.poll(max_records, timeout_seconds))
 
     def _drop(self, numbers: set[int]) -> None:
         known = numbers & self._ours.keys()
@@ -362,7 +362,7 @@ class SharedSource:
         opened = [
             part
             for number in sorted(wanted)
-            if (part := self._opened(number, assignment.generation)) is not None
+            if (part := self._try_to_open(number, assignment.generation)) is not None
         ]
         try:
             self._source.take({part.number: part.pipeline.position for part in opened})
@@ -377,7 +377,7 @@ class SharedSource:
         if len(opened) < len(wanted):
             self._try_at = now + RETRY_SECONDS
 
-    def _opened(self, number: int, generation: int | None) -> LearnedPartition | None:
+    def _try_to_open(self, number: int, generation: int | None) -> LearnedPartition | None:
         try:
             return self._open(number, generation)
         except FencedError:
@@ -390,8 +390,8 @@ class SharedSource:
             if isinstance(error, StreamLDAError):
                 raise
             # A full disk, say.
-            reason = reason_of(error)
-        self._show(self._waiting.stalled(time.monotonic(), reason))
+            reason = name_reason(error)
+        self._show(self._waiting.note_stall(time.monotonic(), reason))
         return None
 
     def _open(self, number: int, generation: int | None) -> LearnedPartition:
@@ -408,11 +408,11 @@ class SharedSource:
         passed = {name.rpartition("/")[2]: (name, n) for name, n in self._source.passed().items()}
 
         def standing(number: int) -> Behind:
-            return Behind(self._source.position_of(number), dict([passed[str(number)]]))
+            return Behind(self._source.get_position(number), dict([passed[str(number)]]))
 
         return standing
 
-    def _divided(self, batch: RecordBatch) -> PartitionedBatch:
+    def _divide(self, batch: RecordBatch) -> PartitionedBatch:
         """Return the records by the partition that takes them."""
         names = [at.location for at in batch.locations]
         parts, standing = [], self._standing()

@@ -52,7 +52,7 @@ class Retry:
     def failed(self, time: float, reason: str) -> list[m.Instruction]:
         """Note one more failure, and show it."""
         self.again(time)
-        return self.stalled(time, reason)
+        return self.note_stall(time, reason)
 
     def again(self, time: float) -> None:
         """Note one more failure."""
@@ -61,7 +61,7 @@ class Retry:
         doubled = 2.0 ** min(self.failures - 1, 9)
         self.at = time + min(doubled, LONGEST_BACKOFF_SECONDS)
 
-    def stalled(self, time: float, reason: str, seconds: float = 0.0) -> list[m.Instruction]:
+    def note_stall(self, time: float, reason: str, seconds: float = 0.0) -> list[m.Instruction]:
         """Note that it has been out of reach for some seconds, for this reason."""
         if self.since is None:
             self.since = time - seconds
@@ -106,7 +106,7 @@ class SourceRetry(Retry):
             self.damages = 0
             return self.done(poll.time)
         reason = poll.reason or "no-answer"
-        out = self.stalled(poll.time, reason, poll.silent)
+        out = self.note_stall(poll.time, reason, poll.silent)
         if poll.silent >= silent_seconds:
             out += self.failed(poll.time, reason)
         return out

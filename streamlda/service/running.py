@@ -18,7 +18,7 @@ from streamlda.run.parts import check_outputs, name_stream, open_topic
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
 from streamlda.service.messages import Event, Started
 from streamlda.service.opening import Letters, open_source
@@ -48,7 +48,7 @@ def check(settings: RunSettings) -> str:
     return check_memory(settings, None if words is None else words.n_features)
 
 
-def rules_of(settings: RunSettings) -> Rules:
+def make_rules(settings: RunSettings) -> Rules:
     """Return what the machine goes by."""
     return Rules(
         checkpoint_seconds=settings.checkpoint.interval,
@@ -81,8 +81,8 @@ class Opened(NamedTuple):
                 found = open_it()
             except away as error:
                 log_failure("open-failed", error)
-                status.count_failure(what, reason_of(error))
-                status.show(retry.failed(time.monotonic(), reason_of(error)))
+                status.count_failure(what, name_reason(error))
+                status.show(retry.failed(time.monotonic(), name_reason(error)))
             else:
                 status.show(retry.done(time.monotonic()))
                 if hasattr(found, "close"):
@@ -163,19 +163,21 @@ def _run_alone(opened: Opened) -> int:
         _tell_where(found)
         return found
 
-    def run_of(found: OpenedRun) -> Run:
-        def worker_of(tell: Callable[[Event], None], commit: Committed) -> Worker:
+    def make_run(found: OpenedRun) -> Run:
+        def make_worker(tell: Callable[[Event], None], commit: Committed) -> Worker:
             return Worker(
                 *(found.pipeline, store, status, tell, commit, ledger),
                 unstored=found.released,
             )
 
         source = partial(open_source, settings, found, letters)
-        return Run(source, worker_of, _started(found))
+        return Run(source, make_worker, _make_started(found))
 
     found = open_found()
     opened.infer()
-    code = opened.run(rules_of(settings), letters, lambda: run_of(open_found()), run_of(found))
+    code = opened.run(
+        make_rules(settings), letters, lambda: make_run(open_found()), make_run(found)
+    )
     if code and (message := found.spending):
         log("warning", "budget", message=message)
     return code
@@ -198,17 +200,17 @@ def _run_shared(opened: Opened) -> int:
         on_open=letters.read_note,
     )
 
-    def worker_of(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
+    def make_worker(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
         return PartitionsWorker(partitions, status, tell, commit)
 
     def open_shared(position: Position | None) -> Source:
         return SharedSource(settings, partitions, status, letters)
 
     def open_run() -> Run:
-        return Run(open_shared, worker_of, Started(time.monotonic(), NEVER_BY_ITSELF))
+        return Run(open_shared, make_worker, Started(time.monotonic(), NEVER_BY_ITSELF))
 
     # Snapshots are made from checkpoints, and not by what learns.
-    rules = replace(rules_of(settings), snapshot_seconds=None, release_at_end=False)
+    rules = replace(make_rules(settings), snapshot_seconds=None, release_at_end=False)
     return opened.run(rules, letters, open_run, open_run())
 
 
@@ -218,7 +220,7 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
     while not (folder / PROJECTION).exists():
         lease.check()
         reason = (lease.prevented or "made-here") if lease.held else "made-by-another"
-        status.show(retry.stalled(time.monotonic(), reason))
+        status.show(retry.note_stall(time.monotonic(), reason))
         status.beat()
         time.sleep(TICK_SECONDS)
     status.show(retry.done(time.monotonic()))
@@ -233,7 +235,7 @@ def make_status(settings: RunSettings) -> Status:
     )
 
 
-def _started(found: OpenedRun) -> Started:
+def _make_started(found: OpenedRun) -> Started:
     pipeline = found.pipeline
     return Started(
         time.monotonic(),

@@ -298,7 +298,7 @@ class Status:
             "lost": self._known.inference_lost,
         }
 
-    def counted(self, name: str) -> dict[str, int]:
+    def count_added(self, name: str) -> dict[str, int]:
         """Return how much this process added to a counter of the state, by label."""
         with self._lock:
             return dict(self._counted.get(name, ({}, {}))[1])

@@ -17,7 +17,7 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.run.opening import capture
 from streamlda.service import messages as m
-from streamlda.service.logs import log, log_failure, reason_of
+from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
@@ -110,29 +110,29 @@ class Worker:
 
     def learn(self, batches: Sequence[RecordBatch]) -> None:
         """Learn from batches in their order."""
-        self._tasks.put(self._guarded("learn", self._learn, batches))
+        self._tasks.put(self._guard("learn", self._learn, batches))
 
     def release(self, *, last: bool = False) -> None:
         """Make a release, or publish the one that could not be."""
-        self._tasks.put(self._guarded("release", self._release, last))
+        self._tasks.put(self._guard("release", self._release, last))
 
     def checkpoint(self) -> None:
         """Copy the state, and then write it."""
-        self._tasks.put(self._guarded("checkpoint", self._take))
+        self._tasks.put(self._guard("checkpoint", self._take))
 
-    def _guarded(self, what: str, do: Callable[..., None], *values: Any) -> Callable[[], None]:
+    def _guard(self, what: str, do: Callable[..., None], *values: Any) -> Callable[[], None]:
         def work() -> None:
             try:
                 do(*values)
             except Exception as error:
-                self._failed(what, error)
+                self._report_failure(what, error)
 
         return work
 
-    def _failed(self, what: str, error: Exception) -> None:
+    def _report_failure(self, what: str, error: Exception) -> None:
         what = "account" if isinstance(error, AccountError) else what
         log_failure(f"{what}-failed", error)
-        reason = reason_of(error)
+        reason = name_reason(error)
         self._status.count_failure(what, reason)
         self._tell(m.Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
@@ -184,7 +184,7 @@ class Worker:
             try:
                 number = self._store.publish(released.model)
             except OSError as error:
-                self._failed("output", error)
+                self._report_failure("output", error)
                 return
             log("info", "snapshot", number=number, topics=released.model.n_components)
             self._status.note_snapshot(self._store.newest_summary())
@@ -197,16 +197,16 @@ class Worker:
 
     def _take(self) -> None:
         start = self._threads.now()
-        captured = self._copied()
+        captured = self._capture()
         stalled = self._threads.now() - start
         self._tell(m.CheckpointTaken(self._threads.now()))
         if captured is None:
             # Nothing but records to read again: where the last checkpoint stands is right.
             self._tell(m.CheckpointDone(self._threads.now()))
             return
-        self._writes.put(self._guarded("checkpoint", self._write, captured, stalled))
+        self._writes.put(self._guard("checkpoint", self._write, captured, stalled))
 
-    def _copied(self) -> PendingCheckpoint | None:
+    def _capture(self) -> PendingCheckpoint | None:
         return capture(self._pipeline, self._store)
 
     def _write(self, captured: PendingCheckpoint, stalled: float) -> None:

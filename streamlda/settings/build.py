@@ -183,7 +183,7 @@ def engine_settings(
         n_features=n_features,
         refine=refine,
         kept_entries=settings.memory.kept // 12 if keeps else 0,
-        **_asked(settings, EngineSettings, n_features, too_frequent),
+        **_get_parameters(settings, EngineSettings, n_features, too_frequent),
     )
 
 
@@ -195,7 +195,7 @@ def private_settings(
 ) -> PrivateSettings:
     """Return the settings of a private engine; `delta` is the rest after a choice of words."""
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
-    found = _asked(settings, PrivateSettings, n_features)
+    found = _get_parameters(settings, PrivateSettings, n_features)
     found |= {} if delta is None else {"delta": delta}
     asked = PrivateSettings(
         n_features=n_features,
@@ -252,7 +252,7 @@ def time_bins(settings: RunSettings) -> str | None:
     return None if settings.source.time_field is None else settings.snapshots.time_bins
 
 
-def _asked(
+def _get_parameters(
     settings: RunSettings, made: type, n_features: int, too_frequent: int | None = None
 ) -> dict[str, Any]:
     """Return the settings that an engine calls as `StreamLDA` calls its parameters."""
@@ -293,7 +293,7 @@ def read_seeds(given: Sequence[str], n_topics: int) -> list[SeedWords]:
 
 def seed_topics(
     seeds: Sequence[SeedWords],
-    columns_of: Callable[[str], list[int]],
+    find_columns: Callable[[str], list[int]],
     warn: Callable[[str], object] = lambda message: None,
 ) -> tuple[SeedTopic, ...]:
     """Return the seeds in columns; warn of words that are not known."""
@@ -301,20 +301,20 @@ def seed_topics(
     for name, words in seeds:
         columns: dict[int, None] = {}
         for word in words:
-            own = columns_of(word)
+            own = find_columns(word)
             columns |= dict.fromkeys(own)
             unknown += [word] * (not own)
-        _FAULTS.check(columns, "no word", topic=name, words=len(words), unknown=_listed(words))
+        _FAULTS.check(columns, "no word", topic=name, words=len(words), unknown=_quote_words(words))
         found.append(SeedTopic(name, tuple(columns)))
     if unknown:
         warn(
             f"seed words should be words of the vocabulary, got unknown={len(unknown)}: "
-            f"{_listed(unknown)}; they seed nothing"
+            f"{_quote_words(unknown)}; they seed nothing"
         )
     return tuple(found)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _quote_words(words: Sequence[str]) -> str:
     return ", ".join([*words[:SHOWN_WORDS], *["..."] * (len(words) > SHOWN_WORDS)])
 
 
@@ -339,10 +339,10 @@ def seed_by_words(
 ) -> Seeded:
     """Return settings of a run with seeds that are words of its vocabulary, read as in a text."""
 
-    def columns_of(word: str) -> list[int]:
+    def find_columns(word: str) -> list[int]:
         return [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
 
-    return replace(asked, seed_topics=seed_topics(seeds, columns_of, warn))
+    return replace(asked, seed_topics=seed_topics(seeds, find_columns, warn))
 
 
 def names_of_columns(columns: Mapping[str, Any]) -> Sequence[str] | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
-from streamlda.settings.setting import PREFIX, RUN, parsed
+from streamlda.settings.setting import PREFIX, RUN, parse_setting
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, HttpSettings, RunSettings
 
 #: Names in files and flags: of a secret, the name of its file too.
@@ -68,16 +68,18 @@ def load_settings(
                 )
             elif setting.name in taken:
                 try:
-                    values[setting.name] = parsed(setting, raw, from_file=name != setting.name)
+                    values[setting.name] = parse_setting(
+                        setting, raw, from_file=name != setting.name
+                    )
                     origins[setting.name] = origin
                 except ValueError as error:
                     got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
                     by_flag = origin == "flag" and setting.name in flagged
-                    said = setting.flag_of(command) if by_flag else name
+                    said = setting.get_flag(command) if by_flag else name
                     said = setting.variable if origin == "environment" else said
                     problems.append(f"{said} {error}{got} ({origin})")
     settings = _made({} if problems else values, origins, command)
-    problems = problems or [_spelled(rule, command, flagged) for rule in clashes(settings)]
+    problems = problems or [_spell(rule, command, flagged) for rule in clashes(settings)]
     see = f"see streamlda {command} --help-all"
     if len(problems) == 1:
         raise InvalidSettingError(f"{problems[0]}; {see}")
@@ -93,7 +95,7 @@ def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
     """Return the settings of HTTP by variables alone, where the settings as a whole are refused."""
     try:
         values = {
-            NAMES[name].key: parsed(NAMES[name], raw, from_file=name not in SETTINGS)
+            NAMES[name].key: parse_setting(NAMES[name], raw, from_file=name not in SETTINGS)
             for name, raw in _from_environment(environment).items()
             if name.startswith("http.") and name in NAMES
         }
@@ -119,7 +121,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
                 raise ValueError("must be a number")
             # Public bounds, and a loaded model, are values that only a program can give.
             at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
-            values[setting.name] = raw if isinstance(raw, at_hand) else parsed(setting, raw)
+            values[setting.name] = raw if isinstance(raw, at_hand) else parse_setting(setting, raw)
         except ValueError as error:
             or_else = ", a TopicModel or a fitted StreamLDA" if name == "public_model" else ""
             raise InvalidSettingError(f"{name} {error}{or_else}, got {name}={raw!r}") from None
@@ -127,7 +129,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
             origins[setting.name] = "parameter"
     settings = _made(values, origins, "")
     for problem in clashes(settings):
-        raise InvalidSettingError(_spelled(problem, ""))
+        raise InvalidSettingError(_spell(problem, ""))
     return settings
 
 
@@ -152,14 +154,14 @@ def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> R
     return RunSettings(**sections, command=command, origins=origins)
 
 
-def _spelled(rule: str, command: str, flagged: Container[str] = ()) -> str:
+def _spell(rule: str, command: str, flagged: Container[str] = ()) -> str:
     """Return a rule with each ``{section.key}`` as its reader knows it."""
 
     def spell(match: re.Match[str]) -> str:
         setting = SETTINGS[match[1]]
         if not command:
             return setting.parameter or setting.name
-        return setting.flag_of(command) if setting.name in flagged else setting.name
+        return setting.get_flag(command) if setting.name in flagged else setting.name
 
     return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
 

@@ -75,7 +75,7 @@ class Setting:
         """Environment variable."""
         return f"{PREFIX}{self.section}_{self.key}".upper()
 
-    def flag_of(self, command: str) -> str:
+    def get_flag(self, command: str) -> str:
         """Return the flag in a command."""
         return self.infer_flag if command == INFER and self.infer_flag else self.flag
 
@@ -104,7 +104,7 @@ TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
 AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*")
 
 
-def parsed(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
+def parse_setting(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
     """Return the value of a setting; the message of a `ValueError` is the rule.
 
     A secret comes from its variable, or with `from_file` from the file that is named.

@@ -256,7 +256,7 @@ class DocumentAssociation(Association[DocumentBatch]):
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""
-        stop = len(batch) if limit is None else batch.end_of(limit, start)
+        stop = len(batch) if limit is None else batch.find_end(limit, start)
         for first in range(start, stop, BLOCK_DOCUMENTS):
             self._add_block(batch.rows(first, min(stop, first + BLOCK_DOCUMENTS)))
         return stop

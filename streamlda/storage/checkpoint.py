@@ -153,7 +153,7 @@ class CheckpointIndex:
             found = database.execute("SELECT number FROM fence").fetchone()
             newest = None if found is None or reset else found[0]
             if number is not None and newest is not None and newest > number:
-                raise self._fenced(number, newest)
+                raise self._make_fenced(number, newest)
             database.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", (owner, number))
             database.execute("COMMIT")
 
@@ -187,9 +187,9 @@ class CheckpointIndex:
             return
         found = database.execute("SELECT owner, number FROM fence").fetchone()
         if found is None or found[0] != owner:
-            raise self._fenced(None, found and found[1])
+            raise self._make_fenced(None, found and found[1])
 
-    def _fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
+    def _make_fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
         about = {"path": str(self._folder), "generation": number, "taken_in": newest}
         return FAULTS.make("fenced", **about)
 

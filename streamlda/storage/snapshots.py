@@ -186,7 +186,7 @@ class Snapshots:
         """Return a snapshot with words, quality and documents of topics, as plain JSON values."""
         with self._lock:
             found = self.summary(number).json()
-            model = self.named(number, self.model(number))
+            model = self.name_topics(number, self.model(number))
         ids = [topic["id"] for topic in found["topics"]]
         # A document that is shown is not private.
         held = None if claims_privacy(model.privacy) else model.representative_documents
@@ -234,7 +234,7 @@ class Snapshots:
             return {}
         return found
 
-    def named(self, number: int, model: TopicModel) -> TopicModel:
+    def name_topics(self, number: int, model: TopicModel) -> TopicModel:
         """Return the model of a snapshot with the names of its topics, where ids are known."""
         given, known = self.names(), self._read(number)
         if not given or known is None:
@@ -418,7 +418,7 @@ class NewestModel:
                 return before
             found = _read(path, number)
             if self._snapshots is not None and number is not None:
-                found = found._replace(model=self._snapshots.named(number, found.model))
+                found = found._replace(model=self._snapshots.name_topics(number, found.model))
         except (OSError, ModelFileError) as error:
             if before is None:
                 raise

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from streamlda.errors import SourceAccessError, SourceAwayError
-from streamlda.service.logs import reason_of
+from streamlda.service.logs import name_reason
 from streamlda.utils.exit_codes import exit_code
 from streamlda_connectors.kafka import KafkaSource
 from tests.kafka.broker import PASSWORD, USER
@@ -134,7 +134,7 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
     assert f"reason='{caught.value.reason}" in str(caught.value)
     assert str(given.get("password")) not in str(caught.value)
     # What the daemon shows, and how it ends.
-    assert reason_of(caught.value) == caught.value.reason
+    assert name_reason(caught.value) == caught.value.reason
     assert (exit_code(caught.value) == 78) == (case in NO_ACCESS)
 
 

@@ -28,7 +28,7 @@ def exchange_of(opened, topics, topic, output):
     return make
 
 
-def answers_of(received):
+def make_answers(received):
     """Answer each document by its text and location."""
     batch, keys = received
     rows = zip(batch.texts, batch.locations, keys, strict=True)
@@ -62,7 +62,7 @@ def exchanged(exchange, n_records):
     n = 0
     while n < n_records:
         (received,) = poll(exchange, 1)
-        assert exchange.commit(answers_of(received))
+        assert exchange.commit(make_answers(received))
         n += n_used(received.batch)
     assert n == n_records
 
@@ -117,7 +117,7 @@ def test_what_was_not_committed_is_read_again_and_seen_once(topics, topic, outpu
     first = exchange_of()
     (received,) = poll(first, 2)
     with pytest.raises(SourceError, match="the brokers must take answers"):
-        first.commit([*answers_of(received), Answer(0, None, bytes(2**21))])
+        first.commit([*make_answers(received), Answer(0, None, bytes(2**21))])
     with pytest.raises(SourceError, match="closed"):
         first.poll(1)
     exchanged(exchange_of(), 2)
@@ -144,7 +144,7 @@ def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
 
     manager.begin_commit = cut_off
     with pytest.raises(SourceError, match="KafkaTimeoutError"):
-        first.commit(answers_of(received))
+        first.commit(make_answers(received))
     second = exchange_of()
     if written:
         topics.send(topic, [b"three"])
@@ -165,7 +165,7 @@ def test_a_letter_that_cannot_be_written_is_not_passed(topics, topic, output, ex
     first = exchange_of(on_reject=away)
     (received,) = poll(first, 1)
     assert received.batch.texts == ["one"]
-    assert first.commit(answers_of(received))
+    assert first.commit(make_answers(received))
     with pytest.raises(SinkAwayError):
         poll(first, 1)
     first.close()
@@ -182,7 +182,7 @@ def test_one_that_left_the_group_writes_nothing(topics, topic, output, exchange_
     (received,) = poll(stale, 1)
     # As the brokers do with a member that does not answer.
     stale._member.consumer._coordinator.maybe_leave_group()
-    assert not stale.commit(answers_of(received))
+    assert not stale.commit(make_answers(received))
     exchanged(exchange_of(), 1)
     answers_are(topics, output, b"one")
 
@@ -191,7 +191,7 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
     topics.fill(topic, [b"one"], [b"two"])
     topics.make(output)
     first = exchange_of()
-    answers = [each for received in poll(first, 2) for each in answers_of(received)]
+    answers = [each for received in poll(first, 2) for each in make_answers(received)]
     second = exchange_of()
     wait_until(
         lambda: not second.poll(9, 0.1).batch.n_records and not first._member._handovers.empty(), 60
@@ -221,7 +221,7 @@ def test_records_that_were_removed_are_refused_or_counted(
     topics.make(output)
     first = exchange_of()
     received = first.poll(4, 20)
-    assert first.commit(answers_of(received))
+    assert first.commit(make_answers(received))
     first.close()
     topics.remove_before(topic, 7)
     refused = exchange_of(start=start)

@@ -81,9 +81,9 @@ def with_steps(on_step):
 
 def hurry():
     """Poll little, and checkpoint whenever it is allowed: beside polls that run ahead."""
-    rules_of = running.rules_of
-    running.rules_of = lambda settings: replace(
-        rules_of(settings), poll_records=100 if settings.private else 700, checkpoint_seconds=1e-9
+    make_rules = running.make_rules
+    running.make_rules = lambda settings: replace(
+        make_rules(settings), poll_records=100 if settings.private else 700, checkpoint_seconds=1e-9
     )
 
 

@@ -185,11 +185,11 @@ class Bench:
                 pipeline.begin_at(stand(self.source))
             return self.source
 
-        def worker_of(tell, commit):
+        def make_worker(tell, commit):
             return Worker(*(pipeline, self.store, self.status, tell, commit), threads=self.steps)
 
         started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
-        return Run(open_source, worker_of, started)
+        return Run(open_source, make_worker, started)
 
     def flush(self):
         self.durable |= self.letters

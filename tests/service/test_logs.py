@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from streamlda.errors import SourceError
-from streamlda.service.logs import log, log_failure, reason_of, start_logging
+from streamlda.service.logs import log, log_failure, name_reason, start_logging
 from streamlda.service.status import Status
 
 LOGGERS = (None, "streamlda", "streamlda_connectors")
@@ -54,7 +54,7 @@ def test_a_reason_is_that_of_the_first_cause():
     ):
         for error, cause in pairwise(causes):
             error.__cause__ = cause
-        assert reason_of(causes[0]) == reason
+        assert name_reason(causes[0]) == reason
 
 
 @pytest.mark.parametrize("style", ["json", "console"])

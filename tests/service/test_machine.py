@@ -7,7 +7,7 @@ from streamlda.service import messages as m
 from streamlda.service.machine import Machine, Phase
 from streamlda.service.messages import Learn, Learned, Pause, Poll, Polled, Tick
 from streamlda.service.rules import Rules
-from streamlda.service.running import rules_of
+from streamlda.service.running import make_rules
 from streamlda.settings.load import load_settings
 
 TEN = Polled(1.0, 10, 10)
@@ -236,7 +236,7 @@ def test_a_private_daemon_does_not_stop_for_one_more_rejected_record():
     private = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "privacy.ledger": "ledger"}
     private |= {"kafka.partitions": "3", "vocabulary.kind": "hashed"}
     for flags, phase in ((given, Phase.STOPPED), (given | private, Phase.LEARNING)):
-        machine = Machine(rules_of(load_settings(None, {}, flags)))
+        machine = Machine(make_rules(load_settings(None, {}, flags)))
         told(machine, m.Started(0.0, 10**6))
         for rejects in [500] * 10 + [1000] * 5:
             told(machine, Polled(1.0, 1_000, 1, rejects=rejects))

@@ -6,7 +6,7 @@ import pytest
 
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.run.opening import open_pipeline
-from streamlda.service.lease import terms_of
+from streamlda.service.lease import list_terms
 from streamlda.service.partitions import Partitions
 from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
@@ -57,7 +57,7 @@ class Group:
         pipeline.add(RecordBatch(texts=corpus(1).texts(2500)))
         pipeline.flush()
         save_projection(folder / PROJECTION, pipeline.learner, words)
-        self.beginning = Agreement("b", terms_of(self.settings), LOG, {})
+        self.beginning = Agreement("b", list_terms(self.settings), LOG, {})
         self.begin()
 
     def begin(self):

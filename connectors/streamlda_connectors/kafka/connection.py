@@ -21,8 +21,8 @@ from streamlda.errors import (
     SourceError,
     SourceRefusedError,
     StreamLDAError,
-    errno_of,
     failure,
+    name_errno,
 )
 from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda_connectors.checks import fault, with_reason
@@ -228,7 +228,7 @@ class Brokers:
         """Note what ends each connection of a manager of the package."""
         get = manager.get_connection
 
-        def watched(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
+        def watch(node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
             known = manager._conns.get(node_id)
             # A server that never answers takes no more than its share of the time for all.
             longest = manager.socket_connection_setup_timeout_ms(node_id)
@@ -237,7 +237,7 @@ class Brokers:
                 found.close_future.add_errback(partial(self._note_end, manager, found))
             return found
 
-        manager.get_connection = watched
+        manager.get_connection = watch
         manager._build_transport = partial(_build_transport, manager)
 
     def _note_end(self, manager: Any, ended: Any, error: Exception) -> None:
@@ -282,7 +282,7 @@ def name_cause(error: BaseException) -> str:
         for kind in type(each).__mro__:
             if kind.__name__ in CAUSES:
                 return f"{CAUSES[kind.__name__]}:{type(each).__name__}"
-    number = errno_of(error)
+    number = name_errno(error)
     if number is not None:
         names = {"ECONNREFUSED": "refused", "ETIMEDOUT": NO_ANSWER, "ECONNRESET": "closed"}
         return f"{names.get(number, 'unreachable')}:{number}"

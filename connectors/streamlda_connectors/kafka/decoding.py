@@ -29,7 +29,7 @@ from streamlda.stream.credentials import read_secret
 from streamlda.stream.event_time import RECORD_TIME, in_range
 from streamlda.stream.source import Reject
 from streamlda_connectors.checks import check, with_reason
-from streamlda_connectors.encodings import recoded
+from streamlda_connectors.encodings import recode_parser
 from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.kafka.security import NoAnswer, ask, trust
 from streamlda_connectors.lines import Field, document_reader, json_parser, parse_value, read_field
@@ -111,7 +111,7 @@ class RegistryDecoder:
         except Rejected:
             self._unknown.add(number)
             raise
-        return reader_of(found.get("schemaType") or "AVRO", found["schema"], self._options)
+        return make_reader(found.get("schemaType") or "AVRO", found["schema"], self._options)
 
     def _ask(self, path: str, is_right: Callable[[Any], bool]) -> Any:
         """Return an answer that is right."""
@@ -154,7 +154,7 @@ def _refuse(_: bytes) -> Document:
     raise Rejected("bad-schema")
 
 
-def reader_of(kind: str, schema: str, options: ReadOptions) -> Parser:
+def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
     """Return what reads records of a schema: for one of no use, what rejects them all."""
     # What a record in JSON says counts, not whether it keeps to its schema.
     if kind == "JSON":
@@ -253,7 +253,7 @@ class Decoding:
         else:
             options.check_format(format)
             parse = parse_value if format == "text" else json_parser(options)
-            self._decode = recoded(parse, options.encoding)
+            self._decode = recode_parser(parse, options.encoding)
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.

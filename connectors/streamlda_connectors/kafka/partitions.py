@@ -67,10 +67,10 @@ def read_position(position: Position, identity: Identity, name: str | list[int])
     remedy = "connect to the same topic with the same partitions"
     same = {**identity._asdict(), "partitions": name}
     check_same("topic and the partitions", remedy, position, **same)
-    return Standing(*(numbers_of(position, key) for key in Standing._fields))
+    return Standing(*(read_numbers(position, key) for key in Standing._fields))
 
 
-def numbers_of(position: Mapping[str, Any], key: str) -> dict[int, int]:
+def read_numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
     """Return a number of each partition that a position says; `SourceError` if it does not."""
     try:
         return {int(number): count.__index__() for number, count in position[key].items()}

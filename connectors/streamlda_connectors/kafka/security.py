@@ -21,8 +21,8 @@ import orjson
 from streamlda.errors import (
     SourceAccessError,
     SourceAwayError,
-    errno_of,
     failure,
+    name_errno,
     one_of,
     require,
 )
@@ -205,7 +205,7 @@ def ask(
         raise NoAnswer(type(error).__name__, 200) from None
     except OSError as error:
         cause = error.reason if isinstance(error, URLError) else error
-        number = errno_of(cause) if isinstance(cause, OSError) else None
+        number = name_errno(cause) if isinstance(cause, OSError) else None
         untrusted = isinstance(cause, ssl.SSLCertVerificationError)
         raise NoAnswer(type(cause).__name__ if untrusted or not number else number) from None
 

@@ -21,7 +21,7 @@ from streamlda_connectors.kafka.partitions import (
     Run,
     Standing,
     Truncated,
-    numbers_of,
+    read_numbers,
     read_position,
 )
 from streamlda_connectors.kafka.security import ClientSettings, Security
@@ -385,7 +385,7 @@ class KafkaSource:
         """Return which log it is, the partitions as chosen, and offset and gaps of each."""
         return self._position(self._name, sorted(self._next))
 
-    def position_of(self, partition: int) -> Position:
+    def get_position(self, partition: int) -> Position:
         """Return where one partition continues: the `position` of a source of it alone."""
         return self._position([partition], [partition])
 
@@ -416,7 +416,7 @@ class KafkaSource:
         if not to.offsets.keys() <= ours or ("rounds" in position) != (self._rounds is not None):
             raise not_a_position("offsets")
         if self._rounds is not None:
-            begins, block = numbers_of(position["rounds"], "begins"), position["rounds"]["block"]
+            begins, block = read_numbers(position["rounds"], "begins"), position["rounds"]["block"]
             rounds = Rounds(begins, block, to.offsets)
         else:
             to = to._replace(offsets=dict.fromkeys(ours, 0) | to.offsets)
@@ -433,7 +433,7 @@ class KafkaSource:
         return set() if self._client is None else self._client.partitions()
 
     def take(self, begins: Mapping[int, Position | int | None], start: str = "earliest") -> None:
-        """Read more partitions: from a `position_of`, an offset, or their `start`."""
+        """Read more partitions: from a `get_position`, an offset, or their `start`."""
         check_open(self._closed)
         client = self._client or self._rebuild()
         fresh = {number for number, at in begins.items() if at is None}

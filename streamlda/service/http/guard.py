@@ -158,7 +158,7 @@ def allowed_hosts(host: str) -> frozenset[str] | None:
         local = ip_address(host).is_loopback
     except ValueError:
         local = host.lower() == "localhost"
-    return frozenset({_bracketed(host), *(_LOOPBACK_NAMES if local else ())})
+    return frozenset({_bracket(host), *(_LOOPBACK_NAMES if local else ())})
 
 
 def _carries(headers: Headers, token: str | None) -> bool:
@@ -168,5 +168,5 @@ def _carries(headers: Headers, token: str | None) -> bool:
     return hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host.lower()}]" if ":" in host else host.lower()
