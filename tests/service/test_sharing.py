@@ -162,7 +162,7 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     assert sum(beginning.offsets.values()) == here.truth.records
     last = beginning.find_position(0)
     here.source._source.take({0: last})
-    assert here.source._source.position_of(0) == last
+    assert here.source._source.get_position(0) == last
     # A partition that comes later is read from its first record on.
     assert beginning.find_position(2) is None
     for other, said in (
