@@ -99,7 +99,8 @@ test: lint system
 test-all: system
 	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD) \
 	  -n $$(($(WORKERS) + 1))
-	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS)
+	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS) \
+	  -k 'not test_lazy and not number_of_threads'
 
 lint: setup
 	$(RUN) -m ruff check

@@ -26,18 +26,6 @@ def test_daemons_that_share_a_topic_are_judged_turn_by_turn_and_by_the_cores_the
         assert (rate.measured, rate.met) == (f"{1 / seconds:.2f}", met)
 
 
-def test_a_small_run_of_daemons_that_share_a_topic():
-    cases = GROUP.cases(True, ())
-    measured = run_child(cases[0].task, cases[0].parameters, {}, 0)
-    for what in ("one", "group"):
-        for clock in ("cpu", "wall"):
-            # A document of 100 tokens takes more than a microsecond and less than 10 ms.
-            assert all(1e-6 < seconds < 1e-2 for seconds in measured[f"{what} {clock}"])
-    cost, *_, alone = GROUP.figures(result_of(GROUP.id, cases, measured))
-    one, group = measured["one cpu"][0], measured["group cpu"][0]
-    assert (cost.measured, alone.measured) == (f"{group / one:.3f}", f"{1 / one:,.0f}")
-
-
 def test_a_small_run_of_one_daemon_beside_bare_loops():
     cases = ALONE.cases(True, ())
     measured = run_child(cases[0].task, cases[0].parameters, {}, 0)
