@@ -18,7 +18,7 @@ from typing import Any
 
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.rules import clashes
-from streamlda.settings.setting import PREFIX, RUN, parse_setting
+from streamlda.settings.setting import PREFIX, RUN, parse_value
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE, HttpSettings, RunSettings
 
 #: Names in files and flags: of a secret, the name of its file too.
@@ -68,9 +68,7 @@ def load_settings(
                 )
             elif setting.name in taken:
                 try:
-                    values[setting.name] = parse_setting(
-                        setting, raw, from_file=name != setting.name
-                    )
+                    values[setting.name] = parse_value(setting, raw, from_file=name != setting.name)
                     origins[setting.name] = origin
                 except ValueError as error:
                     got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
@@ -95,7 +93,7 @@ def load_http_settings(environment: Mapping[str, str]) -> HttpSettings:
     """Return the settings of HTTP by variables alone, where the settings as a whole are refused."""
     try:
         values = {
-            NAMES[name].key: parse_setting(NAMES[name], raw, from_file=name not in SETTINGS)
+            NAMES[name].key: parse_value(NAMES[name], raw, from_file=name not in SETTINGS)
             for name, raw in _from_environment(environment).items()
             if name.startswith("http.") and name in NAMES
         }
@@ -121,7 +119,7 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
                 raise ValueError("must be a number")
             # Public bounds, and a loaded model, are values that only a program can give.
             at_hand = {"clipping": ClipBounds, "public_model": TopicModel}.get(name, ())
-            values[setting.name] = raw if isinstance(raw, at_hand) else parse_setting(setting, raw)
+            values[setting.name] = raw if isinstance(raw, at_hand) else parse_value(setting, raw)
         except ValueError as error:
             or_else = ", a TopicModel or a fitted StreamLDA" if name == "public_model" else ""
             raise InvalidSettingError(f"{name} {error}{or_else}, got {name}={raw!r}") from None

@@ -104,7 +104,7 @@ TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
 AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*")
 
 
-def parse_setting(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
+def parse_value(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
     """Return the value of a setting; the message of a `ValueError` is the rule.
 
     A secret comes from its variable, or with `from_file` from the file that is named.
