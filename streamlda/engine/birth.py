@@ -26,7 +26,7 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 
 Array = NDArray[np.float64]
 
-#: One in so many documents is predicted worst.
+#: One document in `RARE` is predicted worst.
 RARE = 100
 
 #: Steps of EM of a proposal.

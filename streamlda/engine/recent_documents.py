@@ -19,7 +19,7 @@ PART_DOCUMENTS, PARTS = 1000, 16
 
 
 class RecentDocuments:
-    """The latest usable documents of a stream: at most `most`, of so many counts.
+    """The latest usable documents of a stream: at most `most`, of at most `entries` counts.
 
     Which ones they are depends on the stream alone, not on how it was cut into batches.
     Memory: those, and one part at most of older ones.

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 #: chance.
 ERRORS = 4.0
 
-#: One in so many documents is not learned by a challenger, which is judged by it.
+#: One document in `JUDGING` is not learned by a challenger, which is judged by it.
 JUDGING = 5
 
 

@@ -198,7 +198,7 @@ class RefinementRounds:
     def compare(
         self, released: Mapping[str, Array], stddevs: Mapping[str, float], slots: int
     ) -> None:
-        """Take what the documents of so many slots say of the topics."""
+        """Take what documents in `slots` slots say of the topics."""
         self._compared, self._slots = (released, stddevs), slots
 
     def _frequencies_alone(self) -> PrivateTopics:

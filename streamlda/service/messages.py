@@ -142,7 +142,7 @@ class Resume(Instruction):
 
 
 class Reopen(Instruction):
-    """Open state and source where the last checkpoint stands, for a machine that begins anew."""
+    """Open state and source where the last checkpoint stands, for a machine that begins again."""
 
 
 class Rebuild(Instruction):

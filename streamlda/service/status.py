@@ -55,7 +55,7 @@ OF_STATE = ("documents", "rejects", "releases", "rounds")
 
 @dataclass(slots=True)
 class Figures:
-    """Figures of a daemon, each told anew when it changes; None is not known."""
+    """Figures of a daemon, each replaced when it changes; None is not known."""
 
     phase: str = "starting"
     #: Why the daemon does not do its work; empty if it does.

@@ -133,7 +133,7 @@ class Snapshots:
         return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
 
     def remove_old(self, keep: float) -> None:
-        """Keep the newest `keep` snapshots (int), or those of so many seconds, and the last one."""
+        """Keep the last snapshot, and the newest `keep` (int), or those of `keep` seconds."""
         with self._lock:
             *earlier, _ = self.numbers() or [0]
             if isinstance(keep, int):

@@ -159,7 +159,7 @@ class Account:
         return {"records": self._taken.total(), "passed": behind - sum(self._begins.values())}
 
     def check(self, passed: Mapping[str, int], records: int) -> None:
-        """Raise `AccountError` unless a state of so many records has each passed record once."""
+        """Raise `AccountError` unless a state of these `records` has each passed record once."""
         if (shown := self.count_records(passed)) is None:
             return
         differing = {

@@ -69,7 +69,7 @@ class Released(NamedTuple):
 class Pipeline(Generic[LearnerT]):
     """A learner that is fed from record batches. Not safe for several threads.
 
-    A release of an engine is due after `every` so many records, `most` times at most. Models record
+    A release of an engine is due every `every` records, `most` times at most. Models record
     `about`, checkpoints `reading`, the settings of text: both are JSON values.
     """
 

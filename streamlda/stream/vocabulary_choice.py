@@ -94,7 +94,7 @@ class VocabularyLearner:
         )
 
     def is_enough(self, documents: int, characters: int) -> bool:
-        """Return whether so many documents or characters are enough."""
+        """Return whether these documents or characters are enough."""
         return documents >= self.documents or characters >= VOCABULARY_CHARACTERS
 
     def beginning(self, texts: Sequence[str]) -> Sequence[str]:

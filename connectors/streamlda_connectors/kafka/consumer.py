@@ -289,7 +289,7 @@ class GroupMember(Consumer):
         return self.ended_since(self._answered)
 
     def assigned(self) -> Assignment:
-        """Return what is ours. Raises `SourceError` if the brokers do not let us join."""
+        """Return our partitions. Raises `SourceError` if the brokers do not let us join."""
         if self._error is not None:
             raise self.refused("let it join the group", self._error) from self._error
         return self._assignment

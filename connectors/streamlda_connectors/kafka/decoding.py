@@ -97,7 +97,7 @@ class RegistryDecoder:
         return self._reader(int.from_bytes(value[1:5], "big"))(value[5:])
 
     def _fetch(self, number: int) -> Parser:
-        """Return what reads records of a schema, or raise `Rejected` if the registry has none."""
+        """Return the parser of a schema; raise `Rejected` if the registry lacks the schema."""
         if monotonic() > self._unknown_until:
             self._unknown.clear()
             self._unknown_until = monotonic() + UNKNOWN_SECONDS
@@ -155,7 +155,7 @@ def _refuse(_: bytes) -> Document:
 
 
 def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
-    """Return what reads records of a schema: for one of no use, what rejects them all."""
+    """Return the parser of a schema; for a schema that cannot be used, one that rejects all."""
     # What a record in JSON says counts, not whether it keeps to its schema.
     if kind == "JSON":
         return json_parser(options)

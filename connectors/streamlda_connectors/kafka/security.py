@@ -147,7 +147,7 @@ class ClientSettings:
 
 
 class NoAnswer(Exception):
-    """An answer that is none; the `reason` is an errno or the name of a class, never a text."""
+    """Failure of a server to answer; the `reason` is an errno or a class name, never a text."""
 
     def __init__(self, reason: str, status: int = 0, body: bytes = b"") -> None:
         super().__init__(reason)
@@ -169,7 +169,7 @@ class _NoRedirect(HTTPRedirectHandler):
 def trust(
     ca_file: str | None, certificate: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
-    """Return whom to trust, those of the system by default, and what a client shows of itself."""
+    """Return the TLS context: certificates to trust (default: the system's), and our own."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
         if certificate:

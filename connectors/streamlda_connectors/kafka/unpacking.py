@@ -57,7 +57,7 @@ def _records(topic: str, partition: int, batch: Any) -> list[Record]:
         key, at = _bytes(data, at) if data[at] != 1 else (None, at + 1)
         value, at = _bytes(data, at)
         if data[at]:
-            # Headers are passed over.
+            # Headers are skipped.
             size, at = decode_varint(data, start)
             at += size
         else:

@@ -95,7 +95,7 @@ class TopicWriter:
         self._pending.append((message, future))
 
     def _settle(self, most: int, seconds: float) -> int:
-        """Wait until at most so many messages are pending; return how many, or raise a refusal."""
+        """Wait until at most `most` messages are pending; return how many, or raise a refusal."""
         check_open(self._closed)
         deadline = monotonic() + seconds
         while self._pending:
