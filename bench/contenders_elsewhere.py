@@ -1,4 +1,4 @@
-"""Contenders that the environment of the benchmarks does not have: topica, tlda and MALLET.
+"""Contenders that the environment of the benchmarks does not have: topica, tlda, river and MALLET.
 
 Each is measured where it is found: topica where it is installed, the others in folders that
 environment variables name (`bench/quality.md` says how they are made).
@@ -17,8 +17,9 @@ import numpy as np
 
 from bench.contenders import Contender, Counts, Topics, cores, normalised, occurrences
 
-#: Variables with the folder that holds tensorly's package `tlda`, and with that of MALLET's jars.
-TLDA_FOLDER, MALLET_FOLDER = "STREAMLDA_BENCH_TLDA", "STREAMLDA_BENCH_MALLET"
+#: Variables with the folders of tensorly's package `tlda`, of river, and of MALLET's jars.
+TLDA_FOLDER, RIVER_FOLDER = "STREAMLDA_BENCH_TLDA", "STREAMLDA_BENCH_RIVER"
+MALLET_FOLDER = "STREAMLDA_BENCH_MALLET"
 
 #: Sweeps of MALLET between fits of its prior, as its guide has it.
 MALLET_PRIOR_SWEEPS = 10

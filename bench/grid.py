@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from statistics import mean
+from itertools import pairwise
+from statistics import mean, median
 from typing import Any, TypeAlias
 
 from bench.data import planted
-from bench.kinds import Case, Figure, Json, Scenario, at_most, markdown
+from bench.kinds import Case, Figure, Json, Scenario, at_most, markdown, series
 from bench.measure import Meter
 
 #: Planted topics and alpha_0, and documents. What a fit is given for alpha_0: the default, which is
@@ -14,6 +15,9 @@ from bench.measure import Meter
 TOPICS, ALPHA_0S, DOCUMENTS = (2, 5, 20, 50), (0.02, 0.2, 1.0, 5.0, 20.0, 50.0), (2000, 20_000)
 GIVEN = ("default", "auto", "planted")
 MOST_DOCUMENTS = 100_000
+
+#: Documents of `error-growth`.
+GROWTH = 5000, 20_000, 60_000, 200_000
 
 #: Errors within this factor of the better one are as good.
 WITHIN = 1.1
@@ -121,7 +125,52 @@ def details(result: Json) -> str:
     return markdown([*header, "factor"], rows)
 
 
-GRID_TASKS = (error_grid,)
+# error-growth
+
+
+def error_growth(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
+    """Fit the first 5,000 planted documents, the first 20,000, and so on, by default."""
+    from streamlda import StreamLDA
+    from streamlda.model.evaluation import matched_l1_error
+
+    meter.started()
+    corpus = planted(parameters, seed)
+    X = corpus.documents(parameters["sizes"][-1]).to_csr()
+    errors = []
+    with meter.timed():
+        for n in parameters["sizes"]:
+            lda = StreamLDA(parameters["n_components"], random_state=seed).fit(X[:n])
+            errors.append(matched_l1_error(corpus.components, lda.to_model().components).mean)
+    return {"errors": errors}
+
+
+def growth_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
+    shared = {
+        "n_features": 1000,
+        "topic_concentration": 0.05,
+        "mean_length": 60,
+        "sizes": [500, 1000] if quick else [*GROWTH],
+    }
+    return [
+        Case(f"{K} topics, alpha_0 {alpha_0:g}", "error_growth", {**shared, **own})
+        for K in (5, 20, 50)
+        for alpha_0 in (0.1, 2.0, 20.0)
+        if (own := {"n_components": K, "alpha_0": alpha_0})
+    ]
+
+
+def growth_figures(result: Json) -> list[Figure]:
+    found = []
+    for case in result["cases"]:
+        errors = [median(each) for each in zip(*series(result, case, "errors"), strict=True)]
+        worst = max(after / before for before, after in pairwise(errors))
+        said = ", ".join(f"{error:.3f}" for error in errors)
+        name = f"largest error / that of fewer documents, {case} ({said})"
+        found.append(at_most(name, worst, 1.0, "{:.2f}"))
+    return found
+
+
+GRID_TASKS = error_grid, error_growth
 
 GRID = [
     Scenario(
@@ -131,5 +180,12 @@ GRID = [
         cases,
         figures,
         details=details,
-    )
+    ),
+    Scenario(
+        "error-growth",
+        "Do more documents of planted topics never make them worse?",
+        3,
+        growth_cases,
+        growth_figures,
+    ),
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import sys
 import time
 from collections.abc import Callable
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bench.contenders import HOFFMAN, Topics, normalised
+from bench.contenders_elsewhere import RIVER_FOLDER
 from bench.data import read_all
 from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
@@ -69,6 +72,36 @@ def scikit_learn(n_components: int, n_documents: int, n_features: int, seed: int
     model = LatentDirichletAllocation(n_components, total_samples=n_documents, random_state=seed)
     alpha = np.full(n_components, 1 / n_components)
     return Online(model.partial_fit, lambda: (normalised(model.components_), alpha))
+
+
+def river(n_components: int, n_documents: int, n_features: int, seed: int) -> Online:
+    """LDA of river, one document at a time; it numbers words, from 1, as they come."""
+    sys.path.append(os.environ[RIVER_FOLDER])
+    from river.preprocessing import LDA  # type: ignore[import-not-found]
+
+    model = LDA(
+        n_components=n_components,
+        number_of_documents=n_documents,
+        maximum_size_vocabulary=n_features + 1,
+        seed=seed,
+    )
+
+    def learn(rows: Any) -> None:
+        for start, end in pairwise(rows.indptr.tolist()):
+            words, counts = rows.indices[start:end].tolist(), rows.data[start:end].tolist()
+            model.learn_one(dict(zip(words, counts, strict=True)))
+
+    def topics() -> Topics:
+        found = np.full((n_components, n_features), 1e-12)
+        columns = [model.index_to_word[i] for i in range(1, model.truncation_size)]
+        for k, row in enumerate(found):
+            # Sticks of a Dirichlet process, by their means.
+            broken = model.nu_1[k] / (model.nu_1[k] + model.nu_2[k])
+            left = np.concatenate([[1.0], np.cumprod(1 - broken)[:-1]])
+            row[columns] += (broken * left)[1:]
+        return normalised(found), np.full(n_components, 1 / n_components)
+
+    return Online(learn, topics)
 
 
 LEARNERS = {OURS: streamlda, "gensim": gensim, "scikit-learn": scikit_learn}

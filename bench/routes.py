@@ -1,4 +1,8 @@
-"""Topics of one file by the command, by `StreamLDA.fit` and by `partial_fit`."""
+"""Topics of one file by the command, by `StreamLDA.fit` and by `partial_fit`.
+
+`partial_fit` gets counts of the words that `fit` chose: of texts it knows the words of the first
+batch alone. That way too is measured, without a target.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from bench.measure import Meter
     from streamlda.model.topic_model import TopicModel
 
-NAMES = "streamlda fit", "StreamLDA.fit", "partial_fit"
+NAMES = "streamlda fit", "StreamLDA.fit", "partial_fit", "partial_fit of texts"
 SIZES = 15_000, 25_000, 60_000
 
 
@@ -61,10 +66,14 @@ def fit_by_routes(texts: list[str], n_components: int, seed: int) -> list[TopicM
         subprocess.run([*command, "--output", f"{folder}/model"], check=True)
         by_command = streamlda.load(f"{folder}/model")
     by_fit = streamlda.StreamLDA(n_components, random_state=seed).fit(texts)
-    lda = streamlda.StreamLDA(n_components, random_state=seed)
-    for start in range(0, len(texts), BLOCK):
-        lda.partial_fit(texts[start : start + BLOCK])
-    return [by_command, by_fit.to_model(), lda.to_model()]
+    rows = by_fit.vocabulary_.encode(texts).batch.to_csr()
+    by_parts = [streamlda.StreamLDA(n_components, random_state=seed) for _ in range(2)]
+    for part in (slice(start, start + BLOCK) for start in range(0, len(texts), BLOCK)):
+        by_parts[0].partial_fit(rows[part])
+        by_parts[1].partial_fit(texts[part])
+    found = by_parts[0].to_model()
+    found = replace(found, vocabulary=by_fit.vocabulary_)
+    return [by_command, by_fit.to_model(), found, by_parts[1].to_model()]
 
 
 def known_words(model: TopicModel) -> tuple[str, ...]:
@@ -102,7 +111,8 @@ def routes_figures(result: Json) -> list[Figure]:
     before: list[float] = []
     for n in result["cases"][OURS]["parameters"]["sizes"]:
         middle = [median(each) for each in zip(*(run[f"{n}"] for run in runs), strict=True)]
-        spread = max(middle) / min(middle)
+        three = middle[: NAMES.index("partial_fit") + 1]
+        spread = max(three) / min(three)
         found.append(at_most(f"worst / best route, {n:,} documents", spread, 1.02, "{:.3f}"))
         for number, (route, value) in enumerate(zip(NAMES, middle, strict=True)):
             found.append(Figure(f"perplexity, {n:,} documents, {route}", f"{value:,.0f}"))
