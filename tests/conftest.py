@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from pathlib import Path
 
 # Tests that run in the background of a shell are started to ignore it, and so would be processes
 # that they interrupt.
@@ -32,6 +33,8 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+TESTS = Path(__file__).parent
+
 #: Markers of all tests in a folder or a file.
 MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
@@ -47,7 +50,7 @@ def pytest_ignore_collect(collection_path, config):
         return True
     wanted = re.fullmatch(r"\(?(\w+(?: or \w+)*)\)? and not soak", expression)
     if wanted and collection_path.match("test_*.py"):
-        parts = {*collection_path.parent.parts, collection_path.stem}
+        parts = {*collection_path.relative_to(TESTS).with_suffix("").parts}
         found = {MARKERS[part] for part in parts & MARKERS.keys()}
         found |= set(re.findall(r"\bmark\.(\w+)", collection_path.read_text("utf-8")))
         return found.isdisjoint(wanted[1].split(" or ")) or None
@@ -56,8 +59,8 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        for part in (*item.path.parent.parts, item.path.stem):
+        for part in item.path.relative_to(TESTS).with_suffix("").parts:
             if part in MARKERS:
                 item.add_marker(MARKERS[part])
     # Long ones first, so that no worker is left alone with them.
-    items.sort(key=lambda item: SLOW.isdisjoint(item.path.parent.parts))
+    items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(TESTS).parts))

@@ -191,7 +191,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a question for the known name that is most like one, or nothing."""
     names = list(known)
-    found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     # Somebody who knows the key but not its section is helped too.
     found = found or [n for n in names if n.partition(".")[2] == name.rpartition(".")[2]][:1]
     return f"; did you mean {found[0]}?" if found else ""
