@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,7 +83,6 @@ def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) 
     from streamlda.spectral.online import OnlinePower
     from streamlda.spectral.power import DeflatedPower
 
-    warnings.filterwarnings("ignore", message="a component should come from enough documents")
     rng = np.random.default_rng(seed)
     d, k, n = (parameters[name] for name in ("n_features", "n_components", "documents_per_round"))
     meter.started()
@@ -93,7 +91,7 @@ def association_memory(meter: Meter, parameters: Json, inputs: Json, seed: int) 
         sums = DocumentAssociation(whitening, 1.0, np.full(d, 1 / d), np.eye(k))
         method = DeflatedPower(k, k, n_restarts=parameters["n_probes"], n_iterations=2)
         online = OnlinePower(method, sums, n)
-        # Three rounds are the first component, values alone in the last of them.
+        # Three rounds are the first component.
         while online.rounds < 4:
             online.add(hundred_tokens(BLOCK // 2, d, rng))
     return {"documents": online.rounds * n, "rounds": online.rounds}

@@ -34,7 +34,7 @@ WARMUP = 10_000
 
 PRIVATE_SOLVERS = ("whitened-tensor", "noisy-power", "simultaneous")
 REPLAYED = "noisy-power, replayed"
-OPEN_SOLVERS = ("whitened-tensor", "online-power", "simultaneous")
+OPEN_SOLVERS = ("whitened-tensor", "online-power")
 
 
 # What is done in the child process
@@ -103,9 +103,8 @@ def not_private(documents: DocumentBatch, parameters: Json, seed: int) -> Learne
     options: Json = {}
     if solver != "whitened-tensor":
         # As many rounds as the private twin has.
-        same = "noisy-power" if solver == "online-power" else solver
-        iterations, warmup = ITERATIONS[same], min(WARMUP, n // 10)
-        rounds = K * (iterations + 1) if same == "noisy-power" else iterations
+        iterations, warmup = ITERATIONS["noisy-power"], min(WARMUP, n // 10)
+        rounds = K * (iterations + 1)
         options = {
             "n_restarts": PrivateSettings.__dataclass_fields__["n_restarts"].default,
             "n_iterations": iterations,

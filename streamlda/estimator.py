@@ -139,8 +139,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         document mixes. ``"auto"`` estimates it, and ``diagnostics_["alpha_0_estimate"]`` says
         whether the estimate can be trusted. With `epsilon` and much noise, at most 0.12 counts.
     solver : {"whitened-tensor", "online-power", "noisy-power", "simultaneous"}
-        "whitened-tensor" sums a small tensor; the others use new rows for each power iteration and
-        may find fewer topics. "online-power" is without `epsilon`, "noisy-power" with it.
+        "whitened-tensor" sums a small tensor; the others use new rows for each power iteration.
+        "online-power" is without `epsilon`, "noisy-power" and "simultaneous" are with it.
     documents_per_round, n_restarts, n_iterations, warmup_documents : int or None
         As in `EngineSettings`. With `epsilon` None makes 3 restarts and 4 iterations, or 8.
     oversampling : int, default 50
@@ -185,7 +185,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     components_, n_components_ : ndarray of shape (n_components_, n_features), and int
         Word probabilities of each topic; rows sum to 1. A `fit` that refines has the most prevalent
-        topic first. Topics are fewer if an online solver has not found all, or noise hides some.
+        topic first. Topics are fewer if noise hides some.
     prevalence_ : ndarray of shape (n_components_,), or None
         Share of each topic in all tokens so far; None if it was not measured.
     alpha_, alpha_0_ : ndarray of shape (n_components_,), and float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from statistics import median
 from typing import Any
 
@@ -44,8 +43,6 @@ def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
 
 def theorem_3_1(parameters: Json, inputs: Json, seed: int) -> Json:
     """Run Algorithm 2 on fresh planted streams; errors of eigenvectors, one list a trial."""
-    # Rounds that are too short are what is measured.
-    warnings.filterwarnings("ignore", message="a component should come from enough documents")
     d, n = parameters["dimension"], parameters["documents_per_round"]
     errors = []
     for trial in range(parameters["trials"]):

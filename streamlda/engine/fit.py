@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,23 +147,27 @@ def _fit(
 def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
     """Return rounds over all documents, whose first projection is of a warm-up."""
     counters, n = Counters(), documents.n_documents
-    end = warmup_end(documents, 0, settings.warmup_documents)
+    # An online solver reads documents in memory again, until it has found all topics.
+    again = settings.solver != WHITENED_TENSOR
+    end = n if again else warmup_end(documents, 0, settings.warmup_documents)
     first = documents.rows(0, end)
     with one_blas_thread(), progress("documents", n) as advance:
-        phase = begun(settings, counters, first)
+        phase = begun(settings, counters, first, ended=again)
         counters.count(first)
         phase = learned(phase.next(), documents.rows(end, n))
         advance(n)
     return phase
 
 
-def begun(settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Phase:
+def begun(
+    settings: EngineSettings, counters: Counters, documents: DocumentBatch, *, ended: bool = False
+) -> Phase:
     """Return the first round after the documents of a warm-up, which may be too few to fill it."""
     if settings.solver == WHITENED_TENSOR:
         return Rounds.begun(settings, counters, documents)
     full = documents.n_documents >= settings.warmup_documents
     full = full or documents.n_entries >= WARMUP_MAX_ENTRIES
-    return OnlineRounds.begun(settings, counters, documents, ending=not full)
+    return OnlineRounds.begun(settings, counters, documents, ending=ended or not full)
 
 
 def with_alpha_0(phase: Phase, values: Iterable[float | None]) -> Iterator[TopicModel]:
@@ -182,32 +186,12 @@ def make_start(settings: EngineSettings, documents: DocumentBatch) -> TopicModel
     end = documents.find_end(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
-    if settings.solver != WHITENED_TENSOR:
-        # A warm-up that ends with the documents is divided into the rounds that find all topics.
-        longer = replace(settings, warmup_documents=len(first) + 1)
-        found = replace(_unmeasured(summed(longer, first)), settings=asdict(settings))
-        return _of_all_topics(found, settings)
-    if not by_documents(settings):
+    if settings.solver != WHITENED_TENSOR or not by_documents(settings):
         return _unmeasured(summed(settings, first))
     counters = Counters()
     counters.count(first)
     with one_blas_thread():
         return KeptRound.of_documents(settings, counters, first).snapshot()
-
-
-def _of_all_topics(model: TopicModel, settings: EngineSettings) -> TopicModel:
-    """Return a model with all K topics: those that were not found repeat the word frequencies."""
-    missing = settings.n_components - model.n_components
-    if not missing:
-        return model
-    topics = np.vstack([model.components, np.tile(model.background, (missing, 1))])
-    alpha = np.append(model.alpha, np.full(missing, model.alpha.mean()))
-    alpha *= model.alpha_0 / alpha.sum()
-    known, unknown = dict(model.diagnostics), {"topic_supported": False, "eigenvalues": 0.0}
-    for name, value in (unknown | {"eigenvalue_noise": None}).items():
-        if name in known:
-            known[name] = [*known[name], *([value] * missing)]
-    return replace(model, components=topics, alpha=alpha, diagnostics=known)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

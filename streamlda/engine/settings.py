@@ -11,9 +11,9 @@ from streamlda.spectral.seeds import SeedTopic, checked_seeds
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
 
-#: Ways from documents to topics; the last two use fresh documents for each power iteration
+#: Ways from documents to topics; the last uses fresh documents for each power iteration
 #: (`streamlda.engine.power`).
-SOLVERS = (WHITENED_TENSOR, "online-power", "simultaneous")
+SOLVERS = (WHITENED_TENSOR, "online-power")
 
 #: Columns beyond K that the triple moment is taken through: on 200,000 abstracts 20 gave the
 #: perplexity of 50, at a third of the time.
@@ -86,12 +86,12 @@ class EngineSettings(TopicSettings):
     solver : str, default "whitened-tensor"
         How topics come from documents: one of `SOLVERS`.
     documents_per_round : int or None, default None
-        n, fresh documents of each power iteration of the online solvers. None begins with 1000 and
+        n, fresh documents of each power iteration of ``online-power``. None begins with 1000 and
         lets rounds of refining grow with the stream, so that topics keep sharpening.
     n_restarts : int, default 10
         L, random starts of each component; for ``online-power``.
     n_iterations : int, default 5
-        R, rounds that find a component, or all of them for ``simultaneous``; later rounds refine.
+        R, rounds that find a component; later rounds refine.
     refine : bool or None, default None
         Whether likelihood refines the topics once there are spectral ones
         (`streamlda.engine.refining`); not with a shared projection. None refines where that can be.
@@ -152,13 +152,13 @@ class EngineSettings(TopicSettings):
         """Bytes of the two kept rounds: 2 x 8 (3 d + 2 d m + d t + 3 t^2 + 2 t^3).
 
         Of an online solver the one round and its probes: 8 (d (3 + 2 K + L) + 3 K^2 + 3 K L +
-        2 t^2), with L = K for ``simultaneous``, else the larger of K and `n_restarts`.
+        2 t^2), with L the larger of K and `n_restarts`.
 
         With a refinement this is the bound while sums are taken; then it is 8 (d K + 2 d + K).
         """
         d, m, t = self.n_features, self.n_columns, self.n_triple_columns
         if self.solver != WHITENED_TENSOR:
             K = self.n_components
-            L = K if self.solver == "simultaneous" else max(K, self.n_restarts)
+            L = max(K, self.n_restarts)
             return 8 * (d * (3 + 2 * K + L) + 3 * K**2 + 3 * K * L + 2 * t**2)
         return 2 * 8 * (3 * d + 2 * d * m + d * t + 3 * t**2 + 2 * t**3)

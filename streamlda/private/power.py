@@ -38,6 +38,7 @@ from streamlda.private.topics import (
     pairs_through,
     topics_of_eigenpairs,
 )
+from streamlda.spectral.associations import centred_images
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 
 Array = NDArray[np.float64]
@@ -166,18 +167,8 @@ def answer_norm(probes: Array, power: int) -> float:
 def centred_answers(
     images: Array | None, values: Array, probes: Array, first: Array, pairs: Array, alpha_0: float
 ) -> tuple[Array | None, Array]:
-    """Turn means of P3(W, v, v) and P3(v, v, v), v = W u, into those of M3.
-
-    With q = W'M1 (`first`), N = W' E P2 W (`pairs`), a = alpha_0 (`DocumentAssociation`)::
-
-        M3(W, v, v) = P3(W, v, v) - a/(a+2) (2 (q'u) N u + (u'N u) q) + 2a^2/((a+1)(a+2)) (q'u)^2 q
-    """
-    a = alpha_0
-    mixed, cube = a / (a + 2), 2 * a**2 / ((a + 1) * (a + 2))
-    across, paired = first @ probes, pairs @ probes
-    square = np.sum(probes * paired, axis=0)
-    values = values - 3 * mixed * across * square + cube * across**3
-    if images is not None:
-        images = images - mixed * (2 * across * paired + np.outer(first, square))
-        images += cube * np.outer(first, across**2)
-    return images, values
+    """Turn means of P3(W, v, v) and P3(v, v, v) into those of M3, as `centred_images`."""
+    nothing = np.zeros_like(probes) if images is None else images
+    centred = centred_images(nothing, probes, first, pairs, alpha_0)
+    corrections = np.sum(probes * (centred - nothing), axis=0)
+    return None if images is None else centred, values + corrections

@@ -268,7 +268,7 @@ def topics_of_eigenpairs(
     `image_stddev` is that of the noise in an entry of T(I, u, u) that an eigenvector came from.
     """
     t = whitening.shape[1]
-    eigenvector_noise = np.where(found.finished, image_stddev * np.sqrt(t), np.inf)
+    eigenvector_noise = np.full(len(found.eigenvalues), image_stddev * np.sqrt(t))
     spectral = topics_along(
         view.first,
         pairs_through(view, whitening),

@@ -40,7 +40,7 @@ NEEDS = {
     "cluster.dask privacy.public_model": "privacy.mode=window",
     "privacy.public_model": "privacy.clipping=quantile",
     "topics.seeds topics.refine vocabulary.grow_every":
-        "topics.solver=whitened-tensor|online-power|simultaneous",
+        "topics.solver=whitened-tensor|online-power",
     "http.operator_token": "http.token",
     "infer.topic": "kafka.topic",
     "output.topic dead_letters.topic": "kafka.bootstrap",
@@ -53,7 +53,8 @@ NEEDS = {
     "privacy.epsilon": "privacy.delta",
     "privacy.delta privacy.ledger privacy.unit privacy.documents_per_user privacy.relation "
     "privacy.mode privacy.clipping privacy.refinement_rounds privacy.public_model "
-    "vocabulary.kind=private topics.solver=noisy-power": "privacy.epsilon",
+    "vocabulary.kind=private topics.solver=noisy-power topics.solver=simultaneous":
+        "privacy.epsilon",
 }
 
 #: Terms on the left must be left out with the term on the right, and why.

@@ -183,8 +183,8 @@ class TopicsSettings:
         least=0, open=True, words=("auto",), parameter="alpha_0")
     solver: str = entry(
         "text", "whitened-tensor", "From sums to topics: whitened-tensor decomposes one small "
-        "tensor; online-power and simultaneous use fresh documents for each power iteration; "
-        "noisy-power is online-power with privacy.",
+        "tensor; online-power uses fresh documents for each power iteration; with privacy, "
+        "noisy-power and simultaneous do.",
         choices=("whitened-tensor", "online-power", "simultaneous", "noisy-power"),
         parameter="solver")
     refine: bool | None = entry(
@@ -200,7 +200,7 @@ class TopicsSettings:
     oversampling: int = entry(
         "int", 50, "Columns of the projection in addition to K.", least=0, parameter="oversampling")
     documents_per_round: int | None = entry(
-        "int", None, "Documents of a power iteration of the online solvers; default: more in each.",
+        "int", None, "Documents of a power iteration of online-power; default: more in each.",
         least=1, parameter="documents_per_round")
     restarts: int | None = entry(
         "int", None, "Random starts L for each topic in power methods; default: 10, private 3.",

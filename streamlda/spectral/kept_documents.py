@@ -35,9 +35,7 @@ def topics_of_documents(
     def image(vectors: Array, among: DocumentBatch) -> Array:
         association.begin(vectors)
         association.add(among)
-        images, _ = association.answer()
-        assert images is not None
-        return images
+        return association.answer()
 
     found = joint_power(lambda vectors: image(vectors, documents), word_starts(whitening))
     usable = np.flatnonzero(documents.usable)

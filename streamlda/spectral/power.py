@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,15 @@ class Components:
     """What a power method has found so far, in the order it was found.
 
     Eigenvectors are unit columns, shape (d, i), signed so that eigenvalues are positive where the
-    order p is odd. Of a component that is not finished, iterations were cut short.
+    order p is odd.
     """
 
     eigenvalues: Array
     eigenvectors: Array
-    finished: NDArray[np.bool_]
+
+
+#: Settings of `DeflatedPower` in the order of its state.
+_SETTINGS = ("n_restarts", "n_iterations", "order", "eigenvalue_round", "seed")
 
 
 class DeflatedPower:
@@ -96,24 +99,28 @@ class DeflatedPower:
             remedy="ask for fewer components",
         )
         self.n_restarts, self.n_iterations, self.order = n_restarts, n_iterations, order
-        self.eigenvalue_round = eigenvalue_round
-        self.seed = seed
+        self.eigenvalue_round, self.seed = eigenvalue_round, seed
         self._values = np.zeros(n_components)
         self._vectors = np.zeros((dimension, n_components))
-        self._found = 0
-        self._iteration = 0
+        #: Components found, and answers taken about the next one.
+        self.n_found = self._iteration = 0
         #: Unit vectors u as columns: the L iterates, or all components while refining.
         self.probes = self._random_starts()
 
     @property
+    def n_components(self) -> int:
+        """K."""
+        return len(self._values)
+
+    @property
     def wants_values_only(self) -> bool:
-        """Whether the next answer is the eigenvalue round."""
+        """Whether the next answer is the eigenvalue round, which needs no images."""
         return not self.finished and self._iteration == self.n_iterations
 
     @property
     def finished(self) -> bool:
         """Whether all components have been found."""
-        return self._found == self._vectors.shape[1]
+        return self.n_found == self.n_components
 
     def advance(self, images: Array | None, values: Array) -> None:
         """Take the answer at `probes`: images (None if only values are wanted) and values.
@@ -126,19 +133,18 @@ class DeflatedPower:
             assert images is not None
             self._refine(images, values)
             return
-        across = self._vectors[:, : self._found].T @ probes
-        weighted = self._values[: self._found, None] * across ** (self.order - 1)
+        across = self._vectors.T @ probes
+        weighted = self._values[:, None] * across ** (self.order - 1)
         values = values - np.sum(weighted * across, axis=0)
         if images is not None and not self.wants_values_only:
-            deflated = images - self._vectors[:, : self._found] @ weighted
-            self.probes = unit_columns(deflated, probes)
+            self.probes = unit_columns(images - self._vectors @ weighted, probes)
             self._iteration += 1
             if self._iteration < self.n_iterations or self.eigenvalue_round:
                 return
         best = int(np.argmax(values))
-        self._values[self._found] = values[best]
-        self._vectors[:, self._found] = self.probes[:, best]
-        self._found += 1
+        self._values[self.n_found] = values[best]
+        self._vectors[:, self.n_found] = self.probes[:, best]
+        self.n_found += 1
         self._iteration = 0
         self.probes = self._vectors.copy() if self.finished else self._random_starts()
 
@@ -156,23 +162,19 @@ class DeflatedPower:
 
     def components(self) -> Components:
         """Return the components found; not the one in work."""
-        n = self._found
-        finished = np.ones(n, dtype=np.bool_)
-        return Components(self._values[:n].copy(), self._vectors[:, :n].copy(), finished)
+        n = self.n_found
+        return Components(self._values[:n].copy(), self._vectors[:, :n].copy())
 
     def _random_starts(self) -> Array:
-        rng = np.random.default_rng([self.seed, self._found])
+        rng = np.random.default_rng([self.seed, self.n_found])
         starts = rng.standard_normal((len(self._vectors), self.n_restarts))
         return unit_columns(starts, starts)
 
     def state(self) -> Arrays:
         """Return all that `from_state` needs, as copies."""
-        settings = (
-            *(self.n_restarts, self.n_iterations, self.order),
-            *(int(self.eigenvalue_round), self.seed, self._found, self._iteration),
-        )
+        settings = [int(getattr(self, name)) for name in _SETTINGS]
         return {
-            "settings": np.array(settings, dtype=np.uint64),
+            "settings": np.array([*settings, self.n_found, self._iteration], dtype=np.uint64),
             "values": self._values.copy(),
             "vectors": self._vectors.copy(),
             "probes": self.probes.copy(),
@@ -181,20 +183,11 @@ class DeflatedPower:
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
         """Continue where `state` was taken, bit for bit."""
-        numbers = [int(x) for x in state["settings"].tolist()]
-        restarts, iterations, order, eigenvalue_round, seed, found, iteration = numbers
-        d, k = state["vectors"].shape
-        restored = cls(
-            d,
-            k,
-            n_restarts=restarts,
-            n_iterations=iterations,
-            order=order,
-            eigenvalue_round=bool(eigenvalue_round),
-            seed=seed,
-        )
+        *settings, found, iteration = (int(x) for x in state["settings"].tolist())
+        options: dict[str, Any] = dict(zip(_SETTINGS, settings, strict=True))
+        restored = cls(*state["vectors"].shape, **options)
         restored._values, restored._vectors = state["values"].copy(), state["vectors"].copy()
-        restored.probes, restored._found = state["probes"].copy(), found
+        restored.probes, restored.n_found = state["probes"].copy(), found
         restored._iteration = iteration
         return restored
 
@@ -268,9 +261,8 @@ class SimultaneousPower:
         self._iteration += 1
 
     def components(self) -> Components:
-        """Return all components; finished when R answers have been taken."""
-        done = np.full(len(self._values), self.finished)
-        return Components(self._values.copy(), self.probes.copy(), done)
+        """Return all components as they are, whether or not R answers have been taken."""
+        return Components(self._values.copy(), self.probes.copy())
 
     def state(self) -> Arrays:
         """Return all that `from_state` needs, as copies."""
@@ -290,10 +282,6 @@ class SimultaneousPower:
         restored._values, restored.probes = state["values"].copy(), state["probes"].copy()
         restored._iteration = iteration
         return restored
-
-
-#: An iteration that lives on answers.
-PowerMethod: TypeAlias = DeflatedPower | SimultaneousPower
 
 
 def _checked_answer(

@@ -78,9 +78,8 @@ def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatc
 
 
 @pytest.mark.parametrize("alpha_0", [0.6, None])
-@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
-def test_topics_of_an_online_method_are_refined_grow_and_are_resumed(documents, solver, alpha_0):
-    settings = replace(SETTINGS, solver=solver, alpha_0=alpha_0, kept_entries=0)
+def test_topics_of_an_online_method_are_refined_grow_and_are_resumed(documents, alpha_0):
+    settings = replace(SETTINGS, solver="online-power", alpha_0=alpha_0, kept_entries=0)
     engine = learned(documents, settings=settings)
     assert engine.refining
     model = engine.snapshot()
@@ -92,11 +91,10 @@ def test_topics_of_an_online_method_are_refined_grow_and_are_resumed(documents, 
     assert resumed.snapshot().components.shape == (K, V + 1)
 
 
-@pytest.mark.parametrize("solver", ["online-power", "simultaneous"])
-def test_an_online_method_takes_seeds_and_gives_all_topics(documents, solver):
+def test_an_online_method_takes_seeds_and_gives_all_topics(documents):
     words = CORPUS.components[2].argsort()[-3:]
     seed = SeedTopic("two", tuple(int(word) for word in sorted(words)))
-    settings = replace(SETTINGS, solver=solver, seed_topics=(seed,), n_components=K + 6)
+    settings = replace(SETTINGS, solver="online-power", seed_topics=(seed,), n_components=K + 6)
     _, model = Engine.fit(settings, documents)
     assert model.n_components == K + 6
     assert model.components[:, words].sum(axis=1).argmax() == 0

@@ -11,7 +11,6 @@ from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
 from streamlda.engine.following import Following
 from streamlda.engine.phase import Counters
-from streamlda.engine.power import OnlineRounds
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import Refinement
 from streamlda.engine.turns import Scores
@@ -19,6 +18,7 @@ from streamlda.engine.warmup import warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.online import OnlinePower
 from streamlda.storage.checkpoint import load_state
 from tests.engine.kinds import (
     EXACT,
@@ -109,7 +109,7 @@ def test_cuts_of_the_stream_change_nothing(name):
     assert_same_model(whole.snapshot(), parts.snapshot())
 
 
-@pytest.mark.parametrize("name", ["sums", "shared", "started", "refining", "simultaneous"])
+@pytest.mark.parametrize("name", ["sums", "shared", "started", "refining", "online-power"])
 def test_short_documents_are_counted_and_change_nothing(name):
     """Not within the warm-up, which they make longer or shorter like any other."""
     plain, mixed = feed_short(KINDS[name], tokens=0 if name in ("started", "refining") else 2)
@@ -144,14 +144,14 @@ def feed_short(kind, tokens):
     return plain, mixed
 
 
-@pytest.mark.parametrize("name", ["sums", "shared", "online-power", "simultaneous"])
+@pytest.mark.parametrize("name", ["sums", "shared", "online-power"])
 def test_memory_is_bounded_by_the_formula_whatever_the_stream(name):
     """Online solvers take d (K + L): no K^3, no d^2, no documents; a shared projection half."""
     kind = KINDS[name]
     learner, documents = kind.engine(n_restarts=3), planted_documents()
     sizes = [state_bytes(fed(learner, documents)) for _ in range(3)]
     assert sizes[0] == sizes[1] == sizes[2]
-    bound, online = learner.settings.state_bytes, name in ("online-power", "simultaneous")
+    bound, online = learner.settings.state_bytes, name == "online-power"
     assert sizes[0] * (2 if kind.begins == "projection" else 1) == pytest.approx(
         bound, rel=0.1 if online else 0.02
     )
@@ -238,10 +238,10 @@ BUGS = {
     "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
     "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
     "what has converged": (
-        OnlineRounds,
-        without(OnlineRounds, "_still", np.zeros(6, dtype=np.bool_)),
+        OnlinePower,
+        without(OnlinePower, "residuals", np.full(4, np.inf)),
         "online-power",
-        860,
+        2750,
     ),
     "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
     "a turn": (Following, without(Following, "since", None), "turning", 1085),
@@ -305,7 +305,7 @@ def test_rounds_follow_each_other_and_lower_the_error(documents):
         (4, 8, "whitened-tensor", 1.0, None),
         (2, 4, "whitened-tensor", 1.0, "word pairs tell 2 apart"),
         (4, 2, "whitened-tensor", 1.0, "word pairs tell 2 apart"),
-        (4, 4, "simultaneous", 1.0, "does not estimate"),
+        (4, 4, "online-power", 1.0, "does not estimate"),
     ],
 )
 def test_alpha_0_is_that_of_the_topics_that_are_there_or_said_to_be_unknown(
@@ -373,7 +373,7 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
         (lambda: sharing(shared, n_components=3), r"expected=\(150, 13\)"),
         (lambda: sharing(broken), "must be finite"),
         (lambda: sharing(refine=True), "with a shared projection must keep its sums"),
-        (lambda: sharing(solver="simultaneous"), "got solver='simultaneous'; choose that solver"),
+        (lambda: sharing(solver="online-power"), "got solver='online-power'; choose that solver"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             make()

@@ -235,7 +235,7 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
             {"n_components": 11},
             "topics and words of the engine, got shape=.12, 300. expected=.11, 300.",
         ),
-        ({"solver": "simultaneous"}, "solver='simultaneous'"),
+        ({"solver": "online-power"}, "solver='online-power'"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             KINDS["started"].engine(**change)

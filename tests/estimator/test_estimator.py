@@ -128,9 +128,9 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
     "options",
     [
         {"warmup_documents": 300, "n_components": 8},
-        {"solver": "simultaneous", **ROUNDS},
+        {"solver": "online-power", **ROUNDS},
     ],
-    ids=["refined", "simultaneous"],
+    ids=["refined", "online-power"],
 )
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):
     rows, new = X[:1500], StreamLDA(**{"n_components": 4, "random_state": 0, **options})
@@ -197,13 +197,13 @@ def test_unfitted_and_cloned_estimators_say_so(fitted):
 
 def test_every_parameter_reaches_the_engine():
     topics = {"n_components": 5, "alpha_0": 2.0, "n_restarts": 4, "n_iterations": 3}
-    topics |= {"oversampling": 7, "solver": "simultaneous"}
-    online = {"documents_per_round": 70, "warmup_documents": 200}
+    topics |= {"oversampling": 7}
+    online = {"documents_per_round": 70, "warmup_documents": 200, "solver": "online-power"}
     given = {**topics, **online, "random_state": 9, "refinement_passes": 0}
     wanted = EngineSettings(**topics, **online, seed=9, refine=False, n_features=60)
     assert fit_settings(settings_of_parameters(given), 60) == wanted
     private = {"epsilon": 2.0, "delta": 1e-6, "documents_per_snapshot": 500, "snapshots": 4}
-    private |= {"clipping": ClipBounds(0.5, 0.2, 2.0, "fixed")}
+    private |= {"clipping": ClipBounds(0.5, 0.2, 2.0, "fixed"), "solver": "simultaneous"}
     private |= {"neighboring_relation": "replace-one"}
     private |= {"privacy_unit": "user", "documents_per_user": 2}
     wanted = PrivateSettings(**topics, **private, seed=9, n_features=60)

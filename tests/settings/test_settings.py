@@ -243,11 +243,12 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "privacy.documents_per_user": 2}, "privacy.unit user"),
         ({**PRIVATE, "privacy.mode": "prefix"}, "snapshots.most must be set"),
         ({**PRIVATE, "topics.solver": "online-power"}, "take noisy-power"),
+        ({"topics.solver": "simultaneous"}, "topics.solver simultaneous needs privacy.epsilon"),
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),
         ({"kafka.partitions": "group"}, "kafka.partitions group needs kafka.group"),
         ({"kafka.partitions": "1/2"}, "kafka.partitions must be all, group, or numbers such as"),
         (
-            {**GROUP, "topics.solver": "simultaneous"},
+            {**GROUP, "topics.solver": "online-power"},
             "topics.solver must be left out with kafka.part",
         ),
         ({**PRIVATE, **GROUP}, "kafka.partitions group must be left out with privacy"),
@@ -295,7 +296,7 @@ def test_private_runs_are_accepted():
         ),
         ({"cluster.dask": "tcp://x", "source.files": ["-"]}, "cluster.dask needs files"),
         (
-            {"cluster.dask": "tcp://x", "topics.solver": "simultaneous"},
+            {"cluster.dask": "tcp://x", "topics.solver": "online-power"},
             "cluster.dask needs topics.solver",
         ),
         ({"privacy.epsilon": 1.0}, "snapshots.every must be set with privacy.epsilon"),

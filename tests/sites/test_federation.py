@@ -231,7 +231,7 @@ def twins():
             "got privacy_unit='user'",
         ),
         (lambda: two(public_model="0" * 64, clipping="quantile"), "public_model='0000"),
-        (lambda: two(solver="simultaneous", documents_per_snapshot=9000), "solver='simultaneous'"),
+        (lambda: two(solver="online-power", documents_per_snapshot=9000), "solver='online-power'"),
         (lambda: config_of(KEYS[:2], vocabulary=words_of(29)), "words=29 n_features=30"),
         (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),
         (lambda: config_of(KEYS[:2], weights=[0.999, 0.001]), "one has none, got site='site1'"),

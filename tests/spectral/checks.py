@@ -1,7 +1,7 @@
 """What every power method must pass: call `check_solver` from a test of the method.
 
 `make_solver(dimension, n_components, *, order, seed, **settings)` makes one; it is answered
-exactly, from a tensor. All checks are of `streamlda.spectral.power.PowerMethod` alone.
+exactly, from a tensor. All checks are of the method alone.
 """
 
 from itertools import permutations
@@ -78,7 +78,6 @@ def check_exact(make_solver, order):
         for values in (np.linspace(1, 3, k), np.full(k, 1.7)):
             solver = make_solver(d, k, order=order, seed=seed)
             found = drive(solver, FactoredTensor(values, vectors, order))
-            assert found.finished.all()
             check_recovers(found, values, vectors, order)
 
 

@@ -49,8 +49,8 @@ class ForgetsDeflation(DeflatedPower):
     def advance(self, images, values):
         kept, self._values = self._values, np.zeros_like(self._values)
         super().advance(images, values)
-        if not self._found or kept[: self._found - 1].any():
-            self._values[: self._found - 1] = kept[: self._found - 1]
+        if not self.n_found or kept[: self.n_found - 1].any():
+            self._values[: self.n_found - 1] = kept[: self.n_found - 1]
 
 
 class TakesFirstRestart(DeflatedPower):
