@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError, at_least, failure, require
-from streamlda.kernels import checking
 from streamlda.kernels.words import copy_documents
 
 if TYPE_CHECKING:
@@ -37,22 +36,17 @@ PSEUDO_TOKENS = 1e6
 
 FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
 
-#: Faults of documents: the rule, and what to do.
-FAULTS = {
-    checking.OUTSIDE: ("word ids must lie in 0..n_features-1", "encode by the vocabulary"),
-    checking.FALLING: ("word ids must rise strictly within a document", FROM_MATRIX),
-    checking.LONG: (f"a document must have at most {MAX_TOKENS} tokens", "split it"),
-    checking.NOT_FINITE: ("counts must be finite", "remove NaN and infinity"),
-    checking.NEGATIVE: (
-        "Negative values in data passed to streamlda: counts must be >= 0",
-        "pass word counts, not centred or signed features",
-    ),
-    checking.ZERO: ("a batch must store counts above 0 only", FROM_MATRIX),
-    checking.FRACTIONAL: (
-        "counts must be whole numbers of tokens",
-        "pass CountVectorizer output, not TF-IDF",
-    ),
-}
+#: What counts and word ids may be wrong in, with the remedy, in the order in which it is said.
+OUTSIDE = "word ids must lie in 0..n_features-1", "encode by the vocabulary"
+FALLING = "word ids must rise strictly within a document", FROM_MATRIX
+NOT_FINITE = "counts must be finite", "remove NaN and infinity"
+NEGATIVE = (
+    "Negative values in data passed to streamlda: counts must be >= 0",
+    "pass word counts, not centred or signed features",
+)
+ZERO = "a batch must store counts above 0 only", FROM_MATRIX
+LONG = f"a document must have at most {MAX_TOKENS} tokens", "split it"
+FRACTIONAL = "counts must be whole numbers of tokens", "pass CountVectorizer output, not TF-IDF"
 
 #: Entries that are looked at or moved at a time.
 BLOCK_ENTRIES = 2**16
@@ -352,21 +346,40 @@ class DocumentBatch:
         )
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
-        faults = np.empty(self.n_documents, dtype=np.int32)
         done = 0
         for part in self.blocks():
-            arrays = (part.counts, part.word_ids, part.row_pointers)
-            limits = (self.n_features, float(MAX_TOKENS))
-            checking.find_faults(*arrays, *limits, faults[done : done + len(part)])
+            for (rule, remedy), bad in _faults(part, integral):
+                if bad.any():
+                    document, error = done + int(np.argmax(bad)), InvalidDocumentsError
+                    raise failure(rule, document=document, remedy=remedy, error=error)
             done += len(part)
-        found = int(np.bitwise_or.reduce(faults))
-        if found & ~checking.FRACTIONAL or (integral and found):
-            # The least of the faults, and the first document that has it.
-            fault = found & -found
-            rule, remedy = FAULTS[fault]
-            document, error = int(np.argmax(faults & fault != 0)), InvalidDocumentsError
-            raise failure(rule, document=document, remedy=remedy, error=error)
-        self.whole = not found
+
+
+def _faults(
+    part: DocumentBatch, integral: bool
+) -> Iterator[tuple[tuple[str, str], NDArray[np.bool_]]]:
+    """Yield what may be wrong, and which documents it is wrong in."""
+    counts, ids, starts = part.counts, part.word_ids, part.row_pointers[:-1]
+    falling = np.zeros(len(ids), dtype=np.bool_)
+    np.less_equal(ids[1:], ids[:-1], out=falling[1:])
+    falling[starts[starts < len(ids)]] = False
+
+    def documents(bad: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        found = np.zeros(len(part), dtype=np.bool_)
+        found[np.searchsorted(starts, np.flatnonzero(bad), side="right") - 1] = True
+        return found
+
+    # A negative number is a large one without a sign.
+    yield OUTSIDE, documents(ids.view(np.uint32) >= part.n_features)
+    yield FALLING, documents(falling)
+    yield NOT_FINITE, documents(~np.isfinite(counts))
+    yield NEGATIVE, documents(counts < 0)
+    yield ZERO, documents(counts == 0)
+    with np.errstate(over="ignore"):
+        long = part.lengths > MAX_TOKENS
+    yield LONG, long
+    if integral:
+        yield FRACTIONAL, documents(counts != np.rint(counts))
 
 
 class _SharedDocuments(DocumentBatch):

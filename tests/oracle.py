@@ -115,26 +115,6 @@ def triples_without(first, pairs, a):
     return a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube
 
 
-def find_faults(documents, n_features, most_tokens):
-    """Faults of documents given as lists of (word, count), by the names of the kernel's codes."""
-    faults = []
-    for document in documents:
-        words = [word for word, _ in document]
-        counts = [count for _, count in document]
-        finite = [count for count in counts if np.isfinite(count)]
-        found = {
-            "OUTSIDE": any(not 0 <= word < n_features for word in words),
-            "FALLING": any(b <= a for a, b in itertools.pairwise(words)),
-            "NOT_FINITE": len(finite) < len(counts),
-            "NEGATIVE": any(count < 0 for count in finite),
-            "ZERO": 0 in finite,
-            "FRACTIONAL": any(count > 0 and count != int(count) for count in finite),
-            "LONG": any(total > most_tokens for total in itertools.accumulate(finite)),
-        }
-        faults.append({name for name, is_so in found.items() if is_so})
-    return faults
-
-
 def due(sizes, begin, distance):
     """Return the (number, first place) of documents that hold a multiple of a distance.
 

@@ -1,6 +1,8 @@
 """The batch type: every rule with a planted violation, every kind of matrix, sharing of memory."""
 
+import math
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -102,6 +104,42 @@ def test_batch_refuses(case):
         DocumentBatch(**arguments)
     # Rule, value, remedy.
     assert all(part in str(raised.value) for part in ("must", "got ", ";"))
+
+
+entries = st.tuples(
+    st.integers(-2, 6),
+    st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, MAX_TOKENS, np.nan, np.inf]),
+)
+#: What may be wrong with a list of (word, count), in the order in which it is said.
+FAULTS = {
+    "word ids must lie in": lambda row: any(not 0 <= word < 5 for word, _ in row),
+    "word ids must rise": lambda row: any(b <= a for (a, _), (b, _) in pairwise(row)),
+    "counts must be finite": lambda row: any(not math.isfinite(count) for _, count in row),
+    "counts must be >= 0": lambda row: any(count < 0 for _, count in row),
+    "counts above 0 only": lambda row: any(count == 0 for _, count in row),
+    "a document must have at most": lambda row: sum(count for _, count in row) > MAX_TOKENS,
+    "counts must be whole": lambda row: any(count != round(count) for _, count in row),
+}
+
+
+@given(st.lists(st.lists(entries, max_size=4), max_size=5))
+def test_the_first_document_with_the_first_fault_is_named(rows):
+    given = (
+        [float(count) for row in rows for _, count in row],
+        np.array([word for row in rows for word, _ in row], dtype=np.int32),
+        np.cumsum([0, *map(len, rows)]),
+    )
+    found = next(
+        ((rule, n) for rule, is_so in FAULTS.items() for n, row in enumerate(rows) if is_so(row)),
+        None,
+    )
+    if found is None:
+        assert len(DocumentBatch(*given, n_features=5)) == len(rows)
+        return
+    with pytest.raises(InvalidDocumentsError) as caught:
+        DocumentBatch(*given, n_features=5)
+    assert found[0] in str(caught.value)
+    assert f"document={found[1]};" in f"{caught.value};"
 
 
 def test_what_is_near_a_violation_is_taken():

@@ -8,9 +8,7 @@ import sys
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from streamlda.kernels import checking
 from streamlda.kernels.association import (
     associate_projections,
     associate_triples,
@@ -259,22 +257,3 @@ def test_random_signs_depend_on_seed_word_and_column_alone():
     np.testing.assert_array_equal(signs(3, 200, 16), large[:200])
     np.testing.assert_array_equal(np.sign(signs(3, 500, 5)), np.sign(large[:, :5]))
     assert not np.array_equal(signs(4, 500, 16), large)
-
-
-CODES = ("OUTSIDE", "FALLING", "NOT_FINITE", "NEGATIVE", "ZERO", "LONG", "FRACTIONAL")
-
-entries = st.tuples(
-    st.integers(-2, 6),
-    st.sampled_from([1.0, 2.0, 7.0, 0.0, -0.0, -1.0, -2.5, 0.5, 6.0, np.nan, np.inf, -np.inf]),
-)
-
-
-@given(st.lists(st.lists(entries, max_size=5), max_size=6))
-def test_faults_are_those_of_the_twin(rows):
-    words = np.array([word for row in rows for word, _ in row], dtype=np.int32)
-    weights = np.array([count for row in rows for _, count in row], dtype=np.float64)
-    pointers = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    faults = np.full(len(rows), -1, dtype=np.int32)
-    checking.find_faults(weights, words, pointers, 5, 9.0, faults)
-    found = [{name for name in CODES if fault & getattr(checking, name)} for fault in faults]
-    assert found == oracle.find_faults(rows, 5, 9.0)
