@@ -104,11 +104,6 @@ def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):
     return tokens
 
 
-def tally_tokens(tokens, offsets):
-    """Return one sorted list of (word, count) a document."""
-    return [sorted(Counter(tokens[first:last]).items()) for first, last in pairwise(offsets)]
-
-
 def murmur3(data):
     """MurmurHash3 x86 32 with seed 0, by its description, on whole numbers without a limit."""
 

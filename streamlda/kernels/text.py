@@ -1,4 +1,4 @@
-"""Kernels from bytes to words, and from words to counts.
+"""Kernels from bytes to words.
 
 A word is taken in by eight letters at a time, packed into one number with the first letter lowest.
 Two hashes are made of these numbers: a cheap one that names the slot of the table of words where
@@ -18,7 +18,6 @@ from streamlda.kernels import (
     I64,
     I64_1D,
     I64_2D,
-    OUT_F64_1D,
     OUT_I32_1D,
     OUT_I64_1D,
     OUT_I64_2D,
@@ -30,9 +29,6 @@ from streamlda.kernels import (
 #: Classes of bytes: what ends a word, the last digit, and what joins two parts of a word. Letters
 #: stand for themselves or for their small form, and digits for themselves.
 ENDS, NINE, JOINS = ord(" "), ord("9"), ord("_")
-
-#: Up to here insertion is faster than distribution into 2^7 heaps.
-_FEW = 24
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _BLOCK_1, _BLOCK_2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
@@ -200,77 +196,3 @@ def find_words(
                 ids[found] = column
                 found += 1
         offsets[n + 1] = found
-
-
-@kernel
-def _sort(n_bits: int, scratch: OUT_I32_1D, heaps: OUT_I64_1D, ids: OUT_I32_1D) -> None:
-    """Sort numbers of up to `n_bits` bits: in time O(n), whoever wrote the text and why."""
-    if len(ids) <= _FEW:
-        for place in range(1, len(ids)):
-            moved, to = ids[place], place
-            while to > 0 and ids[to - 1] > moved:
-                ids[to] = ids[to - 1]
-                to -= 1
-            ids[to] = moved
-        return
-    # From the lowest digit up. The number of passes is even: they end where they began.
-    passes = 2 if n_bits <= 16 else 4
-    width = max(1, -(-n_bits // passes))
-    n_heaps = 1 << width
-    read, write = ids, scratch[: len(ids)]
-    for shift in range(0, passes * width, width):
-        for heap in range(n_heaps):
-            heaps[heap] = 0
-        for place in range(len(read)):
-            heaps[(read[place] >> shift) & (n_heaps - 1)] += 1
-        begin = 0
-        for heap in range(n_heaps):
-            size = heaps[heap]
-            heaps[heap] = begin
-            begin += size
-        for place in range(len(read)):
-            heap = (read[place] >> shift) & (n_heaps - 1)
-            write[heaps[heap]] = read[place]
-            heaps[heap] += 1
-        read, write = write, read
-
-
-@kernel
-def count_ids(
-    ids: I32_1D,
-    offsets: I64_1D,
-    n_bits: int,
-    scratch: OUT_I32_1D,
-    word_ids: OUT_I32_1D,
-    counts: OUT_F64_1D,
-    row_pointers: OUT_I64_1D,
-) -> None:
-    """Count how often each id occurs in each document, leaving out ids below 0.
-
-    Equivalent to ``np.unique(ids of n, return_counts=True)`` for each document, one after the
-    other. Document n owns ``ids[offsets[n]:offsets[n + 1]]``, numbers below ``2**n_bits``, n_bits
-    <= 31, and then the entries from ``row_pointers[n]`` to ``row_pointers[n + 1]``. Scratch has
-    the tokens of the longest document; ``word_ids`` and ``counts`` have room for all ids from 0,
-    and nothing of use after the last entry.
-    Time O(tokens + documents of more than 24 tokens * 2^8); memory 2 kB.
-    """
-    heaps = np.empty(256, np.int64)
-    filled = 0
-    row_pointers[0] = 0
-    for n in range(len(offsets) - 1):
-        # Copied after the documents that are done, sorted there, then drawn together.
-        first = last = filled
-        for place in range(offsets[n], offsets[n + 1]):
-            if ids[place] >= 0:
-                word_ids[last] = ids[place]
-                last += 1
-        _sort(n_bits, scratch, heaps, word_ids[first:last])
-        for place in range(first, last):
-            word = word_ids[place]
-            if filled > first and word_ids[filled - 1] == word:
-                counts[filled - 1] += 1.0
-            else:
-                word_ids[filled] = word
-                counts[filled] = 1.0
-                filled += 1
-        row_pointers[n + 1] = filled

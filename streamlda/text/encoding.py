@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.text import count_ids, fill_slots, find_words
+from streamlda.kernels.text import fill_slots, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import clean_text
 from streamlda.text.faults import check
@@ -32,6 +32,9 @@ TOGETHER = 32
 
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
+
+#: Bits of a column.
+BITS = 31
 
 #: Reason of a reject: the user's analyzer failed on the document.
 UNREADABLE = "analyzer"
@@ -203,19 +206,17 @@ def count_tokens(
 ) -> DocumentBatch:
     """Return how often each column occurs in each document; ids below 0 are skipped.
 
-    Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time and memory O(tokens).
+    Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time O(tokens log tokens).
     """
-    ids = np.ascontiguousarray(ids, dtype=np.int32)
-    offsets = np.ascontiguousarray(offsets, dtype=np.int64)
     lengths = np.diff(offsets)
-    # The kernel reads wherever they point.
     whole = offsets[0] == 0 and offsets[-1] == len(ids) and np.all(lengths >= 0)
     check(whole, "offsets", first=offsets[0], last=offsets[-1], ids=len(ids))
-    scratch = np.empty(lengths.max(initial=0), dtype=np.int32)
-    word_ids, counts = np.empty(len(ids), dtype=np.int32), np.empty(len(ids))
-    row_pointers = np.empty(len(offsets), dtype=np.int64)
-    n_bits = (n_features - 1).bit_length()
-    count_ids(ids, offsets, n_bits, scratch, word_ids, counts, row_pointers)
-    # Copied, to give back the memory of repeated and unseen words.
-    filled = row_pointers[-1]
-    return DocumentBatch(counts[:filled].copy(), word_ids[:filled].copy(), row_pointers, n_features)
+    # A number of document and column: equal tokens are side by side once sorted.
+    starts = np.arange(len(offsets)) << BITS
+    tokens = np.compress(ids >= 0, np.repeat(starts[:-1], lengths) | ids)
+    tokens.sort(kind="stable")  # The fastest here, by a factor of two.
+    first = np.flatnonzero(np.diff(tokens, prepend=-1))
+    counts = np.diff(first, append=len(tokens)).astype(np.float64)
+    tokens = tokens[first]
+    word_ids = (tokens & (2**BITS - 1)).astype(np.int32)
+    return DocumentBatch(counts, word_ids, np.searchsorted(tokens, starts), n_features)

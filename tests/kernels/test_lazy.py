@@ -20,7 +20,7 @@ OF_A_FIT = {
     *("cooccurrence.count_documents", "inference.fold_in", "inference.word_probabilities"),
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
-    *("text.count_ids", "text.fill_slots", "text.find_words"),
+    *("text.fill_slots", "text.find_words"),
     *("stepwise.gather_topics", "stepwise.take_step"),
     *("words.add_words", "words.copy_documents", "words.drop_undue", "words.keep_due"),
 }

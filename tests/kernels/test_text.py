@@ -1,4 +1,4 @@
-"""Text kernels against their slow twins: hashes, the table of words, splitting and counting."""
+"""Text kernels against their slow twins: hashes, the table of words, and splitting."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 
-from streamlda.kernels.text import count_ids, fill_slots, find_words
+from streamlda.kernels.text import fill_slots, find_words
 from streamlda.text.analysis import ascii_classes
 from tests import oracle_text
 
@@ -115,47 +115,3 @@ def test_find_words_equals_oracle_at_the_edges(kind, mask):
     columns = {"ab": 4, "cd": -2, "ab" * 50_000: 9}
     expected = oracle_text.find_words(TEXTS[kind], True, columns, mask)
     assert found_by(TEXTS[kind], True, columns, mask) == expected
-
-
-def counted_by(documents, n_bits):
-    """Return what `count_ids` counts, in the least room that it asks for."""
-    ids = np.array([i for document in documents for i in document], dtype=np.int32)
-    offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)
-    ids.flags.writeable = offsets.flags.writeable = False
-    scratch = np.empty(max(map(len, documents), default=0), dtype=np.int32)
-    known = np.count_nonzero(ids >= 0)
-    word_ids = np.full(known, UNTOUCHED, dtype=np.int32)
-    counts = np.full(known, np.nan)
-    row_pointers = np.full(len(offsets), UNTOUCHED, dtype=np.int64)
-    count_ids(ids, offsets, n_bits, scratch, word_ids, counts, row_pointers)
-    rows = zip(split(word_ids, row_pointers), split(counts, row_pointers), strict=True)
-    return [list(zip(*row, strict=True)) for row in rows][: len(documents)]
-
-
-def check_count_ids(documents, n_bits):
-    known = [[i for i in document if i >= 0] for document in documents]
-    tokens = [i for document in known for i in document]
-    offsets = np.cumsum([0, *map(len, known)]).tolist()
-    assert counted_by(documents, n_bits) == oracle_text.tally_tokens(tokens, offsets)
-
-
-@pytest.mark.fuzz
-@given(
-    documents=st.lists(st.lists(st.integers(-2, 40), max_size=60), max_size=6),
-    n_bits=st.sampled_from([6, 13, 31]),
-)
-def test_count_ids_equals_oracle(documents, n_bits):
-    check_count_ids(documents, n_bits)
-
-
-@pytest.mark.parametrize("n_bits", [0, 1, 2, 8, 13, 14, 16, 17, 22, 31])
-def test_count_ids_equals_oracle_for_every_width(n_bits):
-    # Lengths on both sides of where insertion ends, and ids up to the largest.
-    rng = np.random.default_rng(n_bits)
-    top = 2**n_bits - 1
-    documents = [rng.integers(-1, top + 1, size=n).tolist() for n in (0, 1, 24, 25, 26, 700, 3)]
-    check_count_ids([*documents, [top] * 30, [0, top] * 30], n_bits)
-    if n_bits == 13:
-        up = [*range(3000)]
-        for order in (up, up[::-1], [7] * 3000, up[:1500] * 2, [-1] * 99):
-            check_count_ids([order, [1], order], 12)

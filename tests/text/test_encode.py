@@ -1,5 +1,6 @@
 """From texts to columns and counts: against scikit-learn, and by kernel as by word."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -180,3 +181,14 @@ def test_count_tokens_refuses_offsets_and_ids_that_lead_outside(offsets, n_featu
     ids = np.arange(length, dtype=np.int32)[::-1].copy()
     with pytest.raises(InvalidDocumentsError, match=rule):
         count_tokens(ids, np.array(offsets), n_features)
+
+
+@given(st.lists(st.lists(st.sampled_from([UNSEEN, 0, 1, 7, 2**31 - 2]), max_size=60), max_size=6))
+def test_count_tokens_counts_the_columns_of_each_document(documents):
+    offsets = np.cumsum([0, *map(len, documents)])
+    ids = np.array([i for document in documents for i in document], dtype=np.int32)
+    batch = count_tokens(ids, offsets, 2**31 - 1)
+    for n, document in enumerate(documents):
+        row = batch.rows(n, n + 1)
+        known = Counter(i for i in document if i >= 0)
+        assert [*zip(row.word_ids, row.counts, strict=True)] == sorted(known.items())
