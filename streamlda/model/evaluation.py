@@ -11,6 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.errors import between
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.faults import check
 from streamlda.model.inference import (
@@ -18,7 +19,6 @@ from streamlda.model.inference import (
     TOLERANCE,
     checked_alpha,
     fold_in_words,
-    smoothed,
     word_major,
 )
 
@@ -74,7 +74,8 @@ class DocumentCompletion:
         tolerance: float = TOLERANCE,
     ) -> None:
         self._alpha, self._background = checked_alpha(alpha), background
-        self._components = smoothed(components, background, smoothing)
+        between(0, 1, weight=smoothing)
+        self._components, self._smoothing = components, smoothing
         self._rng, self._tolerance = np.random.default_rng(seed), tolerance
         self._model_nats, self._unigram_nats = 0.0, 0.0
         self._documents, self._tokens = 0, 0
@@ -86,7 +87,7 @@ class DocumentCompletion:
         """
         counts = batch.counts.astype(np.int64)
         check(np.array_equal(counts, batch.counts), "split")
-        words, local_ids = word_major(batch, self._components)
+        words, local_ids = word_major(batch, self._components, self._background, self._smoothing)
         observed = self._rng.binomial(counts, 0.5)
         held_out = (counts - observed) * (self._background[batch.word_ids] > 0)
         n, row_of_entry = len(batch), np.repeat(np.arange(len(batch)), np.diff(batch.row_pointers))

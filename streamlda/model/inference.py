@@ -71,18 +71,24 @@ def checked_alpha(alpha: Any) -> NDArray[np.float64]:
 
 
 def word_major(
-    batch: DocumentBatch, components: NDArray[np.float64]
+    batch: DocumentBatch,
+    components: NDArray[np.float64],
+    background: NDArray[np.float64] | None = None,
+    weight: float = SMOOTHING,
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return the topics of the batch's words, (n_distinct, K), and the row of each entry there.
 
-    Only words that occur are gathered, so a small batch does not pay for a large vocabulary.
-    Time and memory O(V + nnz + K * distinct words).
+    Only words that occur are gathered, so a small batch does not pay for a large vocabulary. With a
+    background they are `smoothed` by it. Time and memory O(V + nnz + K * distinct words).
     """
     batch.check_features(components.shape[1], "topics")
     occurs = np.zeros(batch.n_features, dtype=np.bool_)
     occurs[batch.word_ids] = True
     local_of_word = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
-    return np.ascontiguousarray(components[:, occurs].T), local_of_word[batch.word_ids]
+    words = components[:, occurs]
+    if background is not None:
+        words = smoothed(words, background[occurs], weight)
+    return np.ascontiguousarray(words.T), local_of_word[batch.word_ids]
 
 
 def fold_in_words(
