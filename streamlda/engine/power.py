@@ -169,13 +169,15 @@ class OnlineRounds(Phase):
         within = V.T @ centred_pairs(first, pairs, V, alpha_0)
         inverse = np.linalg.pinv((within + within.T) / 2, LEAST_PAIR, hermitian=True)
         missing = (0, settings.n_components - n)
+        # A topic whose vector is turned by r in k directions has an L1 error of about r times this.
+        spread = np.sqrt(2 * V.shape[1] / np.pi)
         return topics_along(
             first,
             pairs,
             V,
             np.pad(found.eigenvalues, missing),
             np.pad(inverse @ found.eigenvectors, ((0, 0), missing)),
-            np.pad(self.power.residuals[:n], missing),
+            np.pad(spread * self.power.residuals[:n], missing),
             alpha_0,
             moments.documents,
         )
