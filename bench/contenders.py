@@ -105,7 +105,7 @@ def random_start(n_components: int, seed: int) -> Contender:
             diagnostics={"start": {}, "warnings": []},
         )
         passes = passes_for(X.shape[0])
-        found = refined(model, DocumentBatch.from_matrix(X), passes=passes, seed=seed)
+        found = refined(model, DocumentBatch.from_matrix(X), passes=passes)
         return found.components, found.alpha
 
     return Contender(lambda documents: sparse_rows(documents, "narrowest"), fit)

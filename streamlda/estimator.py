@@ -148,7 +148,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     seed_topics : mapping or sequence of str, default ()
         Subjects of the first topics: ``{"space": ["orbit", "launch"]}``, or lines such as
         ``"space: orbit launch"``. Words are names of columns, or their numbers.
-    refinement_passes : int, "auto", "quick" or "thorough", default "auto"
+    refinement_passes : int, "auto" or "thorough", default "auto"
         Passes of `fit` over `X` that move the spectral topics towards higher likelihood. ``"auto"``
         chooses them by the size of `X` and keeps refined topics if they predict held-out rows
         better; with `epsilon`, new rows refine them. 0 leaves spectral topics; all else lets every

@@ -1,45 +1,75 @@
-"""Check the estimate of alpha_0 on held-out documents."""
+"""Candidates of a fit, which share all but the alpha_0 that their topics start with.
+
+The first has the alpha_0 given, or 1 where it is to be estimated. Where the prior that fits its
+topics says something else, another candidate starts with that; it replaces the first if it predicts
+held-out documents better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import predicts_better
-from streamlda.spectral.topics import ESTIMATE, LEAST_TOPICS
+from streamlda.refinement.choice import Judge, alpha_0_of
+from streamlda.refinement.refine import Candidate
+from streamlda.spectral.topics import ESTIMATE
 
-#: What alpha_0 is where its estimate is refuted: it suits most text.
+#: How many times an alpha_0 the one that fits may be: after passes it is too small by as much.
+TIMES = 1.5
+
+#: What alpha_0 is first where it is to be estimated: it suits most text.
 USUAL_ALPHA_0 = 1.0
 
-#: Spectral topics for each alpha_0, None for the estimate, of documents other than those held out.
-Models = Callable[[Iterable[float | None]], Iterator[TopicModel]]
 
+def best_candidate(
+    make_start: Callable[[float], TopicModel],
+    asked: float | None,
+    documents: DocumentBatch,
+    held_out: DocumentBatch,
+    passes: int,
+) -> tuple[Candidate, dict[str, Any] | None]:
+    """Return the topics that predict best, and what alpha_0 is worth if it is not the one asked.
 
-def tested_alpha_0(models: Models, n_topics: int, held_out: DocumentBatch) -> dict[str, Any] | None:
-    """Return 1 for alpha_0 where held-out documents are predicted worse with its estimate.
-
-    None where the estimate holds, or moments have none. That of short titles does not hold.
+    `make_start` returns topics for an alpha_0. In doubt one that was given stays. One that was
+    found is fitted again by measurements.
     """
-    if n_topics < LEAST_TOPICS or not held_out.n_documents:
-        return None
-    estimated, usual = models((None, USUAL_ALPHA_0))
-    if not predicts_better(usual, estimated, held_out):
-        return None
-    reason = (
-        f"the estimate of alpha_0, {estimated.alpha_0:g}, predicts held-out documents worse than "
-        f"{USUAL_ALPHA_0:g}; {USUAL_ALPHA_0:g} is used"
-    )
-    return {"value": USUAL_ALPHA_0, "identified": False, "reason": reason}
+
+    def make(alpha_0: float, recorded: float | None) -> Candidate:
+        start = make_start(alpha_0)
+        start = replace(start, settings={**start.settings, "alpha_0": recorded})
+        return Candidate(start, documents, passes)
+
+    best, is_found = make(USUAL_ALPHA_0 if asked is None else asked, asked), asked is None
+    judge = Judge(held_out, best.start.background)
+    score, in_doubt, reason = judge.scored(best.model), is_found, None
+    while best.start.n_components > 1:
+        alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)
+        if not (fits > TIMES * alpha_0 or (asked is None and fits < alpha_0 / TIMES)):
+            break
+        other = make(fits, None)
+        found = judge.scored(other.model)
+        if not (found.is_better_than(score) or (in_doubt and not score.is_better_than(found))):
+            if in_doubt:
+                reason = (
+                    f"held-out documents are predicted worse with the alpha_0 that fits, {fits:g}, "
+                    f"than with {alpha_0:g}, which is used"
+                )
+                settings = {**best.start.settings, "alpha_0": alpha_0}
+                best.start = replace(best.start, settings=settings)
+            break
+        best, score, in_doubt, is_found = other, found, False, True
+    estimate = {"value": best.start.alpha_0, "identified": reason is None, "reason": reason}
+    return best, estimate if is_found else None
 
 
 def with_estimate(model: TopicModel, estimate: dict[str, Any] | None) -> TopicModel:
-    """Return a model that says what its alpha_0 is worth, if that was tested."""
-    if estimate is None or model.diagnostics.get(ESTIMATE) == estimate:
+    """Return a model that says what its alpha_0 is worth, if that was asked of its documents."""
+    if estimate is None:
         return model
-    known = {**model.diagnostics, ESTIMATE: estimate}
+    known = {**model.diagnostics, ESTIMATE: {**estimate, "value": model.alpha_0}}
     if not estimate["identified"]:
         known["warnings"] = [*known["warnings"], estimate["reason"]]
     return replace(model, diagnostics=known)

@@ -26,7 +26,7 @@ The engine does no input or output and never looks at a clock; equal documents g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any, Self
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.engine.beginning import WarmUp
 from streamlda.engine.entering import divide_words
-from streamlda.engine.fit import fit, with_alpha_0
+from streamlda.engine.fit import fit
 from streamlda.engine.following import Following
 from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.members import (
@@ -191,8 +191,7 @@ class Engine(Learner):
             model = engine.snapshot()
             engine.measures.restart()
             given = 0 if isinstance(passes, str) or passes is None else passes
-            seed = settings.seed % 2**63
-            model = refined(model, documents, passes=given, seed=seed)
+            model = refined(model, documents, passes=given)
             return engine, of_one_interval(model)
 
         @cache
@@ -509,10 +508,6 @@ class Engine(Learner):
             return model
         known = {**model.diagnostics, **self._following.diagnostics}
         return replace(model, diagnostics=known)
-
-    def with_alpha_0(self, values: Iterable[float | None]) -> Iterator[TopicModel]:
-        """Return unmeasured models for each alpha_0 (None: estimated), of one sum."""
-        return with_alpha_0(self._phase, values)
 
     def end(self) -> None:
         """Note that the source has ended: `snapshot` fits all documents, if they are kept."""

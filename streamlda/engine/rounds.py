@@ -205,11 +205,8 @@ class SharedSums(Phase):
 
 
 def by_documents(settings: EngineSettings) -> bool:
-    """Whether the documents of a start answer the power method, in place of triple sums.
-
-    An alpha_0 that is to be estimated needs many answers, which sums give sooner.
-    """
-    return settings.n_components >= MANY_COMPONENTS and settings.alpha_0 is not None
+    """Whether the documents of a start answer the power method, in place of triple sums."""
+    return settings.n_components >= MANY_COMPONENTS
 
 
 def moments_state(prefix: str, moments: Moments) -> Arrays:

@@ -12,9 +12,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Self
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,34 +25,19 @@ from streamlda.kernels.refinement import (
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
-from streamlda.refinement.settings import GibbsSettings
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import checked_topics, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
 
 
-class Sweeps(NamedTuple):
-    """Numbers of sweeps without the held-out documents, and then with these too.
+#: Share of the way to what a sweep finds that responsibilities move (successive over-relaxation):
+#: 16 such sweeps reach what 25 plain ones do.
+RELAXATION = 1.7
 
-    Responsibilities move by `relaxation` times the way to what a sweep finds (successive
-    over-relaxation), so that topics settle in fewer sweeps.
-    """
-
-    before: int
-    after: int
-    relaxation: float
-
-
-#: Of a fit, and of a thorough one: 16 sweeps that are relaxed reach what 25 plain ones do.
-USUAL_SWEEPS, THOROUGH_SWEEPS = Sweeps(10, 6, 1.7), Sweeps(38, 15, 1.6)
-
-#: Inner iterations of the E-step that it begins with.
-START_ITERATIONS = 5
-
-#: Fewest tokens of a document, on average, for titles gain more by sampling; and most
-#: responsibilities, 128 MiB.
-LEAST_TOKENS, MOST_RESPONSIBILITIES = 20, 2**25
+#: Most responsibilities: 128 MiB.
+MOST_RESPONSIBILITIES = 2**25
 
 #: Responsibilities for an entry are a multiple of these, the last ones 0, for speed.
 LANES = 8
@@ -66,7 +48,7 @@ class CollapsedVariational:
 
     A pure state machine, with equal results to the last bit for any number of threads. Documents
     are kept by reference. Topics have shape (K, V), each with a word above 0; alpha, shape (K,),
-    stays; the first topics have a prior on the columns of `seeds`. Time O(nnz K) a sweep; memory
+    stays; the first topics have a prior on the columns of seeds. Time O(nnz K) a sweep; memory
     4 K nnz and 12 V K, with K a multiple of `LANES`.
     """
 
@@ -75,25 +57,30 @@ class CollapsedVariational:
         documents: DocumentBatch,
         components: Array,
         alpha: Array,
-        smoothing: float = GibbsSettings().smoothing,
-        seeds: Sequence[tuple[int, ...]] = (),
-        relaxation: float = USUAL_SWEEPS.relaxation,
+        settings: GibbsSettings | None = None,
     ) -> None:
-        self.alpha, self.smoothing = checked_alpha(alpha), smoothing
-        self.relaxation = relaxation
-        topics = checked_topics(components, len(self.alpha))
+        settings = settings or GibbsSettings()
+        self.alpha, self.smoothing = checked_alpha(alpha), settings.smoothing
+        K = len(self.alpha)
+        topics = checked_topics(components, K)
         documents.check_features(topics.shape[1], "topics")
         #: alpha as wide as the responsibilities for an entry.
-        self._row = np.zeros(row_of(len(self.alpha)), dtype=np.float32)
-        self._row[: len(self.alpha)] = self.alpha
-        self._prior = Prior(seeds, len(self.alpha))
-        self._parts = [_Part.expected(documents, topics, self._row)]
+        self._row = np.zeros(_row_of(K), dtype=np.float32)
+        self._row[:K] = self.alpha
+        self._prior = Prior(settings.seeds, K)
+        #: Documents, and the responsibilities for their entries.
+        self._parts: list[tuple[DocumentBatch, NDArray[np.float32]]] = []
         self.sweeps, self.totals = 0, np.zeros(topics.T.shape)
-        self._sum(self._parts)
+        self._add(documents, topics)
+
+    @staticmethod
+    def fits(documents: DocumentBatch, n_topics: int) -> bool:
+        """Return whether there is memory for the responsibilities."""
+        return documents.n_entries * _row_of(n_topics) <= MOST_RESPONSIBILITIES
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
-        totals, at = _widened(self.totals, self._row), (self._prior.columns, self._prior.topics)
+        totals, at = self._widened(self.totals), (self._prior.columns, self._prior.topics)
         held = np.zeros(len(at[0]), dtype=np.float32)
         with progress("collapsed sweeps", n) as advance:
             for _ in range(n):
@@ -104,68 +91,47 @@ class CollapsedVariational:
                 for rows, responsibilities in self._parts:
                     collapse_topics(
                         *(rows.counts, rows.word_ids, rows.row_pointers, self._row, self.smoothing),
-                        *(self.relaxation, masses, responsibilities, totals),
+                        *(RELAXATION, masses, responsibilities, totals),
                     )
                 advance(1)
         self.sweeps += n
         # Without the rounding of many small changes.
         self.totals = np.zeros(self.totals.shape)
-        self._sum(self._parts)
+        for part in self._parts:
+            self._sum(*part)
+
+    def learn(self, batch: DocumentBatch) -> None:
+        """Sweep over other documents too, half as often as before."""
+        self._add(batch, self.components)
+        self.sweep(self.sweeps // 2)
 
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
         return topics_of(self._prior.on(self.totals), self.smoothing)
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Continue with other documents too, theirs found under the topics of now."""
-        self._parts.append(_Part.expected(batch, self.components, self._row))
-        self._sum(self._parts[-1:])
-
-    def _sum(self, parts: Sequence[_Part]) -> None:
-        for rows, responsibilities in parts:
-            by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
-            add_responsibilities(*by_word, responsibilities, self.totals)
-
-
-class _Part(NamedTuple):
-    """Documents, and the responsibilities for their entries."""
-
-    documents: DocumentBatch
-    responsibilities: NDArray[np.float32]
-
-    @classmethod
-    def expected(cls, batch: DocumentBatch, topics: Array, row: NDArray[np.float32]) -> Self:
-        """Begin with the mean-field answer under some topics; `row` is alpha, widened."""
-        found = np.empty((batch.n_entries, len(row)), dtype=np.float32)
-        words = _widened(topics.T + UNSEEN / topics.size, row)
+    def _add(self, batch: DocumentBatch, topics: Array) -> None:
+        """Begin with the mean-field answer under some topics."""
+        found = np.empty((batch.n_entries, len(self._row)), dtype=np.float32)
+        words = self._widened(topics.T + UNSEEN / topics.size)
         expect_topics(
-            *(batch.counts, batch.word_ids, batch.row_pointers, words, row),
-            *(START_ITERATIONS, found, NO_SCORES),
+            *(batch.counts, batch.word_ids, batch.row_pointers, words, self._row),
+            *(StepwiseEMSettings().inner_iterations, found, NO_SCORES),
         )
-        return cls(batch, found)
+        self._parts.append((batch, found))
+        self._sum(batch, found)
+
+    def _sum(self, rows: DocumentBatch, responsibilities: NDArray[np.float32]) -> None:
+        by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
+        add_responsibilities(*by_word, responsibilities, self.totals)
+
+    def _widened(self, numbers: Array) -> NDArray[np.float32]:
+        """Return numbers by word and topic in rows as wide as responsibilities."""
+        found = np.zeros((len(numbers), len(self._row)), dtype=np.float32)
+        found[:, : numbers.shape[1]] = numbers
+        return found
 
 
-def _widened(numbers: Array, row: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return numbers by word and topic in rows that are as wide as another."""
-    found = np.zeros((len(numbers), len(row)), dtype=np.float32)
-    found[:, : numbers.shape[1]] = numbers
-    return found
-
-
-def row_of(n_topics: int) -> int:
+def _row_of(n_topics: int) -> int:
     """Return how many responsibilities an entry has."""
     return -(-n_topics // LANES) * LANES
-
-
-def sweeps_for(thorough: bool) -> Sweeps:
-    """Return how many sweeps a fit makes."""
-    return THOROUGH_SWEEPS if thorough else USUAL_SWEEPS
-
-
-def suits(documents: DocumentBatch, n_topics: int) -> bool:
-    """Return whether documents are few, also for the memory, and long enough."""
-    tokens = float(documents.lengths.sum())
-    fits = documents.n_entries * row_of(n_topics) <= MOST_RESPONSIBILITIES
-    long = tokens >= LEAST_TOKENS * documents.n_documents
-    return fits and long

@@ -16,7 +16,6 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from streamlda.errors import InvalidDocumentsError, require
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
     NO_SCORES,
+    add_responsibilities,
     add_tokens,
     draw_topics,
     expect_topics,
@@ -36,8 +36,8 @@ from streamlda.kernels.refinement import (
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
-from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import checked_topics
+from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
+from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, checked_topics, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -45,15 +45,9 @@ Array = NDArray[np.float64]
 #: Mass spread over all words and topics of a start, so that no word is impossible.
 UNSEEN = 1e-6
 
-#: Numbers of a block of a start; documents are begun one by one, so that it changes no topic.
-START_RESPONSIBILITIES = 2**19
-
-#: Most of the documents that are drawn side by side: the others say what the topics are. Each time
-#: takes O(V K), so fewer would cost a small corpus as much as its tokens do.
-LARGEST_SHARE = 0.05
-
-#: Fixed-point steps a call. From one sweep to the next alpha moves little, so few are enough.
-ALPHA_STEPS = 5
+#: Minibatches of a sweep, whose documents are drawn side by side: the others say what the topics
+#: are. Each takes O(V K), so more would cost a small corpus as much as its tokens do.
+MINIBATCHES = 20
 
 #: Least parameter: inference divides by them, and a topic that lost all its tokens may come back.
 SMALLEST_ALPHA = 1e-5
@@ -132,6 +126,21 @@ class GibbsSampler:
                     averaged, self._mean = left, self._counts.copy()
                 advance(1)
 
+    def learn(self, batch: DocumentBatch) -> None:
+        """Add the expected tokens of documents that are not swept over to `totals`."""
+        words, prior = (
+            self._spread(self.prior.on(self.totals), self.settings.smoothing)[0],
+            self.alpha.astype(np.float32),
+        )
+        found = np.empty((batch.n_entries, len(prior)), dtype=np.float32)
+        expect_topics(
+            *(batch.counts, batch.word_ids, batch.row_pointers, words, prior),
+            *(StepwiseEMSettings().inner_iterations, found, NO_SCORES),
+        )
+        self._mean = self.totals.copy()
+        by_word = entries_by_word(batch.word_ids, batch.counts, batch.n_features)
+        add_responsibilities(*by_word, found, self._mean)
+
     @property
     def totals(self) -> Array:
         """Tokens by word and topic, shape (V, K): the mean of averaged sweeps, else of the last."""
@@ -144,7 +153,7 @@ class GibbsSampler:
 
     def _minibatches(self) -> Iterator[_Minibatch]:
         n = self._documents.n_documents
-        size = min(self.settings.batch_documents, max(1, math.ceil(LARGEST_SHARE * n)))
+        size = max(1, -(-n // MINIBATCHES))
         for start in range(0, n, size):
             yield self._minibatch(self._documents.rows(start, start + size), start)
 
@@ -167,12 +176,12 @@ class GibbsSampler:
         prior = self.alpha.astype(np.float32)
         words = self._spread(components.T, UNSEEN / components.size)[0]
         at = 0
-        for rows in self._documents.blocks(START_RESPONSIBILITIES // K):
+        for rows in self._documents.blocks(MOST_RESPONSIBILITIES // K):
             part = self._minibatch(rows, at)
             responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
             expect_topics(
                 *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                *(self.settings.start_iterations, responsibilities, NO_SCORES),
+                *(StepwiseEMSettings().inner_iterations, responsibilities, NO_SCORES),
             )
             draw_topics(
                 *(responsibilities, rows.row_pointers, part.token_pointers),
@@ -229,7 +238,7 @@ def fit_alpha(
     at_least: NDArray[np.int64],
     longer: NDArray[np.int64],
     alpha: NDArray[np.float64],
-    steps: int = ALPHA_STEPS,
+    steps: int = 5,
     *,
     alpha_0: float | None = None,
 ) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy
@@ -80,6 +80,14 @@ class Samples:
     documents: Sample = field(
         default_factory=lambda: Sample(COHERENCE_DOCUMENTS, COHERENCE_ENTRIES, of_tokens=False)
     )
+
+    @classmethod
+    def of(cls, documents: DocumentBatch) -> Self:
+        """Return the samples of all these documents that have tokens."""
+        made = cls()
+        for part in documents.blocks():
+            made.add(part.where(part.known))
+        return made
 
     def add(self, batch: DocumentBatch) -> None:
         """Take what is due from the next documents, which have tokens."""

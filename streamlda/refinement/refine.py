@@ -1,7 +1,7 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then sweeps.
 
-`streamlda.refinement.schedule` says how many passes suit a number of documents; Gibbs sweeps follow
-where held-out documents gain by them (`streamlda.refinement.sweeping`).
+A start becomes a `Candidate` by passes over the documents. Sweeps move it further while held-out
+documents are predicted better. What is kept then learns these documents too, and is measured.
 """
 
 from __future__ import annotations
@@ -14,28 +14,17 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, at_least, require
+from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.diagnostics import count_clear_topics, warn_of_background
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import chosen, has_too_small_alpha_0
-from streamlda.refinement.collapsed import (
-    CollapsedVariational,
-    suits,
-    sweeps_for,
-)
+from streamlda.refinement.collapsed import CollapsedVariational
+from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.measures import Samples, measured
-from streamlda.refinement.schedule import (
-    Rounds,
-    annealed,
-    pass_settings,
-    smoothing_for,
-)
+from streamlda.refinement.schedule import STEPS, annealed, pass_settings
+from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.refinement.sweeping import sweep_topics
 from streamlda.spectral.topics import ESTIMATE, few_directions
 from streamlda.utils.progress import progress
-
-#: With fewer steps in all, topics may end nearer to the background than they began.
-LEAST_STEPS = 100
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
 _OF_TOPICS = (
@@ -48,174 +37,111 @@ _OF_TOPICS = (
 )
 
 
+class Candidate:
+    """Topics that documents have moved from a start by passes, and may move on by sweeps.
+
+    Equal arguments give equal results for any number of threads. Passes take O(nnz K) each in time,
+    and 24 V K and 32 MiB of memory.
+    """
+
+    def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
+        documents = documents.sharing(documents.known)
+        require(
+            documents.n_documents,
+            "a refinement must have a document with tokens",
+            documents=0,
+            remedy="pass longer documents, or leave the refinement out",
+            error=InsufficientDataError,
+        )
+        # What was learned of alpha with topics that overlap holds them there.
+        alpha = np.full_like(start.alpha, start.alpha.mean())
+        plan = annealed(pass_settings(documents, passes), start)
+        stepwise = StepwiseEM(start.components, alpha, start.background, plan)
+        with progress("refinement passes", passes) as advance:
+            for _ in range(passes):
+                stepwise.add(documents)
+                advance(1)
+        stepwise.flush()
+        self.start, self.documents = start, documents
+        self._learner: StepwiseEM | CollapsedVariational | GibbsSampler = stepwise
+        self.done: dict[str, Any] = {"documents": len(documents), "passes": passes, "sweeps": 0}
+        self.done |= {"steps": stepwise.steps, "batch_documents": plan.batch_documents}
+
+    @property
+    def model(self) -> TopicModel:
+        """The start with these topics, and the prior that they were made with."""
+        return replace(self.start, components=self._learner.components, alpha=self._learner.alpha)
+
+    def sweep(self, sweeps: int, seed: int) -> None:
+        """Move the topics by sweeps of that sampler whose sweep costs less, if one suits them.
+
+        It holds responsibilities of all topics for each entry, where there is memory for them, or
+        draws a topic for each token, of which there must be whole ones.
+        """
+        start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
+        K, free = start.n_components, start.settings.get("alpha_0", 1.0) is None
+        settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=start.seeds)
+        given = documents, self._learner.components, self._learner.alpha, settings
+        if tokens >= K * len(documents) and CollapsedVariational.fits(documents, K):
+            collapsed = CollapsedVariational(*given)
+            collapsed.sweep(sweeps)
+            self._learner = collapsed
+            self.done["collapsed_sweeps"] = sweeps
+        elif documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries:
+            sampler = GibbsSampler(*given)
+            # As many again are averaged.
+            sampler.sweep(2 * sweeps, averaged=sweeps)
+            self._learner = sampler
+            self.done["sweeps"] = 2 * sweeps
+
+    def learn(self, held_out: DocumentBatch) -> None:
+        """Learn the documents that judged the topics."""
+        self.done["documents"] += len(held_out)
+        self._learner.learn(held_out)
+        if isinstance(self._learner, CollapsedVariational):
+            self.done["collapsed_sweeps"] = self._learner.sweeps
+
+    def measured(self, samples: Callable[[], Samples]) -> TopicModel:
+        """Return the model, measured in samples, with the most prevalent topics first.
+
+        Seeded ones stay before all others. Settings say ``refinement_passes`` and
+        ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of
+        the start each one began as (``start_topics``). What was said of topics of the start is in
+        ``start``, by their numbers there.
+        """
+        known, done = of_start(self.start.diagnostics), self.done
+        if done["steps"] < STEPS // 2:
+            known["warnings"].append(
+                f"a refinement must take about {STEPS} steps for topics to settle, got "
+                f"steps={done['steps']} refinement_passes={done['passes']}; make more passes, or "
+                "none"
+            )
+        done = {**done, "start_topics": [*range(self.start.n_components)]}
+        asked = {"refinement_passes": done["passes"], "refinement_sweeps": done["sweeps"]}
+        found = replace(
+            self.model,
+            settings={**self.start.settings, **asked},
+            diagnostics={**known, "refinement": done},
+        )
+        return most_prevalent_first(found, samples(), fit_alpha=not done["sweeps"])
+
+
 def refined(
     model: TopicModel,
     documents: DocumentBatch,
     *,
-    passes: int = 0,
-    thorough: bool = False,
-    quick: bool = False,
-    rounds: Rounds | None = None,
-    seed: int = 0,
-    held_out: DocumentBatch | None = None,
-    rival: Callable[[], TopicModel] | None = None,
+    passes: int,
     samples: Callable[[], Samples] | None = None,
 ) -> TopicModel:
-    """Return a spectral model with topics of higher likelihood; the model given stays as it is.
+    """Return a model with topics of higher likelihood, by passes over the documents.
 
-    First `StepwiseEM` goes over the documents `passes` times, in steps of a hundredth of them
-    (30 at least, 1000 at most), or `thorough` ones: see `streamlda.refinement.schedule`. With
-    documents `held_out`, documents that are few have collapsed sweeps after them, or after one
-    pass if `quick`, and no rounds (`streamlda.refinement.collapsed`). With `rounds`, for which
-    counts must be integers, Gibbs sweeps are as many as held-out documents gain by.
-    Documents without tokens are skipped. Equal arguments give equal
-    results for any number of threads.
-
-    With documents `held_out`, of which the model must not know, passes and sweeps are kept only
-    if their topics predict these better (`streamlda.refinement.choice`), and learn them. Else
-    the model comes back. Its diagnostic ``refinement_choice`` says what was compared. If they are
-    not much better, they must predict better than a `rival` too. What is measured is so in the
-    `samples` of all these documents, which are asked for at last; without them, some are taken.
-
-    A sampler of a false prior predicts better and has worse topics: with 20 planted topics, alpha_0
-    = 20, fitted with 1, passes had an error of 0.59, and with sweeps 0.80. So there are no sweeps
-    if the alpha_0 that fits the documents is many times the one given: ``alpha_0_refuted``.
-
-    Topics are the most prevalent first, after seeded ones. Settings say ``refinement_passes`` and
-    ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of the
-    spectral model each one began as (``start_topics``). What the spectral fit said of its topics is
-    in ``start``, by their numbers there.
-
-    Time O(nnz K) a pass, O(tokens (topics of a document + log K) + 50 V K) a sweep. Memory 24 V K
-    and 32 MiB for passes; for sweeps 40 V K, 1 byte a token (2 from 257 topics on) and 8 a
-    document, 24 K a token of the longest document, and a copy of the documents if some are too
-    short.
+    Those without tokens are skipped. The topics are measured in `samples`, or in the documents.
     """
     at_least(0, passes=passes)
     if not passes:
         return model
-    documents = documents.sharing(documents.known)
-    require(
-        documents.n_documents,
-        "a refinement must have a document with tokens",
-        documents=0,
-        remedy="pass longer documents, or leave the refinement out",
-        error=InsufficientDataError,
-    )
-    done: dict[str, Any] = {
-        "documents": documents.n_documents,
-        "passes": passes,
-        "sweeps": 0,
-    }
-    components, alpha = model.components, model.alpha
-    warnings: list[str] = []
-    collapsed, before = None, 1 if quick else passes
-    refuted = False
-    if held_out is not None and suits(documents, model.n_components):
-        collapsed = _collapsed(model, documents, before, thorough)
-        learned = replace(model, components=collapsed.components, alpha=collapsed.alpha)
-        refuted = has_too_small_alpha_0(learned, documents)
-        collapsed = None if refuted else collapsed
-    if collapsed is not None and held_out is not None:
-        found = replace(model, components=collapsed.components)
-        model, kept = chosen(model, found, held_out, documents, rival)
-        if not kept:
-            return model
-        collapsed.add(held_out)
-        collapsed.sweep(sweeps_for(thorough).after)
-        components, passes = collapsed.components, 0
-        done |= {"passes": before, "collapsed_sweeps": collapsed.sweeps}
-        done["documents"] += held_out.n_documents
-        if samples is None:
-            documents = DocumentBatch.joined([documents, held_out])
-    if passes:
-        stepwise = _passed(model, documents, passes)
-        sampled = None
-        if held_out is not None:
-            found = replace(model, components=stepwise.components)
-            if rounds is not None:
-                passed = replace(found, alpha=stepwise.alpha)
-                free = model.settings.get("alpha_0", 1.0) is None
-                refuted = refuted or (not free and has_too_small_alpha_0(passed, documents))
-                if not refuted:
-                    sampled = sweep_topics(passed, documents, held_out, rounds, seed)
-            if sampled is not None:
-                found = replace(model, components=sampled.unaware, alpha=sampled.alpha)
-            model, kept = chosen(model, found, held_out, documents, rival)
-            if not kept:
-                return model
-            if sampled is None:
-                stepwise.add(held_out)
-                stepwise.flush()
-            done["documents"] += held_out.n_documents
-            if samples is None:
-                documents = DocumentBatch.joined([documents, held_out])
-        if sampled is None:
-            components = stepwise.components
-        else:
-            components, alpha = sampled.components, sampled.alpha
-            done |= {"sweeps": sampled.sweeps, "averaged_sweeps": sampled.averaged}
-        done |= {"steps": stepwise.steps, "batch_documents": stepwise.settings.batch_documents}
-        if stepwise.steps < LEAST_STEPS:
-            warnings.append(
-                f"a refinement must take about 200 steps for topics to settle, got "
-                f"steps={stepwise.steps} refinement_passes={passes}; make more passes, or none"
-            )
-    if samples is None:
-        taken = Samples()
-        taken.add(documents)
-    else:
-        taken = samples()
-    known = of_start(model.diagnostics)
-    known["warnings"] += warnings
-    done["start_topics"] = [*range(model.n_components)]
-    done |= {"alpha_0_refuted": True} if refuted else {}
-    found = replace(
-        model,
-        components=components,
-        alpha=alpha,
-        settings={
-            **model.settings,
-            "refinement_passes": done["passes"],
-            "refinement_sweeps": done["sweeps"],
-        },
-        diagnostics={**known, "refinement": done},
-    )
-    return most_prevalent_first(found, taken, fit_alpha=not done["sweeps"])
-
-
-def _passed(model: TopicModel, documents: DocumentBatch, passes: int) -> StepwiseEM:
-    """Return what passes over the documents make of a model."""
-    n, K = documents.n_documents, model.n_components
-    settings = pass_settings(n, passes, K)
-    settings = replace(annealed(settings, model), smoothing=smoothing_for(documents, K))
-    # What was learned of alpha with topics that overlap holds them there.
-    alpha = np.full_like(model.alpha, model.alpha.mean())
-    stepwise = StepwiseEM(model.components, alpha, model.background, settings)
-    with progress("refinement passes", passes) as advance:
-        for _ in range(passes):
-            stepwise.add(documents)
-            advance(1)
-    stepwise.flush()
-    return stepwise
-
-
-def _collapsed(
-    model: TopicModel, documents: DocumentBatch, passes: int, thorough: bool
-) -> CollapsedVariational:
-    """Return what passes and collapsed sweeps make of few documents."""
-    alpha = np.full_like(model.alpha, model.alpha.mean())
-    passed = _passed(model, documents, passes)
-    sweeps = sweeps_for(thorough)
-    found = CollapsedVariational(
-        documents,
-        passed.components,
-        alpha,
-        seeds=model.seeds,
-        relaxation=sweeps.relaxation,
-    )
-    found.sweep(sweeps.before)
-    return found
+    found = Candidate(model, documents, passes)
+    return found.measured(samples or (lambda: Samples.of(documents)))
 
 
 def most_prevalent_first(

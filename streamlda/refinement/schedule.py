@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
-from streamlda.spectral.joint_power import MANY_COMPONENTS
 
 #: Fewest and most documents of a step, wherever: of fewer, the statistic is mostly noise.
 FEWEST_DOCUMENTS, MOST_DOCUMENTS = 30, 1000
@@ -32,103 +30,32 @@ def annealed(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSetti
     return replace(settings, start_flatness=flat, annealing=flat, seeds=model.seeds)
 
 
-# --- passes over a corpus --------------------------------------------------------------------
+# --- passes over a corpus, and sweeps after them -----------------------------------------------
 
 #: Steps of a pass, and of all passes, about; a small corpus has fewer in a pass, a large one more.
-STEPS_PER_PASS, STEPS = 100, 400
+STEPS_PER_PASS, STEPS = 100, 200
 
-#: Most passes.
-MOST_PASSES = 20
+#: Sweeps after the passes (`streamlda.refinement.refine`).
+SWEEPS = 8
 
-#: A fit has these in place of a number of passes where time matters more, and where it matters
-#: less: no sweeps; or longer rounds of them, and twice as many passes.
+#: A fit has this in place of a number of passes where time matters less, for so many times as many
+#: passes and sweeps.
 THOROUGH: Literal["thorough"] = "thorough"
-QUICK: Literal["quick"] = "quick"
-THOROUGH_TIMES = 2
-Passes = int | Literal["quick", "thorough"] | None
-
-#: Inner iterations of an E-step, which is cut short: responsibilities that are not yet sharp make
-#: topics more coherent, at the cost of a percent of perplexity.
-ITERATIONS = 3
-
-#: The share of the background falls to 0 over half of the steps, as many at most.
-MOST_ANNEALING_STEPS = 200
+THOROUGH_TIMES = 4
+Passes = int | Literal["thorough"] | None
 
 
-#: One of `MANY_COMPONENTS` topics has few tokens of a step: its sums are of more steps, by weights
-#: that fall faster, and half as many steps do. Exponents are for one pass and for several.
-MANY_OFFSET, MANY_EXPONENTS = 10.0, (0.9, 0.8)
+def passes_for(n_documents: int) -> int:
+    """Return how many passes over N documents make `STEPS`."""
+    return max(1, round(STEPS * step_documents(n_documents // STEPS_PER_PASS) / n_documents))
 
 
-def passes_for(n_documents: int, n_topics: int = 1, thorough: bool = False) -> int:
-    """Return how many passes over N documents make `STEPS`, or `THOROUGH_TIMES` as many."""
-    size = step_documents(n_documents // STEPS_PER_PASS)
-    steps = STEPS // 2 if n_topics >= MANY_COMPONENTS else STEPS
-    passes = min(max(round(steps * size / max(n_documents, 1)), 1), MOST_PASSES)
-    return THOROUGH_TIMES * passes if thorough else passes
-
-
-#: Tokens that passes add to each word of each topic, and the most of them as a share of the mean.
-#: The least share is that of a stream, which does not know its tokens.
-SMOOTHING_TOKENS, MOST_SMOOTHING = 0.1, 0.1
-
-
-def smoothing_for(documents: DocumentBatch, n_topics: int) -> float:
-    """Return the smoothing of passes over these documents, as a share of the mean."""
-    tokens = float(documents.lengths.sum())
-    wanted = SMOOTHING_TOKENS * documents.n_features * n_topics / max(tokens, 1.0)
-    return min(max(wanted, StepwiseEMSettings().smoothing), MOST_SMOOTHING)
-
-
-def pass_settings(n_documents: int, passes: int, n_topics: int = 1) -> StepwiseEMSettings:
-    """Return the settings of these passes over N documents; step t weighs t^-0.7 for few topics."""
-    size = step_documents(n_documents // STEPS_PER_PASS)
-    steps = -(-passes * n_documents // size)
-    many = n_topics >= MANY_COMPONENTS
-    return StepwiseEMSettings(
-        batch_documents=size,
-        inner_iterations=ITERATIONS,
-        step_offset=MANY_OFFSET if many else 0.0,
-        step_exponent=MANY_EXPONENTS[passes > 1] if many else StepwiseEMSettings().step_exponent,
-        annealing_steps=min(MOST_ANNEALING_STEPS, steps // 2),
-    )
-
-
-# --- sweeps after the passes ------------------------------------------------------------------
-
-
-class Rounds(NamedTuple):
-    """Rounds of `sweeps`, the last of which are averaged.
-
-    Another round follows, up to the `most`, if held-out documents are predicted better by `gain`
-    nats a token.
-    """
-
-    sweeps: int
-    averaged: int
-    most: int
-    gain: float
-
-
-#: Rounds after the passes, and after thorough ones (`streamlda.refinement.sweeping`).
-USUAL_ROUNDS, THOROUGH_ROUNDS = Rounds(10, 5, 10, 0.01), Rounds(35, 15, 2, 0.001)
-
-#: Tokens of an entry, on average, from which on there are no sweeps: these take time and memory by
-#: tokens, and passes by entries. Of text it is 1.1 to 1.5.
-MOST_ENTRY_TOKENS = 8
-
-
-def rounds_for(documents: DocumentBatch, n_topics: int, thorough: bool = False) -> Rounds | None:
-    """Return the rounds of sweeps over these documents after their passes; None for none.
-
-    A sampler needs whole counts. Of `MANY_COMPONENTS` it would take longer than all the rest.
-    """
-    tokens = float(documents.lengths.sum())
-    short = tokens <= MOST_ENTRY_TOKENS * documents.n_entries
-    few = n_topics <= MAX_TOPICS if thorough else n_topics < MANY_COMPONENTS
-    if not (documents.whole and short and few):
-        return None
-    return THOROUGH_ROUNDS if thorough else USUAL_ROUNDS
+def pass_settings(documents: DocumentBatch, passes: int) -> StepwiseEMSettings:
+    """Return the settings of these passes; topics are annealed over half of their steps."""
+    n = documents.n_documents
+    size = step_documents(n // STEPS_PER_PASS)
+    steps = -(-passes * n // size)
+    return StepwiseEMSettings(batch_documents=size, step_offset=0.0, annealing_steps=steps // 2)
 
 
 # --- a stream --------------------------------------------------------------------------------
@@ -142,7 +69,6 @@ def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
     size = step_documents(warmup_documents // STEPS_PER_WARMUP)
     return StepwiseEMSettings(
         batch_documents=size,
-        inner_iterations=ITERATIONS,
         step_offset=0.0,
         start_flatness=0.0,
         annealing=0.0,

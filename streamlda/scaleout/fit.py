@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS, DocumentBatch
-from streamlda.engine.alpha_0 import tested_alpha_0, with_estimate
+from streamlda.engine.alpha_0 import best_candidate, with_estimate
 from streamlda.engine.engine import Engine
-from streamlda.engine.fit import START_DOCUMENTS, make_start, summed, with_alpha_0
+from streamlda.engine.fit import START_DOCUMENTS, starts
 from streamlda.engine.measures import of_one_interval
 from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
@@ -256,25 +255,23 @@ class _Driver:
         """Return the engine that continues, and topics."""
         documents, trial = self.documents, self.settings.refines and self.passes is None
         if self.stopped == SUMS:
-            start = self._of_all(make_start(self.settings, documents.rows(0, START_DOCUMENTS)))
-            return self._ended(start, measured=False)
+            make_start = self._starts(documents.rows(0, START_DOCUMENTS))
+            return self._ended(make_start(self.settings.working_alpha_0), measured=False)
         judged = trial and documents.total >= LEAST_DOCUMENTS
         if self.stopped is None and (judged or self.passes):
             # As many as are learned from, and those held out among them.
             rows = documents.rows(0, START_DOCUMENTS + len(HELD_OUT) * judged)
             known, held_out = hold_out(rows) if judged else (rows, None)
-            known = known.rows(0, START_DOCUMENTS)
-            self._test_alpha_0(known, held_out)
-            start = self._of_all(make_start(self.settings, known))
+            start = self._start(known.rows(0, START_DOCUMENTS), held_out)
             try:
-                model = self._refined(start, known, held_out)
+                model = with_estimate(self._refined(start, known, held_out), self.estimate)
             except StoppedError:
                 self.stopped = REFINEMENT
                 return self._ended(start, measured=False)
             if "refinement" in model.diagnostics:
                 return self._ended(model, measured=True)
             self.said = choice_of(model)
-        engine = self._one_engine(skips_held_out=False)
+        engine = self._one_engine()
         engine.measures = documents.measures()
         model = with_estimate(engine.snapshot(), self.estimate)
         return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
@@ -288,15 +285,15 @@ class _Driver:
             model = measures.published(model)
         return Engine.of_model(self.settings, model, measures), model
 
-    def _test_alpha_0(self, known: DocumentBatch, held_out: DocumentBatch | None) -> None:
-        asked = self.settings
-        if asked.alpha_0 is not None or held_out is None:
-            return
-        sums = summed(asked, known)
-        models = partial(with_alpha_0, sums)
-        if estimate := tested_alpha_0(models, asked.n_components, held_out):
-            self.estimate = estimate
-            self.settings = replace(asked, alpha_0=estimate["value"])
+    def _start(self, known: DocumentBatch, held_out: DocumentBatch | None) -> TopicModel:
+        """Return the start of the first documents, with the alpha_0 that suits them."""
+        make_start, asked = self._starts(known), self.settings.alpha_0
+        if held_out is None:
+            start = make_start(self.settings.working_alpha_0)
+            return replace(start, settings={**start.settings, "alpha_0": asked})
+        passes = passes_for(len(known))
+        found, self.estimate = best_candidate(make_start, asked, known, held_out, passes)
+        return found.start
 
     def _refined(
         self, start: TopicModel, known: DocumentBatch, held_out: DocumentBatch | None
@@ -304,7 +301,8 @@ class _Driver:
         """Return the start, refined over all documents; or as it is, where that is better."""
         documents, skips = self.documents, held_out is not None
         learned = documents.count(skips)
-        passes = passes_for(learned) if self.passes is None else self.passes
+        # Twice those that sweeps follow.
+        passes = 2 * passes_for(learned) if self.passes is None else self.passes
         plan, borders = documents.parts(passes, skips)
         plan = replace(plan, settings=annealed(plan.settings, start))
         stepwise = StepwiseEM(start.components, start.alpha, start.background, plan.settings)
@@ -322,18 +320,14 @@ class _Driver:
             self.on_progress(REFINEMENT, documents.contents.counts, steps.rounds, total)
         if held_out is not None:
             averaged = replace(start, components=steps.refinement.components)
-            rival = self._spectral if learned > START_DOCUMENTS else None
-            start, kept = chosen(start, averaged, held_out, known, rival)
+            start, kept = chosen(start, averaged, held_out, known)
             if not kept:
                 return start
             steps.refinement.add(held_out)
             steps.refinement.flush()
         return steps.published(start, documents.total)
 
-    def _spectral(self) -> TopicModel:
-        return self._one_engine(skips_held_out=True).snapshot()
-
-    def _one_engine(self, *, skips_held_out: bool) -> Engine:
+    def _one_engine(self) -> Engine:
         """Return an engine as if it had been given the documents in order.
 
         It has the projection of the warm-up documents at first, and takes a better one whenever a
@@ -345,17 +339,16 @@ class _Driver:
         used = documents.contents.warmup(settings.warmup_documents)
         warmup = documents.rows(0, used)
         warmup = warmup.rows(0, warmup_end(warmup, 0, used))
-        warmup = hold_out(warmup)[0] if skips_held_out else warmup
         with one_blas_thread():
             held_out = held_out_pairs(warmup, settings)
             whitening = first_projection(warmup, settings)
-        used, last = warmup.n_documents, documents.count(skips_held_out)
+        used, last = warmup.n_documents, documents.total
         finished, rounds, begin = None, 0, 0
         while True:
             length = round_length(used, first=rounds == 0)
             end = min(begin + length, last)
             how = settings, whitening
-            current = documents.moments(begin, end, *how, skips_held_out=skips_held_out)
+            current = documents.moments(begin, end, *how)
             if end - begin < length:
                 break
             # The round is full, and the next one begins, if only with its projection.
@@ -372,17 +365,22 @@ class _Driver:
         )
         return Engine.of_rounds(settings, counters, current, finished, held_out)
 
-    def _of_all(self, start: TopicModel) -> TopicModel:
-        """Return a model of the first documents with the counts and frequencies of all of them."""
+    def _starts(self, known: DocumentBatch) -> Callable[[float], TopicModel]:
+        """Return what makes starts for an alpha_0, with counts and frequencies of all documents."""
+        make_start = starts(self.settings, known)
         contents, counts = self.documents.contents, self.documents.contents.counts
-        start = replace(
-            start,
-            background=contents.frequencies / contents.frequencies.sum(),
-            diagnostics={**start.diagnostics, "documents_skipped": counts.short},
-            documents_seen=self.documents.total,
-            tokens_seen=counts.tokens - counts.unseen_tokens,
-        )
-        return with_estimate(start, self.estimate)
+
+        def make(alpha_0: float) -> TopicModel:
+            start = make_start(alpha_0)
+            return replace(
+                start,
+                background=contents.frequencies / contents.frequencies.sum(),
+                diagnostics={**start.diagnostics, "documents_skipped": counts.short},
+                documents_seen=self.documents.total,
+                tokens_seen=counts.tokens - counts.unseen_tokens,
+            )
+
+        return make
 
 
 def _least(settings: EngineSettings) -> int:

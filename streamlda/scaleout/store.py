@@ -75,15 +75,12 @@ class Documents:
         last: int,
         settings: EngineSettings,
         whitening: NDArray[np.float64],
-        *,
-        skips_held_out: bool,
     ) -> Moments:
-        """Return the sums of documents `first` to `last` of those to learn from."""
+        """Return the sums of documents `first` to `last`."""
         if first == last:
             return Moments(whitening, settings.n_triple_columns)
-        span = self.place(first, skips_held_out), self.place(last, skips_held_out)
-        how = {"settings": settings, "whitening": whitening, "skips_held_out": skips_held_out}
-        plan, found = self.summed(Plan, span, **how)
+        how = {"settings": settings, "whitening": whitening}
+        plan, found = self.summed(Plan, (first, last), **how)
         made: Moments = plan.moments(found)
         return made
 

@@ -190,10 +190,10 @@ class TopicsSettings:
     refine: bool | None = entry(
         "bool", None, "Refine topics by likelihood; default: yes, but not with privacy or a "
         "projection file of sums.")
-    refinement_passes: int | Literal["auto", "quick", "thorough"] = entry(
+    refinement_passes: int | Literal["auto", "thorough"] = entry(
         "int", "auto", "Passes over the documents in memory that refine the topics; auto makes "
-        "Gibbs sweeps after them where they help, quick none, thorough more of both.", least=0,
-        words=("auto", "quick", "thorough"), parameter="refinement_passes", commands=ESTIMATOR_ONLY)
+        "sweeps after them, thorough four times as many of both.", least=0,
+        words=("auto", "thorough"), parameter="refinement_passes", commands=ESTIMATOR_ONLY)
     warmup_documents: int | None = entry(
         "int", None, "Documents in memory that give the first topics; default: 20000, or 10000 "
         "without a refinement.", least=1, parameter="warmup_documents")

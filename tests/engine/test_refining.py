@@ -83,9 +83,8 @@ def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):
     learned, _ = hold_out(documents.rows(0, WARMUP))
-    # The documents refute an alpha_0 of 1.
-    start = fed(engine(refine=False, alpha_0=None), learned).snapshot().diagnostics
-    learner = fed(engine(), documents, 0, 2000)
+    start = fed(engine(refine=False, alpha_0=5.0), learned).snapshot().diagnostics
+    learner = fed(engine(alpha_0=5.0), documents, 0, 2000)
     model = learner.snapshot(settings={"stream": "s"})
     found = dict(model.diagnostics)
     done = found.pop("refinement")

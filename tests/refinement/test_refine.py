@@ -6,10 +6,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
 from streamlda.refinement.refine import refined
-from streamlda.refinement.schedule import (
-    passes_for,
-    smoothing_for,
-)
+from streamlda.refinement.schedule import passes_for
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
@@ -42,15 +39,13 @@ def test_short_documents_move_topics_and_empty_ones_nothing(planted):
 
 
 def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
-    few = {0: 20, 1: 20, 1000: 12, 3000: 4, 50_000: 4, 100_000: 4, 195_000: 2, 10**9: 1}
+    few = {200: 30, 1000: 6, 3000: 2, 50_000: 2, 100_000: 2, 195_000: 1, 10**9: 1}
     for documents, passes in few.items():
         assert passes_for(documents) == passes
-        assert passes_for(documents, thorough=True) == 2 * passes
-        assert passes_for(documents, 100) <= passes
     for documents in np.geomspace(1500, 290_000, 60).astype(int).tolist():
         size = min(max(documents // 100, 30), 1000)
         steps = passes_for(documents) * documents / size
-        assert steps == pytest.approx(400, rel=0.34)
+        assert steps == pytest.approx(200, rel=0.5)
 
 
 USUAL = {
@@ -62,10 +57,8 @@ USUAL = {
 
 def stepwise(model, batch, passes=1, alpha=None, **settings):
     """Return a machine after its passes over a batch, of topics with one prior."""
-    # A tenth of a token for each word of each topic, of 8.8 tokens each.
-    smoothing = max(0.01, 0.1 * K * V / batch.counts.sum())
     flat = 1 / (1 + model.alpha_0)
-    usual = {**USUAL, "start_flatness": flat, "annealing": flat, "smoothing": smoothing}
+    usual = {**USUAL, "start_flatness": flat, "annealing": flat}
     given = StepwiseEMSettings(**{**usual, **settings}, seeds=model.seeds)
     alpha = np.full(K, model.alpha.mean()) if alpha is None else alpha
     machine = StepwiseEM(model.components, alpha, model.background, given)
@@ -90,19 +83,11 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
         assert not np.array_equal(found.components, other.components[order])
 
 
-@pytest.mark.parametrize(("tokens", "share"), [(5, 0.1), (240, 0.1), (480, 0.05), (10**5, 0.01)])
-def test_smoothing_is_a_tenth_of_a_token_within_limits(tokens, share):
-    """Weights are no tokens: where they are small, smoothing must leave something of topics."""
-    counts, words = np.full(V, tokens / V), np.arange(V, dtype=np.int32)
-    batch = DocumentBatch(counts, words, np.array([0, V]), V, integral=False)
-    assert smoothing_for(batch, K) == pytest.approx(share)
-
-
-def test_annealing_ends_after_200_steps_however_many_follow(planted):
+def test_annealing_ends_halfway(planted):
     documents, model = planted
     batch = DocumentBatch.joined([documents] * 3)
     found = refined(model, batch, passes=20)
-    machine = stepwise(model, batch, 20, annealing_steps=200)
+    machine = stepwise(model, batch, 20, annealing_steps=350)
     assert found.diagnostics["refinement"]["steps"] == machine.steps == 700
     order = found.diagnostics["refinement"]["start_topics"]
     np.testing.assert_array_equal(found.components, machine.components[order])
