@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 #: Parameters of `StreamLDA`; all that is not named is at its default.
 STREAMLDA: dict[str, Json] = {
     "streamlda-spectral": {"refinement_passes": 0},
+    "streamlda-quick": {"refinement_passes": 1},
     "streamlda-default": {},
     "streamlda-thorough": {"refinement_passes": "thorough"},
 }
-DEFAULT, THOROUGH = "streamlda-default", "streamlda-thorough"
+QUICK, DEFAULT, THOROUGH = "streamlda-quick", "streamlda-default", "streamlda-thorough"
 MEAN_OF_STATES = "tomotopy-200-mean"
 TOMOTOPY = ("tomotopy-200", MEAN_OF_STATES)
 
@@ -119,7 +120,7 @@ ONE_CORE = {
 TWO_CORES = {
     **{
         label: ONE_CORE[label]
-        for label in (DEFAULT, MEAN_OF_STATES, "scikit-learn-online-2000", "mallet-500")
+        for label in (DEFAULT, QUICK, MEAN_OF_STATES, "scikit-learn-online-2000", "mallet-500")
     },
     "gensim-multicore": Entrant(
         "gensim", contenders.gensim, {"dtype": "int32", **contenders.HOFFMAN, "workers": 2}

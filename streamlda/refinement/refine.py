@@ -1,7 +1,7 @@
 """A topic model refined over documents in memory: passes of stepwise EM, then sweeps.
 
-A start becomes a `Candidate` by passes over the documents. Sweeps move it further while held-out
-documents are predicted better. What is kept then learns these documents too, and is measured.
+A start becomes a `Candidate` by passes over the documents, and sweeps move it further. If it
+predicts held-out documents better than its start, it learns these too, and is measured.
 """
 
 from __future__ import annotations
