@@ -1,10 +1,12 @@
 """The phase that a stream begins with: documents are kept until there are enough for topics.
 
-Where the stream turns meanwhile, those before are dropped (`streamlda.engine.watch`).
+There are no topics yet that could show a turn of the stream, so the words of all documents so far
+predict each block before they are counted. Where blocks are predicted worse than those before, the
+warm-up ends before these, and `streamlda.engine.following` finds topics of them.
 
-Those of a source that ends are all kept, within a limit, and fitted together where it ends. Topics
-before are those of the first documents, as many as a power of two of warm-ups has, refined by one
-pass over the others. So readings on the way take at most twice the time of the last fit.
+Documents of a source that ends are all kept, within a limit, and fitted together where it ends.
+Topics before are those of the first documents, as many as a power of two of warm-ups has, refined
+by one pass over the others. So readings on the way take at most twice the time of the last fit.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from streamlda.documents import DocumentBatch
 from streamlda.engine.fit import begun, fit
 from streamlda.engine.phase import Phase
-from streamlda.engine.refining import Refinement
-from streamlda.engine.warmup import WarmUpDocuments, warmup_end
-from streamlda.engine.watch import WarmUpWatch
+from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
+from streamlda.engine.turns import Scores, count_words, score_by_words
+from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import Samples
+from streamlda.refinement.schedule import stream_settings
 from streamlda.spectral.moments import Moments
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import State, named, with_prefix
 
 
 @dataclass(eq=False)
@@ -35,66 +40,87 @@ class WarmUp(Phase):
     settled = False
 
     def __post_init__(self) -> None:
-        most, entries = self.settings.warmup_documents, self.settings.kept_entries
-        if self.refines and entries > 0:
-            self.kept = WarmUpDocuments(sys.maxsize, entries)
-        else:
-            self.kept = WarmUpDocuments(most)
+        settings = self.settings
+        #: Whether all documents of a source are fitted together.
+        self._whole = self.refines and settings.kept_entries > 0
+        self._most = sys.maxsize if self._whole else settings.warmup_documents
+        self._most_entries = max(self._whole * settings.kept_entries, WARMUP_MAX_ENTRIES)
+        #: Documents of a block, those of all blocks, and how well words before predicted these.
+        self._block = stream_settings(settings.warmup_documents).batch_documents
+        self._scored, self._words = 0, np.zeros(settings.n_features)
+        self._scores = Scores(max(1, settings.warmup_documents // self._block))
+        #: Documents of a turn that has ended the warm-up; they are not counted.
+        self.newer: DocumentBatch | None = None
         #: Topics of the first documents, where there are more than a warm-up.
         self._first: TopicModel | None = None
         #: What `latest` made of all documents; it is in no state.
         self._latest: TopicModel | None = None
-        #: A source that ends is fitted as a whole.
-        watched = self.refines and entries == 0
-        self.watch = WarmUpWatch(self.settings) if watched else None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._parts: list[DocumentBatch] = []
+        self.n_documents = self._entries = self._scored = 0
 
     def end(self, batch: DocumentBatch, start: int) -> int:
         """Return where the warm-up or a block of it ends, or else the batch."""
-        end = warmup_end(batch, start, *self.kept.missing)
-        if self.watch is not None:
-            end = min(end, start + self.watch.missing(self.kept.n_documents))
+        missing = self._most - self.n_documents, self._most_entries - self._entries
+        end = warmup_end(batch, start, *missing)
+        if self.refines and not self._whole:
+            end = min(end, start + self._scored + self._block - self.n_documents)
         return end
 
     def add(self, batch: DocumentBatch, start: int) -> int:
-        """Keep documents up to the end of the warm-up or of a block."""
-        return self.kept.add(batch.rows(0, self.end(batch, start)), start)
+        """Keep a copy of documents up to the end of the warm-up or of a block."""
+        part = batch.rows(start, self.end(batch, start)).copy()
+        self._parts.append(part)
+        self.n_documents += part.n_documents
+        self._entries += len(part.counts)
+        return part.n_documents
+
+    @property
+    def kept(self) -> DocumentBatch:
+        """The documents as one batch, one at least: sums must not depend on how they came."""
+        self._parts = [DocumentBatch.joined(self._parts)]
+        return self._parts[0]
 
     def next(self) -> Phase:
         """Continue from a fit of the documents kept; one without a usable document is dropped."""
-        if self.watch is not None and self.watch.missing(self.kept.n_documents) <= 0:
-            self._drop_before_turn(self.watch)
-        if not self.kept.full:
+        turn = None
+        if self.refines and not self._whole and self.n_documents == self._scored + self._block:
+            turn = self._turn()
+        full = self.n_documents >= self._most or self._entries >= self._most_entries
+        if turn is None and not full:
             return self
-        if not self.kept.batch().usable.any():
-            self.kept.clear()
-            if self.watch is not None:
-                self.watch.documents = 0
+        if not self.kept.usable.any():
+            self._clear()
             return self
+        if turn is not None:
+            self._parts, self.newer = [self.kept.rows(0, turn)], self.kept.rows(turn, sys.maxsize)
+            self.counters.count(self.newer, -1)
         phase = self._fitted()[0] if self.refines else self._round()
         phase.counters = self.counters.after(phase.counters)
         return phase.next()
 
-    def _drop_before_turn(self, watch: WarmUpWatch) -> None:
-        kept = self.kept.batch()
-        at = watch.since_turn(kept, self.counters.documents_seen)
-        if at is not None:
-            self.kept.clear()
-            self.kept.add(kept.rows(at, len(kept)), 0)
-            self._latest = None
-
-    @property
-    def switches(self) -> int:
-        """How often documents before a turn were dropped."""
-        return 0 if self.watch is None else self.watch.switches
+    def _turn(self) -> int | None:
+        """Return where documents begin that those before predict worse, if they are enough."""
+        newest = self.kept.rows(self._scored, self.n_documents)
+        block, blocks = newest.where(newest.usable), 0
+        if self._words.any() and len(block):
+            blocks = self._scores.add(score_by_words(self._words, block))
+        self._words += count_words(block)
+        self._scored = self.n_documents
+        older = self.kept.rows(0, self.n_documents - blocks * self._block)
+        is_turn = blocks and np.count_nonzero(older.usable) >= LEAST_DOCUMENTS
+        return len(older) if is_turn else None
 
     def _fitted(self) -> tuple[Phase, TopicModel]:
         """Return the phase and the model of the documents kept."""
         self._require_documents()
-        return fit(self.settings, self.kept.batch())
+        return fit(self.settings, self.kept)
 
     def _round(self) -> Phase:
         self._require_documents()
-        return begun(self.settings, replace(self.counters), self.kept.batch())
+        return begun(self.settings, replace(self.counters), self.kept)
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
@@ -103,15 +129,15 @@ class WarmUp(Phase):
     @property
     def unfinished(self) -> bool:
         """Whether `snapshot` gives other topics than `whole`."""
-        return self.kept.n_documents >= self.settings.warmup_documents
+        return self.n_documents >= self.settings.warmup_documents
 
     def snapshot(self) -> TopicModel:
         """Return a model of the documents kept, refined if that is better."""
         if not self.refines:
             return self._round().snapshot()
         if not self.unfinished:
-            return self._of_stream(self._fitted()[1])
-        documents, n = self.kept.batch(), self.settings.warmup_documents
+            return self._fitted()[1]
+        documents, n = self.kept, self.settings.warmup_documents
         while 2 * n <= self.counters.documents_seen:
             n *= 2
         if self._first is None or self._first.documents_seen < n:
@@ -124,41 +150,37 @@ class WarmUp(Phase):
         if not self.refines or self.unfinished:
             return self.snapshot()
         known, goes_on = self._latest, None
-        if known is not None and self.kept.n_documents < 2 * known.documents_seen:
-            goes_on = Refinement.after(self.settings, self.counters, known, self.kept.batch())
+        if known is not None and self.n_documents < 2 * known.documents_seen:
+            goes_on = Refinement.after(self.settings, self.counters, known, self.kept)
         if goes_on is not None:
-            return self._of_stream(goes_on.snapshot())
+            return goes_on.snapshot()
         self._latest = self._fitted()[1]
-        return self._of_stream(self._latest)
-
-    def _of_stream(self, model: TopicModel) -> TopicModel:
-        """Return a model of the documents since a turn with the counts of the stream."""
-        if self.watch is None or not self.watch.switches:
-            return model
-        known = {"documents_skipped": self.counters.documents_skipped, **self.watch.diagnostics}
-        return replace(
-            model,
-            diagnostics={**model.diagnostics, **known},
-            documents_seen=self.counters.documents_seen,
-            tokens_seen=self.counters.tokens_seen,
-        )
+        return self._latest
 
     def whole(self, samples: Callable[[], Samples]) -> TopicModel:
         """Return a model of all documents of a source that has ended."""
         if not self.unfinished:
             return self.snapshot()
-        return fit(self.settings, self.kept.batch(), samples=samples)[1]
+        return fit(self.settings, self.kept, samples=samples)[1]
 
     def state(self) -> State:
-        """Return the documents kept, and what watches them."""
-        arrays, values = self.kept.state(), {"refines": self.refines}
-        if self.watch is not None:
-            watch = self.watch.state()
-            arrays, values = arrays | watch[0], values | watch[1]
-        return arrays, values
+        """Return the documents kept, and how well words predicted them."""
+        arrays, scores = self._scores.state()
+        if self._scored:
+            arrays["words"] = self._words.copy()
+        if self._parts:
+            arrays |= with_prefix(self.kept.arrays, "kept.")
+        values = {"refines": self.refines, "warmup": {**scores, "scored": self._scored}}
+        return with_prefix(arrays, "warmup."), values
 
     def restore(self, saved: State) -> None:
         """Take back what `state` returned."""
-        self.kept.restore(saved[0], self.settings.n_features)
-        if self.watch is not None:
-            self.watch.restore(saved)
+        arrays, values = named(saved[0], "warmup."), saved[1]["warmup"]
+        self._scores.restore(arrays, values)
+        if values["scored"]:
+            self._words = arrays["words"].copy()
+        if kept := named(arrays, "kept."):
+            given = DocumentBatch(**kept, n_features=self.settings.n_features, integral=False)
+            self._parts, self.n_documents = [given.copy()], len(given)
+            self._entries = len(given.counts)
+        self._scored = values["scored"]

@@ -213,7 +213,7 @@ class Engine(Learner):
                 phase = engine._phase
         engine = cls.__new__(cls)._begin(phase, measures())
         if not isinstance(phase, WarmUp):
-            engine._following = Following.begun(settings, documents, phase)
+            engine._following = Following.begun(settings, documents, turned=False)
         engine.measures.restart()
         return engine, of_one_interval(model)
 
@@ -273,7 +273,7 @@ class Engine(Learner):
         """Documents kept for the first topics, and how many it takes; None after the warm-up."""
         if not isinstance(self._phase, WarmUp) or self._phase.unfinished:
             return None
-        return self._phase.kept.n_documents, self.settings.warmup_documents
+        return self._phase.n_documents, self.settings.warmup_documents
 
     @property
     def refining(self) -> bool:
@@ -315,19 +315,20 @@ class Engine(Learner):
     def _learn(self, part: DocumentBatch) -> None:
         """Learn documents that are of one warm-up or one block."""
         following, before = self._following, self._phase
-        turns = before.switches if isinstance(before, WarmUp) else 0
         self._phase = learned(before, part)
-        if isinstance(before, WarmUp) and before.switches > turns:
-            kept = before.kept.batch()
-            self.measures.begin_again(kept.where(kept.known))
         if following is not None:
             switches = following.switches
             self._phase = following.after(self._phase, part)
             if following.switches > switches:
                 self.measures.begin_again(following.recent.latest())
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
-            kept = before.kept.batch()
-            self._following = Following.begun(self.settings, kept, self._phase, before.watch)
+            newer = before.newer
+            begun = Following.begun(self.settings, before.kept, turned=newer is not None)
+            self._following, start = begun, 0
+            while newer is not None and start < len(newer):
+                stop = begun.end(newer, start)
+                self._learn(newer.rows(start, stop))
+                start = stop
 
     def change_words(self, change: ColumnChange, documents: DocumentBatch | None = None) -> bool:
         """Continue with other words in some columns; topics keep their rows and prevalence. O(V K).

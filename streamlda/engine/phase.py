@@ -43,12 +43,12 @@ class Counters:
     #: Documents that the projection of the current round was made of; "behind_map" in files.
     projection_documents: int = 0
 
-    def count(self, documents: DocumentBatch) -> None:
-        """Count documents and tokens."""
+    def count(self, documents: DocumentBatch, sign: int = 1) -> None:
+        """Count documents and tokens, or take them back (sign -1)."""
         usable = int(np.count_nonzero(documents.usable))
-        self.documents_seen += usable
-        self.documents_skipped += documents.n_documents - usable
-        self.tokens_seen += int(documents.lengths.sum())
+        self.documents_seen += sign * usable
+        self.documents_skipped += sign * (documents.n_documents - usable)
+        self.tokens_seen += sign * int(documents.lengths.sum())
 
     def require_documents(self) -> None:
         """Raise unless there are enough documents for topics."""

@@ -47,11 +47,14 @@ class Level(NamedTuple):
         """Return the level of both."""
         return Level(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def is_below(self, other: Level) -> bool:
-        """Return whether the mean is lower than another by more than `ERRORS` standard errors."""
+    def is_below(self, other: Level, error: float = 0.0) -> bool:
+        """Return whether the mean is lower than another by more than `ERRORS` standard errors.
+
+        That of the documents, or a given one that is larger.
+        """
         if not (self.documents and other.documents):
             return False
-        error = math.sqrt(self.squared_error + other.squared_error)
+        error = max(error, math.sqrt(self.squared_error + other.squared_error))
         return other.mean - self.mean > ERRORS * error
 
     @property
@@ -92,21 +95,13 @@ class Scores:
         self.last, self.levels = self.last[-self.most :], self.levels[-self.most :]
         m = 1
         while m <= len(self.levels):
-            before = reduce(Level.plus, self.levels[:-m], self.before)
-            last = reduce(Level.plus, self.levels[-m:])
+            older, last = self.levels[:-m], reduce(Level.plus, self.levels[-m:])
+            before = reduce(Level.plus, older, self.before)
             is_new = not self.usual.documents or last.is_below(self.usual)
-            if is_new and last.is_below(before):
+            if is_new and last.is_below(before, _error_of_blocks(older, m)):
                 return m
             m *= 2
         return 0
-
-    def documents_since(self, blocks: int) -> int:
-        """Return how many documents there are since these blocks, or a part of one more, fell."""
-        scores = np.concatenate(self.last[-blocks - 1 :])
-        fallen = len(np.concatenate(self.last[-blocks:]))
-        others = self.before.plus(Level.of(np.concatenate([*self.last[:-blocks], np.empty(0)])))
-        middle = (others.mean + float(scores[-fallen:].mean())) / 2
-        return max(1, len(scores) - 1 - int(np.argmax(np.cumsum(scores - middle))))
 
     def begin_again(self, scores: Array, *, usual: bool = False) -> None:
         """Forget all but the level of some scores, which may be low as usual."""
@@ -123,6 +118,17 @@ class Scores:
         self.before, self.usual = Level(*values["before"]), Level(*values["usual"])
         self.last = [arrays[name].copy() for name in sorted(arrays) if name.startswith("scores.")]
         self.levels = [Level.of(scores) for scores in self.last]
+
+
+def _error_of_blocks(levels: list[Level], m: int) -> float:
+    """Return the standard error of the mean of m blocks less that of others, by how these differ.
+
+    Documents of a block are more alike than others: of one day, or one source. 0 if unknown.
+    """
+    n = len(levels)
+    if n < 3:
+        return 0.0
+    return float(np.std([level.mean for level in levels], ddof=1)) * math.sqrt(1 / m + 1 / n)
 
 
 def score_by_words(words: Array, documents: DocumentBatch) -> Array:

@@ -1,10 +1,8 @@
-"""The documents that a stream begins with, and the projections that sums are taken through."""
+"""The end of a warm-up, and the projections that sums are taken through."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,6 @@ from streamlda.spectral.whitening import (
     random_projection,
     word_scale,
 )
-from streamlda.utils.arrays import Arrays, named, with_prefix
 
 Array = NDArray[np.float64]
 
@@ -45,52 +42,6 @@ def warmup_end(
     pointers = batch.row_pointers
     reached = int(np.searchsorted(pointers, pointers[start] + entries))
     return min(start + documents, reached, batch.n_documents)
-
-
-class WarmUpDocuments:
-    """Documents kept to be fitted: at most `most`, of as many counts or so."""
-
-    def __init__(self, most: int, most_entries: int = 0) -> None:
-        self.most, self.most_entries = most, max(most_entries, WARMUP_MAX_ENTRIES)
-        self._parts: list[DocumentBatch] = []
-        self.n_documents = self._entries = 0
-
-    @property
-    def missing(self) -> tuple[int, int]:
-        """Documents and counts that there is room for."""
-        return self.most - self.n_documents, self.most_entries - self._entries
-
-    @property
-    def full(self) -> bool:
-        """Whether the warm-up ends here."""
-        return min(self.missing) <= 0
-
-    def add(self, batch: DocumentBatch, start: int) -> int:
-        """Keep a copy of documents from `start` up to the end of the warm-up; return how many."""
-        part = batch.rows(start, warmup_end(batch, start, *self.missing))
-        self._parts.append(part.copy())
-        self.n_documents += part.n_documents
-        self._entries += len(part.counts)
-        return part.n_documents
-
-    def batch(self) -> DocumentBatch:
-        """Return them as one batch, one at least: sums must not depend on how they came."""
-        self._parts = [DocumentBatch.joined(self._parts)]
-        return self._parts[0]
-
-    def clear(self) -> None:
-        """Keep none."""
-        self._parts.clear()
-        self.n_documents = self._entries = 0
-
-    def state(self) -> Arrays:
-        """Return them as named arrays; nothing if there are none."""
-        return with_prefix(self.batch().arrays, "warmup.") if self._parts else {}
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]], n_features: int) -> None:
-        """Take back what `state` returned."""
-        if kept := named(arrays, "warmup."):
-            self.add(DocumentBatch(**kept, n_features=n_features, integral=False), 0)
 
 
 def first_projection(warmup: DocumentBatch, settings: EngineSettings) -> Array:

@@ -76,8 +76,8 @@ def test_a_turn_is_followed_while_topics_stay_spectral():
     assert "refinement" not in learner.snapshot().diagnostics
     size = 4000 // 20
     learner.add(old.documents(size))
-    learner.add(new.documents(size))
-    assert learner.snapshot().diagnostics["following"]["switches"] == 1
+    learner.add(new.documents(2 * size))
+    assert learner.following.switches == 1
 
 
 @pytest.mark.statistical

@@ -109,7 +109,6 @@ def test_state_is_bounded_whatever_the_stream(documents):
     assert {name.partition(".")[0] for name in learner.state()[0]} == {
         "warmup",
         "measures",
-        "watch",
     }
     fed(learner, documents, 290, 1000)
     newest = documents.rows(0, 1000 // STEP * STEP)

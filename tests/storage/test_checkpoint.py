@@ -59,11 +59,12 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, docum
     with Store.open(tmp_path) as store:
         pending = store.capture(engine, {}, WORDS, about)
         # As where a challenger takes over, and a partition begins.
-        engine._following.ids[0] = 99
+        engine._following.lineage.ids[0] = 99
         about["account"]["begins"]["b"] = 2
         store.write(pending)
         newest = store.newest()
-    assert newest.restore().state()[1]["following"]["ids"] != engine.state()[1]["following"]["ids"]
+    written, now = (each.state()[1]["following"] for each in (newest.restore(), engine))
+    assert written["lineage"]["ids"] != now["lineage"]["ids"]
     assert newest.about == {"account": {"begins": {"a": 1}}}
 
 
