@@ -236,7 +236,7 @@ class Following:
         judging = np.arange(len(kept)) % 2 == 0
         seeded = len(self.settings.seed_topics) == self.settings.n_components
         low = last < low_score(np.concatenate(scores[:-blocks]))
-        if seeded or self.credit <= 0 or not (low & ~judging).any():
+        if seeded or not (low & ~judging).any():
             return phase
         judges, model = kept.where(judging), phase.snapshot()
         if "refinement" not in model.diagnostics:
@@ -248,7 +248,6 @@ class Following:
         before, after = (judge_by(each, self.settings).scored(judges) for each in (model, best))
         gain = Gain.of(after - before)
         if not gain.is_sure:
-            self.credit -= len(kept)
             return phase
         made = Refinement.of_model(self.settings, phase.counters, best)
         return self._switched(phase, made, best, judges, gain)
