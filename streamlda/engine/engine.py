@@ -55,7 +55,6 @@ from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import better_projection
-from streamlda.errors import InsufficientDataError
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refined
@@ -346,10 +345,9 @@ class Engine(Learner):
                 return False
             if documents is not None:
                 documents = documents.where(documents.usable)
-                # A warm-up that they do not fill.
-                n, width = documents.n_documents + 1, change.after
-                fresh = Engine(replace(phase.settings, n_features=width, warmup_documents=n))
-                if n > LEAST_DOCUMENTS and (found := fresh._found_in(documents)) is not None:
+                if documents.n_documents >= LEAST_DOCUMENTS:
+                    asked = replace(self.settings, n_features=change.after)
+                    found = fit(asked, documents)[1]
                     parts = divide_words(found, change, phase.components, documents)
                     change = replace(change, parts=parts)
             phase.change_words(change)
@@ -358,14 +356,6 @@ class Engine(Learner):
         self._phase, self.settings = phase, phase.settings
         self.measures.change_words(change)
         return True
-
-    def _found_in(self, documents: DocumentBatch) -> TopicModel | None:
-        """Return the topics of the documents, or None where they have none."""
-        self.add(documents)
-        try:
-            return self.snapshot()
-        except InsufficientDataError:
-            return None
 
     def better_projection(self) -> NDArray[np.float64]:
         """Return the projection of a round begun now, shape (d, m); the engine is not changed.
