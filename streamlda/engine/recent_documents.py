@@ -13,9 +13,9 @@ from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Arrays, named, with_prefix
 
-#: Documents are kept in parts of at most 1000, and of a sixteenth of the most counts: parts are
-#: dropped as a whole, so this bounds what is kept beyond the limit.
-PART_DOCUMENTS, PARTS = 1000, 16
+#: Documents are kept in parts of a sixteenth of the most counts. Parts are dropped as a whole, so
+#: this bounds what is kept beyond the limits.
+PARTS = 16
 
 
 class RecentDocuments:
@@ -28,54 +28,31 @@ class RecentDocuments:
     def __init__(self, most: int, entries: int = WARMUP_MAX_ENTRIES) -> None:
         self.most, self.entries = most, entries
         self.parts: list[DocumentBatch] = []
-        self._sizes = np.zeros(2, dtype=np.int64)
 
     def add(self, batch: DocumentBatch) -> None:
-        """Keep a copy of the documents of at least 3 tokens, and drop the oldest ones."""
-        documents = batch.where(batch.usable)
-        pointers, most = documents.row_pointers, max(1, self.entries // PARTS)
-        start = 0
-        while start < documents.n_documents:
-            fitting = int(np.searchsorted(pointers, pointers[start] + most, side="right")) - 1
-            # A document is never cut.
-            stop = max(start + 1, min(fitting, start + PART_DOCUMENTS))
-            part = documents.rows(start, stop).copy()
-            self.parts.append(part)
-            self._sizes += _size(part)
-            self._drop()
-            start = stop
+        """Keep a copy of the documents of at least 3 tokens, and drop the oldest parts."""
+        for part in batch.where(batch.usable).blocks(max(1, self.entries // PARTS)):
+            self.parts.append(part.copy())
+            while len(self.parts) > 1 and self._is_full(self.parts[1:]):
+                del self.parts[0]
 
-    def _drop(self) -> None:
-        while self.parts:
-            without = self._sizes - _size(self.parts[0])
-            if not np.any(without >= (self.most, self.entries)):
-                break
-            self._sizes = without
-            self.parts.pop(0)
+    def _is_full(self, parts: list[DocumentBatch]) -> bool:
+        documents = sum(part.n_documents for part in parts)
+        return documents >= self.most or sum(part.n_entries for part in parts) >= self.entries
 
     def latest(self) -> DocumentBatch:
         """Return them as one batch, of one document at least. Memory as much again."""
-        # Only the oldest part can exceed the limits: its beginning is left out.
-        oldest, *others = self.parts
-        documents, entries = (self.most, self.entries) - (self._sizes - _size(oldest))
-        n, pointers = oldest.n_documents, oldest.row_pointers
-        first = max(int(np.searchsorted(pointers, pointers[-1] - entries)), n - int(documents))
-        if not others:
-            first = min(first, n - 1)
-        return DocumentBatch.joined([oldest.rows(first, n), *others])
+        kept = DocumentBatch.joined(self.parts)
+        n, pointers = kept.n_documents, kept.row_pointers
+        first = max(int(np.searchsorted(pointers, pointers[-1] - self.entries)), n - self.most)
+        return kept.rows(min(first, n - 1), n)
 
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; documents of fewer than 3 tokens go."""
         if self.parts:
             # What lies beyond the limits is not in a state.
-            kept = change.documents(self.latest())
-            self.clear()
+            kept, self.parts = change.documents(self.latest()), []
             self.add(kept)
-
-    def clear(self) -> None:
-        """Keep none."""
-        self.parts.clear()
-        self._sizes[:] = 0
 
     def state(self, prefix: str = "kept.") -> Arrays:
         """Return them as named arrays; nothing if there are none."""
@@ -88,7 +65,3 @@ class RecentDocuments:
         if kept := named(arrays, prefix):
             self.add(DocumentBatch(**kept, n_features=n_features, integral=False))
         return self
-
-
-def _size(part: DocumentBatch) -> tuple[int, int]:
-    return part.n_documents, len(part.counts)
