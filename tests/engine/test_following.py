@@ -89,7 +89,7 @@ def test_a_turn_within_or_right_after_the_warm_up_is_followed(before):
     learner.add(old.documents(before))
     learner.add(documents)
     found, (_, fresh) = learner.snapshot(), Engine.fit(SETTINGS, documents)
-    assert found.diagnostics["following"]["switches"] >= 1
+    assert learner.following.switches >= 1
     assert found.documents_seen == before + 800
     held_out = new.documents(300)
     assert perplexity(found, held_out) < 1.03 * perplexity(fresh, held_out)
