@@ -15,9 +15,8 @@ An engine is in one *phase* at a time (`streamlda.engine.phase`)::
 An engine that refines keeps the newest documents, and begins again from them where a stream turns
 (`streamlda.engine.following`).
 
-Spectral topics come from the larger of the two kept rounds, averaged with the other where they
-agree. The rounds of an online solver are those of `streamlda.engine.power`. An engine with a
-*shared projection* has one phase: all documents add to one set of sums through that W. One with a
+Spectral topics come from the larger of the two kept rounds. The rounds of an online solver are
+those of `streamlda.engine.power`. An engine with a *shared projection* has one phase: all documents add to one set of sums through that W. One with a
 *shared start* refines from there. Engines of one such beginning can be merged
 (`streamlda.engine.members`, `streamlda.storage.merge`).
 

@@ -149,6 +149,11 @@ def check_projection(whitening: Array, settings: EngineSettings) -> None:
         refine=settings.refine,
         remedy="leave it out",
     )
+    require(
+        np.isfinite(whitening).all(),
+        "a shared projection must be finite, got NaN or infinite entries",
+        remedy="make another one",
+    )
     expected = settings.n_features, settings.n_columns
     require(
         whitening.shape == expected,

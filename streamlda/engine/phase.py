@@ -21,15 +21,11 @@ from streamlda.spectral.topics import (
     RoundMoments,
     SpectralTopics,
     alpha_0_estimate,
-    average_rounds,
     diagnostics,
     estimated_alpha_0,
     recover_topics,
 )
 from streamlda.utils.arrays import State
-
-#: Another round is averaged in when it has at least this share of the documents of the largest.
-LEAST_AVERAGED_SHARE = 0.1
 
 
 @dataclass(slots=True)
@@ -114,19 +110,12 @@ class Phase(ABC):
         return None
 
     def topics(self) -> SpectralTopics:
-        """Return the topics of the first sum, averaged with others where they agree."""
+        """Return the topics of the first sum."""
         K, alpha_0 = self.settings.n_components, self._alpha_0
-        rng = np.random.default_rng(self.settings.seed)
-        first, *others = self.rounds()
-        moments = RoundMoments.of(first)
+        moments = RoundMoments.of(self.rounds()[0])
         if alpha_0 is None:
-            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.held_out()), rng)
-        found = recover_topics(moments, K, alpha_0, rng)
-        for other in others:
-            if other.documents >= LEAST_AVERAGED_SHARE * first.documents:
-                moments, near = RoundMoments.of(other), found.normalized()
-                found = average_rounds(found, recover_topics(moments, K, found.alpha_0, rng, near))
-        return found
+            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.held_out()))
+        return recover_topics(moments, K, alpha_0)
 
     @property
     def _alpha_0(self) -> float | None:

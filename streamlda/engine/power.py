@@ -42,8 +42,8 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
 from streamlda.spectral.support import HeldOutPairs
-from streamlda.spectral.topics import SpectralTopics, topics_along, whitened_projection
-from streamlda.spectral.whitening import centred_pairs
+from streamlda.spectral.topics import SpectralTopics, topics_along
+from streamlda.spectral.whitening import second_moment_within, whitening_root
 from streamlda.utils.arrays import State, named, with_prefix
 
 Array = NDArray[np.float64]
@@ -87,8 +87,10 @@ class OnlineRounds(Phase):
         held_out = held_out_pairs(documents, settings)
         sketch = Moments(first_projection(documents, settings), triple_columns=0)
         sketch.add(documents)
-        V = whitened_projection(sketch, settings.n_components, settings.working_alpha_0)
-        del sketch
+        first, pairs, W = sketch.first_moment(), sketch.pair_moment(), sketch.whitening
+        inner = second_moment_within(first, pairs, W, settings.working_alpha_0)
+        V = np.ascontiguousarray(W @ whitening_root(inner, settings.n_components))
+        del sketch, pairs, W
         moments = Moments(V, triple_columns=0)
         moments.add(documents)
         k, lengths = V.shape[1], (settings.n_restarts, settings.n_iterations)
@@ -166,20 +168,14 @@ class OnlineRounds(Phase):
             )
         moments, alpha_0, n = self.moments, settings.working_alpha_0, len(found.eigenvalues)
         V, first, pairs = moments.whitening, moments.first_moment(), moments.pair_moment()
-        within = V.T @ centred_pairs(first, pairs, V, alpha_0)
-        inverse = np.linalg.pinv((within + within.T) / 2, LEAST_PAIR, hermitian=True)
-        missing = (0, settings.n_components - n)
+        within = second_moment_within(first, pairs, V, alpha_0)
+        inverse = np.linalg.pinv(within, LEAST_PAIR, hermitian=True)
         # A topic whose vector is turned by r in k directions has an L1 error of about r times this.
         spread = np.sqrt(2 * V.shape[1] / np.pi)
         return topics_along(
-            first,
-            pairs,
-            V,
-            np.pad(found.eigenvalues, missing),
-            np.pad(inverse @ found.eigenvectors, ((0, 0), missing)),
-            np.pad(spread * self.power.residuals[:n], missing),
-            alpha_0,
-            moments.documents,
+            *(first, pairs, V),
+            *(found.eigenvalues, inverse @ found.eigenvectors, spread * self.power.residuals[:n]),
+            *(settings.n_components, alpha_0, moments.documents),
         )
 
     def snapshot(self) -> TopicModel:

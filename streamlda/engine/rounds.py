@@ -23,7 +23,7 @@ from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import ESTIMATE, SpectralTopics
-from streamlda.utils.arrays import Arrays, State, named, with_prefix
+from streamlda.utils.arrays import Arrays, State, from_arrays, named, to_arrays, with_prefix
 
 Array = NDArray[np.float64]
 
@@ -92,16 +92,12 @@ class Rounds(Phase):
         return known or super()._alpha_0_estimate(alpha_0, held_out)
 
     def _begin_round(self) -> None:
-        # The memory of the round before the last serves the new one. It is made, and written to,
-        # before the projection is sought, so that every change of rounds takes as much as the next.
         ended = self.current
-        spare = self.finished or Moments(ended.whitening, self.settings.n_triple_columns)
-        spare.restart(ended.whitening)
-        self.finished = ended
+        self.finished = None
+        projection = better_projection(ended, self.settings)
+        self.finished, self.current = ended, Moments(projection, self.settings.n_triple_columns)
         self.counters.rounds_finished += 1
         self.counters.projection_documents = ended.documents
-        spare.restart(better_projection(ended, self.settings))
-        self.current = spare
 
     def rounds(self) -> list[Moments]:
         """Return the kept rounds of 2 documents or more, the larger first."""
@@ -216,13 +212,13 @@ def moments_state(prefix: str, moments: Moments) -> Arrays:
 
 def held_out_state(held_out: HeldOutPairs | None) -> Arrays:
     """Return held-out pairs as named arrays; nothing if there are none."""
-    return {} if held_out is None else with_prefix(held_out.state(), "beginning.")
+    return {} if held_out is None else to_arrays(held_out, "beginning.")
 
 
 def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None:
     """Return what `held_out_state` was called on."""
-    state = named(arrays, "beginning.")
-    return HeldOutPairs.from_state(state) if state else None
+    saved = "beginning.documents" in arrays
+    return from_arrays(HeldOutPairs, arrays, "beginning.") if saved else None
 
 
 def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:

@@ -87,7 +87,7 @@ def better_projection(moments: Moments, settings: EngineSettings) -> Array:
 def _projection(first: Array, pairs: Array, whitening: Array, settings: EngineSettings) -> Array:
     # It only has to span the topics roughly, whatever alpha_0 will be.
     centred = centred_pairs(first, pairs, whitening, settings.working_alpha_0, out=pairs)
-    return next_projection(centred, whitening, word_scale(first), whitening.shape[1])
+    return next_projection(centred, whitening, word_scale(first))
 
 
 def projection_digest(whitening: Array) -> str:

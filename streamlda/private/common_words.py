@@ -243,7 +243,7 @@ def topics_of(
     spectrum = values[: settings.n_components]
     turned, noise = np.full(K, floor / 2), np.full(len(spectrum), floor)
     spectral = SpectralTopics(
-        *(components, alpha, alpha_0, 1.0, strength, turned, spectrum, noise), documents
+        *(components, alpha, alpha_0, strength, turned, spectrum, noise), documents
     )
     return PrivateTopics(components, alpha, frequencies, spectral, np.zeros(K))
 

@@ -199,7 +199,7 @@ class PublicTopics:
         alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * even_proportions(tokens)
         none = np.zeros(len(tokens))
         spectral = SpectralTopics(
-            *(components, alpha, float(alpha.sum()), 1.0, none, none, none[:0], none[:0]), documents
+            *(components, alpha, float(alpha.sum()), none, none, none[:0], none[:0]), documents
         )
         found = PrivateTopics(
             *(components, alpha, frequencies[:, 0] / frequencies.sum(), spectral, none),

@@ -367,7 +367,6 @@ def _topics_rules(prefix: str, K: int, d: int) -> dict[str, tuple[Any, ...]]:
         "spectral/eigenvalues": ((K,),),
         "spectral/eigenvalue_noise": ((K,),),
         "spectral/alpha_0": ((), LEAST_ALPHA_0, MOST_ALPHA_0),
-        "spectral/alpha_fit": ((),),
         "spectral/documents": ((), 0.0),
     }
     return {prefix + name: rule for name, rule in rules.items()}

@@ -37,7 +37,6 @@ from streamlda.spectral.topics import (
     recover_topics,
     topics_along,
 )
-from streamlda.spectral.whitening import left_vectors
 from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
 
 Array = NDArray[np.float64]
@@ -228,30 +227,23 @@ def private_topics(
     with three different indices; `whitening` is W, `PairView.whitening` of this view or an earlier
     one; `triple_first` and `triple_pairs` are noisy means of W'p1 and W'P2 W over the same
     documents. alpha_0 None chooses it from the eigenvalues. `documents` is for the record. `rng`
-    makes the starts of the power iterations, and the draw of noise that directions are compared
-    with: it hides nothing.
+    draws the noise that directions are compared with: it hides nothing.
     """
     t = whitening.shape[1]
     pairs = pairs_through(view, whitening)
     draw = rng.standard_normal((t, t, t)) * triple_stddev
     shuffled = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     triple_noise = np.sum([draw.transpose(order) for order in shuffled], axis=0) / np.sqrt(6)
-    pair_noise = _pair_noise(view, whitening, rng)
+    pair_noise = _pair_norms(view, whitening, rng)
     seen = RoundMoments(
-        documents,
-        view.first,
-        pairs,
-        triples,
-        whitening,
-        pair_noise,
-        triple_noise,
-        triple_first,
-        triple_pairs,
+        *(documents, view.first, pairs, whitening, triples, triple_noise),
+        *(triple_first, triple_pairs),
     )
     K = min(t, len(view.eigenvalues))
     if alpha_0 is None:
-        alpha_0 = estimated_alpha_0(seen, K, rng)
-    return _fitted(view, recover_topics(seen, K, alpha_0, rng))
+        alpha_0 = estimated_alpha_0(seen, K)
+    found = recover_topics(seen, K, alpha_0)
+    return _fitted(view, replace(found, pair_noise=pair_noise))
 
 
 def topics_of_eigenpairs(
@@ -270,18 +262,11 @@ def topics_of_eigenpairs(
     t = whitening.shape[1]
     eigenvector_noise = np.full(len(found.eigenvalues), image_stddev * np.sqrt(t))
     spectral = topics_along(
-        view.first,
-        pairs_through(view, whitening),
-        whitening,
-        found.eigenvalues,
-        found.eigenvectors,
-        eigenvector_noise,
-        alpha_0,
-        documents,
+        *(view.first, pairs_through(view, whitening), whitening),
+        *(found.eigenvalues, found.eigenvectors, eigenvector_noise),
+        *(len(found.eigenvalues), alpha_0, documents),
     )
-    noise = _pair_noise(view, whitening, rng)
-    pair_noise = np.array([np.linalg.norm(noise[i:, i:], 2) for i in range(t)])
-    return _fitted(view, replace(spectral, pair_noise=pair_noise))
+    return _fitted(view, replace(spectral, pair_noise=_pair_norms(view, whitening, rng)))
 
 
 def pairs_through(view: PairView, whitening: Array) -> Array:
@@ -292,12 +277,12 @@ def pairs_through(view: PairView, whitening: Array) -> Array:
     return pairs
 
 
-def _pair_noise(view: PairView, whitening: Array, rng: np.random.Generator) -> Array:
-    """Draw noise as it is in W' E P2 W."""
+def _pair_norms(view: PairView, whitening: Array, rng: np.random.Generator) -> Array:
+    """Return spectral norms of noise as it is in W' E P2 W, outside the first 0, 1, ... columns."""
     draw = rng.standard_normal((whitening.shape[1],) * 2)
     scale = np.sqrt(np.sum(whitening**2, axis=0)) * view.stddev
     noise: Array = (draw + draw.T) / 2 * np.sqrt(np.outer(scale, scale))
-    return noise
+    return np.array([np.linalg.norm(noise[i:, i:], 2) for i in range(len(noise))])
 
 
 def _fitted(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
@@ -349,7 +334,7 @@ def project_simplex(v: Array) -> Array:
 
 def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, Array]:
     """Return the n leading eigenpairs of M2 from M2 W: range by the sketch, values by W."""
-    left = left_vectors(sketch, n)
+    left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n]
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     return values[::-1], left @ vectors[:, ::-1]

@@ -28,8 +28,6 @@ from streamlda.utils.progress import progress
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
 _OF_TOPICS = (
-    "condition_number",
-    "alpha_fit",
     "eigenvalues",
     "eigenvalue_noise",
     "topic_supported",

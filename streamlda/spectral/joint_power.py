@@ -1,4 +1,4 @@
-"""The tensor power method for many components: all are turned at once, as products of matrices.
+"""The tensor power method: all components are turned at once, as products of matrices.
 
 K vectors start at once, from words that are far from each other; a step is ``U <- P(T(I, u, u))``
 for all columns u, where P is the nearest matrix with orthonormal columns (the symmetric form of
@@ -13,27 +13,32 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from streamlda.spectral.power import unit_columns
-from streamlda.spectral.tensor_power import Eigenpairs
 
 Array = NDArray[np.float64]
 
-#: Components from which on they are turned at once.
+#: Components from which on documents in memory answer in place of their triple moment.
 MANY_COMPONENTS = 100
 
-#: Most steps of all vectors, and the cosine between two steps from which on they stand still.
-MOST_STEPS, STILL = 30, 0.99
+#: Most steps of all vectors, the cosine between two steps from which on they stand still, and the
+#: steps of each against all others.
+MOST_STEPS, STILL, N_REFINEMENTS = 30, 0.99, 10
 
-#: Steps of each against all others.
-N_REFINEMENTS = 5
 
-#: Share of the largest eigenvalue of U'U below which U has no full rank, by rounding.
-_FULL_RANK = 1e-12
+class Eigenpairs(NamedTuple):
+    """Eigenvalues and unit eigenvectors (columns) of a symmetric tensor, largest first.
+
+    ``T ~ sum_i lambda_i v_i x v_i x v_i``; an eigenvalue is near 0 where T holds no further one.
+    """
+
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 def joint_power(apply: Callable[[Array], Array], start: Array) -> Eigenpairs:
@@ -59,6 +64,12 @@ def joint_power(apply: Callable[[Array], Array], start: Array) -> Eigenpairs:
     return Eigenpairs(values[order], vectors[:, order])
 
 
+def apply_pairs(tensor: Array, vectors: Array) -> Array:
+    """Return T(I, u, u) for each column u of `vectors`, shape (d, n); memory O(d^2 n)."""
+    products = vectors[:, None] * vectors[None]
+    return np.tensordot(tensor, products, axes=([1, 2], [0, 1]))
+
+
 def word_starts(whitening: Array) -> Array:
     """Return K words far from each other as columns, from V of shape (d, K); time O(d K^2)."""
     K = whitening.shape[1]
@@ -75,9 +86,5 @@ def _across(vectors: Array) -> Array:
 
 def _orthonormal(vectors: Array) -> Array:
     """Return the nearest matrix with orthonormal columns."""
-    squares, turn = np.linalg.eigh(vectors.T @ vectors)
-    if squares[0] > _FULL_RANK * squares[-1]:
-        nearest: Array = vectors @ (turn / np.sqrt(squares)) @ turn.T
-        return nearest
     left, _, right = np.linalg.svd(vectors, full_matrices=False)
     return np.asarray(left @ right)

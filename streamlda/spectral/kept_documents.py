@@ -14,7 +14,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.joint_power import joint_power, word_starts
 from streamlda.spectral.moments import Moments, half_of
-from streamlda.spectral.topics import SpectralTopics, topics_along, whitening_root
+from streamlda.spectral.topics import SpectralTopics, topics_along
+from streamlda.spectral.whitening import second_moment_within, whitening_root
 
 Array = NDArray[np.float64]
 
@@ -27,9 +28,9 @@ def topics_of_documents(
     `moments` are their sums, of which the triple ones are not read. As `recover_topics`, to the
     noise of the directions beyond the K-th, in O(nnz K + d K^2) a step and O((d + K) m) memory.
     """
-    root = whitening_root(moments, n_components, alpha_0)
-    whitening = np.ascontiguousarray(moments.whitening @ root)
-    first, pairs = moments.first_moment(), moments.pair_moment() @ root
+    first, pairs, W = moments.first_moment(), moments.pair_moment(), moments.whitening
+    root = whitening_root(second_moment_within(first, pairs, W, alpha_0), n_components)
+    whitening, pairs = np.ascontiguousarray(W @ root), pairs @ root
     association = DocumentAssociation(whitening, alpha_0, first, whitening.T @ pairs)
 
     def image(vectors: Array, among: DocumentBatch) -> Array:
@@ -42,15 +43,8 @@ def topics_of_documents(
     halves = np.full(documents.n_documents, 2, dtype=np.uint64)
     halves[usable] = half_of(0, len(usable))
     one, two = (image(found.eigenvectors, documents.where(halves == half)) for half in range(2))
-    # Beyond the rank there is nothing.
-    beyond = (0, n_components - len(found.eigenvalues))
     return topics_along(
-        first,
-        pairs,
-        whitening,
-        np.pad(found.eigenvalues, beyond),
-        np.pad(found.eigenvectors, ((0, 0), beyond)),
-        np.pad(np.linalg.norm(one - two, axis=0) / 2, beyond),
-        alpha_0,
-        moments.documents,
+        *(first, pairs, whitening),
+        *(*found, np.linalg.norm(one - two, axis=0) / 2),
+        *(n_components, alpha_0, moments.documents),
     )

@@ -37,12 +37,6 @@ Array = NDArray[np.float64]
 #: Documents per block: projections of one block stay in cache between the kernels.
 BLOCK_DOCUMENTS = 4096
 
-#: The cube is summed in this many parts for each half, side by side.
-_CUBE_PARTS = 2
-
-#: Columns of one product of the cube.
-_CUBE_TILE = 32
-
 #: Columns of `Moments.word_totals`.
 _FIRST, _PAIR, _TRIPLE = 0, 1, 2
 
@@ -62,26 +56,8 @@ class Moments:
 
     def __init__(self, whitening: Array, triple_columns: int | None = None) -> None:
         self.whitening = np.ascontiguousarray(whitening, dtype=np.float64)
-        require(
-            self.whitening.ndim == 2 and 0 not in self.whitening.shape,
-            "a projection must be a matrix of words by columns",
-            shape=self.whitening.shape,
-            remedy="make it with streamlda.spectral.whitening",
-        )
-        require(
-            np.isfinite(self.whitening).all(),
-            "a projection must be finite, got NaN or infinite entries",
-            remedy="check what it was made from",
-        )
         d, m = self.whitening.shape
         t = m if triple_columns is None else triple_columns
-        require(
-            0 <= t <= m,
-            "the triple statistic can be taken through the columns of the projection only",
-            triple_columns=t,
-            columns=m,
-            remedy="ask for at most as many",
-        )
         #: Documents in the sums, those that were too short, and those in the first half.
         self.documents = self.skipped = self.first_half = 0
         #: Sums of c weighted for the first, pair and triple moment.
@@ -100,64 +76,40 @@ class Moments:
         """Columns t of W that the triple statistic is taken through."""
         return self.triple_cross.shape[1]
 
-    def restart(self, whitening: Array) -> None:
-        """Start again with another projection of the same shape, in the memory of the old sums."""
-        require(
-            whitening.shape == self.whitening.shape,
-            "moments can start again only with a projection of their shape",
-            shape=whitening.shape,
-            expected=self.whitening.shape,
-            remedy="make new moments",
-        )
-        self.whitening = whitening
-        self.documents = self.skipped = self.first_half = 0
-        for array in self._sums().values():
-            array.fill(0.0)
-
-    def add(self, batch: DocumentBatch, factors: Array | None = None) -> None:
-        """Add the documents of a batch.
-
-        `factors`, shape (n_documents, 3), scale the first, pair and triple statistic of each
-        document (clipping); the documents count as whole ones all the same.
-        """
+    def add(self, batch: DocumentBatch) -> None:
+        """Add the documents of a batch."""
         batch.check_features(len(self.whitening), "moments")
         for start in range(0, batch.n_documents, BLOCK_DOCUMENTS):
-            rows = slice(start, start + BLOCK_DOCUMENTS)
-            block = batch.rows(rows.start, rows.stop)
-            weights = document_weights(block)
-            self._add_block(block, weights if factors is None else weights * factors[rows])
+            self._add_block(batch.rows(start, start + BLOCK_DOCUMENTS))
 
-    def _add_block(self, block: DocumentBatch, weights: Array) -> None:
-        rows = block.counts, block.word_ids, block.row_pointers
-        by_word = grouped_by_word(block)
-        association.associate_words(*by_word, weights, self.word_totals)
-        projections = np.empty((block.n_documents, self.whitening.shape[1]))
-        association.project(*rows, self.whitening, projections)
+    def _add_block(self, block: DocumentBatch) -> None:
+        weights, by_word = document_weights(block), grouped_by_word(block)
+        ones = np.ones((block.n_documents, 1))
+        association.associate_projections(*by_word, weights, ones, self.word_totals[None])
+        y = np.empty((block.n_documents, self.whitening.shape[1]))
+        association.project(block.counts, block.word_ids, block.row_pointers, self.whitening, y)
         w2, w3 = (np.ascontiguousarray(weights[:, [column]]) for column in (_PAIR, _TRIPLE))
-        association.associate_projections(*by_word, projections, w2, self.pair_cross[None])
+        association.associate_projections(*by_word, y, w2, self.pair_cross[None])
         usable = np.flatnonzero(block.usable)
         coins = half_of(self.documents, len(usable))
         self.first_half += int(np.sum(coins == 0))
         if self.triple_columns:
-            leading = np.ascontiguousarray(projections[:, : self.triple_columns])
+            leading = np.ascontiguousarray(y[:, : self.triple_columns])
             association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
             halves = [usable[coins == half] for half in range(2)]
-            chosen = [np.asfortranarray(leading[rows]) for rows in halves]
-            self._add_cubes(chosen, [weights[rows] for rows in halves])
+            self._add_halves([(leading[rows], weights[rows]) for rows in halves])
         self.documents += len(usable)
         self.skipped += block.n_documents - len(usable)
 
-    def _add_cubes(self, projections: list[Array], weights: list[Array]) -> None:
-        def add_parts(first: int, last: int) -> None:
-            for task in range(first, last):
-                half, part = divmod(task, _CUBE_PARTS)
-                y, w = projections[half], weights[half]
-                if part == 0:
-                    self.gram[half] += (y * w[:, _PAIR, None]).T @ y
-                _add_cube(y, w[:, _TRIPLE], self.cube[half], slice(part, None, _CUBE_PARTS))
+    def _add_halves(self, halves: list[tuple[Array, Array]]) -> None:
+        def add(first: int, last: int) -> None:
+            for half in range(first, last):
+                y, weights = halves[half]
+                self.gram[half] += (y * weights[:, _PAIR, None]).T @ y
+                _add_cube(np.asfortranarray(y), weights[:, _TRIPLE], self.cube[half])
 
         with one_blas_thread():
-            run_pieces(add_parts, 2 * _CUBE_PARTS)
+            run_pieces(add, 2)
 
     def merge(self, other: Moments) -> None:
         """Add the sums of `other`, which must have been taken through the same projection."""
@@ -322,17 +274,13 @@ def fill_symmetric(packed: Array) -> Array:
     return full
 
 
-def _add_cube(y: Array, weights: Array, cube: Array, rows: slice) -> None:
-    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i in rows and i <= j <= k.
+def _add_cube(y: Array, weights: Array, cube: Array) -> None:
+    """Add ``sum_n weights[n] y_n x y_n x y_n`` at [i, j, k] for i <= j and i <= k.
 
-    `y` in column-major order is fastest. Tiles below the diagonal of (j, k) may be left out, since
-    they repeat those above it.
+    `y` in column-major order is fastest.
     """
-    n, t = y.shape
-    # Columns of one buffer, so that the products stay in cache.
-    buffer = np.empty((n, t), order="F")
-    for i in range(t)[rows]:
+    # One buffer, so that the products stay in cache.
+    buffer = np.empty(y.shape, order="F")
+    for i in range(y.shape[1]):
         weighted = np.multiply(y[:, i:], (y[:, i] * weights)[:, None], out=buffer[:, i:])
-        for j in range(i, t, _CUBE_TILE):
-            tile = weighted[:, j - i : j - i + _CUBE_TILE]
-            cube[i, j : j + _CUBE_TILE, j:] += tile.T @ y[:, j:]
+        cube[i, i:, i:] += weighted.T @ y[:, i:]

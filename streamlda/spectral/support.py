@@ -8,16 +8,15 @@ half the difference of C over two halves of the documents (`Moments.half_differe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Self
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels import association
-from streamlda.spectral.moments import Moments, document_weights, half_of
-from streamlda.utils.arrays import Arrays
+from streamlda.spectral.moments import Moments, half_of
 
 Array = NDArray[np.float64]
 
@@ -28,9 +27,6 @@ NOISE_MARGIN = 1.5
 #: What is said of one direction or none.
 SHOW_NONE = "the documents show no topics beyond their word frequencies"
 
-#: Directions whose noise is measured; of 520 columns all of them would take 7 s.
-MOST_NORMS = 128
-
 
 class Spectrum(NamedTuple):
     """Eigenvalues of the pair moment of words, and what sampling noise alone would reach.
@@ -40,8 +36,7 @@ class Spectrum(NamedTuple):
     eigenvalues : ndarray of shape (t,)
         Largest first, without unit. With k topics in the documents k of them are not noise.
     floor : ndarray of shape (t,) or None
-        What noise reaches outside the larger directions; beyond the last one measured it stays as
-        it is there. None if the fit measured none.
+        What noise reaches outside the directions above it. None if the fit measured none.
     """
 
     eigenvalues: Array
@@ -58,17 +53,6 @@ class Spectrum(NamedTuple):
     def above(self) -> int | None:
         """How many directions are above the noise; None if it was not measured."""
         return None if self.floor is None else int(np.sum(self.eigenvalues > self.floor))
-
-
-def trailing_norms(noise: Array, n: int) -> Array:
-    """Return the spectral norm of noise outside the first 0, 1, ..., n-1 directions.
-
-    Of more than `MOST_NORMS` directions some are measured; those between have what the one before
-    has, which is no less. Time O(min(n, 128) t^3).
-    """
-    every = -(-n // MOST_NORMS)
-    measured = [float(np.linalg.norm(noise[i:, i:], 2)) for i in range(0, n, every)]
-    return np.repeat(measured, every)[:n]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +78,14 @@ class HeldOutPairs:
     @classmethod
     def of_documents(cls, documents: DocumentBatch, projection: Array) -> Self:
         """Sum documents of 3 tokens or more, 2 at least, in two halves; O(nnz t + d t^2)."""
-        n, t = documents.n_documents, projection.shape[1]
-        rows = documents.counts, documents.word_ids, documents.row_pointers
-        y, weights = np.empty((n, t)), document_weights(documents)
-        association.project(*rows, projection, y)
-        counts = documents.counts * np.repeat(weights[:, 1], np.diff(documents.row_pointers))
-        half = half_of(0, n)
-        owner = np.repeat(half, np.diff(documents.row_pointers))
-        means = []
+        n, half = documents.n_documents, half_of(0, documents.n_documents)
+        first, means = np.zeros(projection.shape[1]), []
         for which in range(2):
-            # Words drawn together with themselves are left out.
-            own = np.where(owner == which, counts, 0.0)
-            alone = np.bincount(documents.word_ids, own, minlength=documents.n_features)
-            seen = y[half == which]
-            pairs = (seen * weights[half == which, 1, None]).T @ seen
-            means.append((pairs - (projection * alone[:, None]).T @ projection) / len(seen))
-        first = weights[:, 0] @ y / n
+            sums = Moments(projection, triple_columns=0)
+            sums.add(documents.where(half == which))
+            first += projection.T @ sums.word_totals[:, 0] / n
+            pairs = projection.T @ sums.pair_moment()
+            means.append((pairs + pairs.T) / 2)
         return cls(n, first, (means[0] + means[1]) / 2, (means[0] - means[1]) / 2)
 
     def spectrum(self, alpha_0: float) -> Spectrum:
@@ -118,14 +94,11 @@ class HeldOutPairs:
         values, vectors = np.linalg.eigh(self.pairs - centre * np.outer(self.first, self.first))
         values, vectors = values[::-1], vectors[:, ::-1]
         noise = vectors.T @ self.noise @ vectors
-        return Spectrum(values, NOISE_MARGIN * trailing_norms(noise, len(values)))
 
-    def state(self) -> Arrays:
-        """Return it as named arrays."""
-        return {field.name: np.array(getattr(self, field.name)) for field in fields(self)}
+        def reach(i: int) -> float:
+            return NOISE_MARGIN * float(np.linalg.norm(noise[i:, i:], 2))
 
-    @classmethod
-    def from_state(cls, state: Arrays) -> Self:
-        """Return what `state` was called on."""
-        arrays: dict[str, Any] = {field.name: state[field.name] for field in fields(cls)}
-        return cls(**{**arrays, "documents": int(arrays["documents"])})
+        # Noise outside the first i directions falls with i, as eigenvalues do.
+        rest = range(len(values) - 1)
+        above = bisect_left(rest, True, key=lambda i: bool(values[i] <= reach(i)))
+        return Spectrum(values, np.full(len(values), reach(above)))

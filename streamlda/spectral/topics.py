@@ -17,7 +17,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -26,12 +26,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError, require
-from streamlda.spectral.joint_power import MANY_COMPONENTS, joint_power, word_starts
+from streamlda.spectral.joint_power import Eigenpairs, apply_pairs, joint_power, word_starts
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import SHOW_NONE, Spectrum, trailing_norms
-from streamlda.spectral.tensor_power import Eigenpairs, apply_pairs, refine_eigenpairs, tensor_power
-from streamlda.spectral.whitening import centred_pairs
+from streamlda.spectral.support import SHOW_NONE, Spectrum
+from streamlda.spectral.whitening import centred_pairs, second_moment_within, whitening_root
 
 Array = NDArray[np.float64]
 
@@ -45,16 +43,10 @@ LEAST_TOPICS = 3
 #: The member of a model's diagnostics that says what an estimate of alpha_0 is worth.
 ESTIMATE = "alpha_0_estimate"
 
-#: Directions of the pair moment below this share of the largest are not there.
-RANK_TOLERANCE = 1e-10
-
-#: Condition number of whitening above which a warning is given.
-LARGE_CONDITION_NUMBER = 1000.0
-
 #: Least share of alpha_0 that a topic keeps.
 ALPHA_FLOOR = 1e-6
 
-#: Topics of two rounds are the same when their word distributions have this affinity (0 to 1).
+#: Two topics are the same when their word distributions have this affinity (0 to 1).
 SAME_TOPIC_AFFINITY = 0.85
 
 #: A topic is supported when noise turns its eigenvector by less than this (radians, first order).
@@ -66,37 +58,29 @@ class RoundMoments:
     """The moments of a round as read once, before alpha_0 is applied.
 
     `first` is M1, `pairs` G over the t columns of W that the triple moment was taken through
-    (`whitening`), `triples` T. The noises are one draw of the sampling noise of ``W'G`` and T
-    (`Moments.half_differences`). `triple_first` and `triple_pairs` are ``W'M1`` and ``W'G`` of the
-    documents of T, where these are not those of M1 and G: T is centred by its own, so that
-    a stream may drift in between.
+    (`whitening`), `triples` T, and `triple_noise` one draw of its sampling noise. `triple_first`
+    and `triple_pairs` are ``W'M1`` and ``W'G`` of the documents of T: T is centred by its own, so
+    that a stream may drift in between.
     """
 
     documents: int
     first: Array
     pairs: Array
-    triples: Array
     whitening: Array
-    pair_noise: Array
+    triples: Array
     triple_noise: Array
-    triple_first: Array | None = None
-    triple_pairs: Array | None = None
+    triple_first: Array
+    triple_pairs: Array
 
     @classmethod
     def of(cls, moments: Moments) -> RoundMoments:
         """Read the moments of a round."""
-        leading = slice(None, moments.triple_columns)
         # First what takes most memory while it is found.
-        triples, (pair_noise, triple_noise) = moments.triple_moment(), moments.half_differences()
-        return cls(
-            moments.documents,
-            moments.first_moment(),
-            moments.pair_moment()[:, leading],
-            triples,
-            moments.whitening[:, leading],
-            pair_noise,
-            triple_noise,
-        )
+        triples, (_, noise) = moments.triple_moment(), moments.half_differences()
+        leading = slice(None, moments.triple_columns)
+        first, W = moments.first_moment(), moments.whitening[:, leading]
+        pairs = moments.pair_moment()[:, leading]
+        return cls(moments.documents, first, pairs, W, triples, noise, W.T @ first, W.T @ pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +93,6 @@ class SpectralTopics:
     #: Dirichlet parameters, shape (K,), scaled to sum to `alpha_0`.
     alpha: Array
     alpha_0: float
-    #: Sum of alpha as the eigenvalues alone give it, over `alpha_0`: 1 when the documents follow
-    #: the model with this alpha_0.
-    alpha_fit: float
     #: lambda_i of the whitened triple moment, shape (K,); 0 beyond the rank.
     eigenvalues: Array
     #: Norm of the sampling noise E(I, v_i, v_i), shape (K,): to first order the eigenvector is
@@ -119,17 +100,9 @@ class SpectralTopics:
     eigenvalue_noise: Array
     #: Eigenvalues of C, shape (t,), largest first.
     pair_eigenvalues: Array
-    #: Spectral norm of the sampling noise of C outside the first 0, 1, ..., K-1 eigenvectors.
+    #: Spectral norm of the noise of C outside the first 0, 1, ..., K-1 eigenvectors; 0 if unknown.
     pair_noise: Array
     documents: int
-
-    @property
-    def condition_number(self) -> float | None:
-        """Largest over K-th pair eigenvalue; None when the K-th is missing or not positive."""
-        K = len(self.alpha)
-        if len(self.pair_eigenvalues) < K or self.pair_eigenvalues[K - 1] <= 0:
-            return None
-        return float(self.pair_eigenvalues[0] / self.pair_eigenvalues[K - 1])
 
     @property
     def supported(self) -> NDArray[np.bool_]:
@@ -142,11 +115,8 @@ class SpectralTopics:
         No more topics than directions are real: those that noise turns least, each once. One
         direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
         """
-        K = len(self.alpha)
-        if directions >= K:
-            return self.supported
         turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
-        roots, chosen = np.sqrt(self.normalized()), np.zeros(K, dtype=np.bool_)
+        roots, chosen = np.sqrt(self.normalized()), np.zeros(len(turned), dtype=np.bool_)
         for k in np.argsort(turned, kind="stable"):
             same = bool(np.any(roots[chosen] @ roots[k] > SAME_TOPIC_AFFINITY))
             chosen[k] = directions > max(1, int(chosen.sum())) and not same
@@ -159,55 +129,15 @@ class SpectralTopics:
         return rows
 
 
-def recover_topics(
-    moments: RoundMoments,
-    n_components: int,
-    alpha_0: float,
-    rng: np.random.Generator,
-    near: Array | None = None,
-) -> SpectralTopics:
-    """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4).
-
-    Power iterations start at random, or (faster) from the topics `near`, shape (K, d).
-    """
-    whitened = _WhitenedMoments(moments, n_components, alpha_0)
-    values, vectors = whitened.decompose(rng, near)
-    noise = np.linalg.norm(apply_pairs(whitened.noise, vectors), axis=0)
-    # Beyond the rank there is nothing.
-    beyond = (0, n_components - whitened.rank)
-    return _sorted_topics(
-        moments.first,
-        np.pad((whitened.centred @ whitened.root @ vectors).T, (beyond, (0, 0))),
-        np.pad(values, beyond),
-        np.pad(noise, beyond),
-        alpha_0,
-        pair_eigenvalues=whitened.pair_eigenvalues,
-        pair_noise=whitened.pair_noise,
-        documents=moments.documents,
+def recover_topics(moments: RoundMoments, n_components: int, alpha_0: float) -> SpectralTopics:
+    """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4)."""
+    root, found = _eigenpairs(moments, n_components, alpha_0)
+    noise = apply_pairs(_contract(moments.triple_noise, root), found.eigenvectors)
+    return topics_along(
+        *(moments.first, moments.pairs, moments.whitening),
+        *(found.eigenvalues, root @ found.eigenvectors, np.linalg.norm(noise, axis=0)),
+        *(n_components, alpha_0, moments.documents),
     )
-
-
-def whitened_projection(moments: Moments, n_components: int, alpha_0: float) -> Array:
-    """Return V = W R with V' M2 V = I on the leading K directions, shape (d, K' <= K)."""
-    return np.ascontiguousarray(moments.whitening @ whitening_root(moments, n_components, alpha_0))
-
-
-def whitening_root(moments: Moments, n_components: int, alpha_0: float) -> Array:
-    """Return R of `whitened_projection`, shape (m, K')."""
-    W = moments.whitening
-    inner = W.T @ centred_pairs(moments.first_moment(), moments.pair_moment(), W, alpha_0)
-    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
-    leading = np.flatnonzero(usable)[::-1][:n_components]
-    require(
-        len(leading),
-        "whitening needs documents whose words vary, got a pair moment without a positive "
-        f"eigenvalue in documents={moments.documents}",
-        remedy="read more documents",
-        error=InsufficientDataError,
-    )
-    root: Array = vectors[:, leading] / np.sqrt(values[leading])
-    return root
 
 
 def topics_along(
@@ -217,53 +147,39 @@ def topics_along(
     eigenvalues: Array,
     vectors: Array,
     noise: Array,
+    n_components: int,
     alpha_0: float,
     documents: int,
 ) -> SpectralTopics:
-    """Return the topics that vectors in whitened coordinates stand for, mu_i ~ G_c v_i.
+    """Return the topics that vectors in the coordinates of W stand for, mu_i ~ G_c v_i.
 
-    With M1, G = E P2 V, V of shape (d, m), vectors of shape (m, K), and the
+    With M1, G = E P2 W, W of shape (d, m), vectors of shape (m, K'), and the
     `SpectralTopics.eigenvalue_noise` of each, infinite for a topic that is not to be relied on.
+    One without direction, and those beyond K', repeat M1.
     """
-    centred = centred_pairs(first, pairs, whitening, alpha_0)
-    inner = whitening.T @ centred
-    spectrum = np.asarray(np.linalg.eigvalsh((inner + inner.T) / 2)[::-1], dtype=np.float64)
-    return _sorted_topics(
-        first,
-        (centred @ vectors).T,
-        eigenvalues,
-        noise,
-        alpha_0,
-        pair_eigenvalues=spectrum,
-        pair_noise=np.zeros(len(eigenvalues)),
-        documents=documents,
-    )
-
-
-def _sorted_topics(
-    first: Array, found: Array, eigenvalues: Array, noise: Array, alpha_0: float, **others: Any
-) -> SpectralTopics:
-    """Return the topics along the rows of `found`; one without direction repeats M1."""
+    spectrum = np.linalg.eigvalsh(second_moment_within(first, pairs, whitening, alpha_0))[::-1]
+    found = (centred_pairs(first, pairs, whitening, alpha_0) @ vectors).T
+    missing = (0, n_components - len(found))
+    found = np.pad(found, (missing, (0, 0)))
     mass = found.sum(axis=1)
     definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
-    eigenvalues, noise = np.where(definite, eigenvalues, 0.0), np.where(definite, noise, np.inf)
-    alpha = _alpha(eigenvalues, alpha_0)
-    total = float(alpha.sum())
-    # Every topic keeps a little prior weight: inference divides by it.
-    alpha = np.maximum(alpha, ALPHA_FLOOR * total) if total > 0 else np.ones(len(found))
-    order = np.argsort(-alpha, kind="stable")
+    eigenvalues = np.where(definite, np.pad(eigenvalues, missing), 0.0)
+    noise = np.where(definite, np.pad(noise, missing), np.inf)
     topics = np.tile(first / first.sum(), (len(found), 1))
-    for row, k in enumerate(order):
-        if definite[k]:
-            np.divide(found[k], mass[k], out=topics[row])
+    topics[definite] = found[definite] / mass[definite, None]
+    alpha = _alpha(eigenvalues, alpha_0)
+    # Every topic keeps a little prior weight: inference divides by it.
+    alpha = np.maximum(alpha, ALPHA_FLOOR * alpha.sum()) if alpha.any() else np.ones(len(found))
+    order = np.argsort(-alpha, kind="stable")
     return SpectralTopics(
-        topics=topics,
+        topics=topics[order],
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
         alpha_0=alpha_0,
-        alpha_fit=total / alpha_0,
         eigenvalues=eigenvalues[order],
         eigenvalue_noise=noise[order],
-        **others,
+        pair_eigenvalues=np.asarray(spectrum, dtype=np.float64),
+        pair_noise=np.zeros(len(found)),
+        documents=documents,
     )
 
 
@@ -281,22 +197,6 @@ def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
     return {"value": alpha_0, "identified": reason is None, "reason": reason}
 
 
-def average_rounds(main: SpectralTopics, other: SpectralTopics) -> SpectralTopics:
-    """Average the topics on which two rounds over different documents agree.
-
-    A topic of `main` is averaged with its match in `other`, weighted by documents, when both give
-    nearly the same distribution; a topic without such a match stays as it is.
-    """
-    affinity = np.sqrt(main.normalized()) @ np.sqrt(other.normalized()).T
-    mine, theirs = scipy.optimize.linear_sum_assignment(-affinity)
-    same = affinity[mine, theirs] > SAME_TOPIC_AFFINITY
-    mine, theirs = mine[same], theirs[same]
-    share = other.documents / (main.documents + other.documents)
-    topics = main.topics.copy()
-    topics[mine] = (1 - share) * main.topics[mine] + share * other.topics[theirs]
-    return replace(main, topics=topics, documents=main.documents + other.documents)
-
-
 def diagnostics(
     found: SpectralTopics, spectrum: Spectrum, supported: NDArray[np.bool_], documents: int | None
 ) -> dict[str, Any]:
@@ -305,32 +205,19 @@ def diagnostics(
     `spectrum` is that of the word pairs, which `documents` were tested on, if any were.
     """
     K, directions = len(found.alpha), spectrum.above
-    weak = np.flatnonzero(~supported)
-    condition = found.condition_number
-    warnings = []
-    apart = directions is None or directions >= min(2, K)
+    weak, warnings = np.flatnonzero(~supported), []
     if directions is not None and directions < K:
         warnings.append(few_directions(directions, K, documents or found.documents))
-    if apart and len(weak):
-        listed = ", ".join(str(i) for i in weak[:20]) + (", ..." if len(weak) > 20 else "")
+    if len(weak) and (directions is None or directions >= min(2, K)):
+        listed = ", ".join(str(i) for i in weak[:20]) + ", ..." * (len(weak) > 20)
         warnings.append(
-            f"{len(weak)} of {K} topics do not stand above sampling noise: topics {listed}; "
-            "do not rely on them"
-            if len(weak) > 1
-            else f"1 of {K} topics does not stand above sampling noise: topic {listed}; "
-            "do not rely on it"
-        )
-    if apart and condition is not None and condition > LARGE_CONDITION_NUMBER:
-        warnings.append(
-            f"whitening is ill-conditioned (condition_number={condition:.0f}); rare topics are "
-            "uncertain, ask for fewer topics"
+            f"topics that do not stand above sampling noise, {len(weak)} of {K}: {listed}; do not "
+            "rely on them"
         )
     return {
         "documents_behind_topics": found.documents,
         "documents_behind_directions": documents,
-        "condition_number": condition,
         "directions_supported": directions,
-        "alpha_fit": found.alpha_fit,
         "eigenvalues": found.eigenvalues.tolist(),
         "eigenvalue_noise": [x if np.isfinite(x) else None for x in found.eigenvalue_noise],
         "topic_supported": supported.tolist(),
@@ -351,50 +238,20 @@ def few_directions(directions: int, n_components: int, documents: int) -> str:
     )
 
 
-class _WhitenedMoments:
-    """The moments of a round in at most K whitened dimensions, for one alpha_0."""
-
-    def __init__(self, moments: RoundMoments, n_components: int, alpha_0: float) -> None:
-        W, a = moments.whitening, alpha_0
-        q = W.T @ moments.first
-        pairs = W.T @ moments.pairs
-        pairs = (pairs + pairs.T) / 2
-        self.centred = centred_pairs(moments.first, moments.pairs, W, a)
-        values, vectors = np.linalg.eigh(pairs - a / (a + 1) * np.outer(q, q))
-        self.pair_eigenvalues, vectors = values[::-1], vectors[:, ::-1]
-        noise = vectors.T @ moments.pair_noise @ vectors
-        self.pair_noise = trailing_norms(noise, min(n_components, len(W.T)))
-        usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
-        self.rank = min(n_components, int(usable.sum()))
-        self.root = vectors[:, : self.rank] / np.sqrt(self.pair_eigenvalues[: self.rank])
-        own_q = q if moments.triple_first is None else moments.triple_first
-        own_pairs = pairs if moments.triple_pairs is None else moments.triple_pairs
-        u = self.root.T @ own_q
-        inner = self.root.T @ own_pairs @ self.root
-        cube = np.multiply.outer(np.multiply.outer(u, u), u)
-        E = np.multiply.outer(inner, u)
-        self.tensor = (
-            _contract(moments.triples, self.root)
-            - a / (a + 2) * (E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1))
-            + 2 * a**2 / ((a + 1) * (a + 2)) * cube
-        )
-        self.noise = _contract(moments.triple_noise, self.root)
-        self._projection = W
-
-    def decompose(self, rng: np.random.Generator, near: Array | None = None) -> Eigenpairs:
-        """Find the eigenpairs of the whitened tensor, from given topics or from random starts."""
-        if self.rank == 0:
-            return Eigenpairs(np.zeros(0), np.zeros((0, 0)))
-        start = None
-        if near is not None and len(near) == self.rank:
-            # Projected and whitened, a topic points along its eigenvector.
-            start = (self._projection @ self.root).T @ near.T
-        if self.rank >= MANY_COMPONENTS:
-            start = word_starts(self._projection @ self.root) if start is None else start
-            return joint_power(partial(apply_pairs, self.tensor), start)
-        if start is not None:
-            return refine_eigenpairs(self.tensor, start, n_iterations=10)
-        return tensor_power(self.tensor, self.rank, rng=rng)
+def _eigenpairs(
+    moments: RoundMoments, n_components: int, alpha_0: float
+) -> tuple[Array, Eigenpairs]:
+    """Return R of at most K columns, and the eigenpairs of T_c(R, R, R)."""
+    W, a = moments.whitening, alpha_0
+    root = whitening_root(second_moment_within(moments.first, moments.pairs, W, a), n_components)
+    u = root.T @ moments.triple_first
+    E = np.multiply.outer(root.T @ moments.triple_pairs @ root, u)
+    tensor = (
+        _contract(moments.triples, root)
+        - a / (a + 2) * (E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1))
+        + 2 * a**2 / ((a + 1) * (a + 2)) * np.multiply.outer(np.multiply.outer(u, u), u)
+    )
+    return root, joint_power(partial(apply_pairs, tensor), word_starts(W @ root))
 
 
 def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
@@ -409,7 +266,7 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     return alpha
 
 
-def estimated_alpha_0(moments: RoundMoments, n_topics: int, rng: np.random.Generator) -> float:
+def estimated_alpha_0(moments: RoundMoments, n_topics: int) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
     It holds at the truth when documents follow the model, and have `n_topics` topics. With
@@ -418,12 +275,10 @@ def estimated_alpha_0(moments: RoundMoments, n_topics: int, rng: np.random.Gener
     """
     if n_topics < LEAST_TOPICS:
         return 1.0
-    seed = int(rng.integers(2**32))
 
     def excess(log_alpha_0: float) -> float:
         a = float(np.exp(log_alpha_0))
-        whitened = _WhitenedMoments(moments, n_topics, a)
-        values = whitened.decompose(np.random.default_rng(seed)).eigenvalues
+        values = _eigenpairs(moments, n_topics, a)[1].eigenvalues
         return float(_alpha(values, a).sum()) / a - 1.0
 
     # The excess falls with alpha_0. Far above the truth the tensor is no longer orthogonal and its
@@ -438,9 +293,7 @@ def estimated_alpha_0(moments: RoundMoments, n_topics: int, rng: np.random.Gener
 
 
 def _contract(tensor: Array, R: Array) -> Array:
-    """Return T(R, R, R), symmetric to the last bit."""
+    """Return T(R, R, R)."""
     for _ in range(3):
         tensor = np.tensordot(tensor, R, axes=(0, 0))
-    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
-    symmetric: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)
-    return symmetric
+    return tensor

@@ -11,14 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import require
+from streamlda.errors import InsufficientDataError, require
 from streamlda.kernels import association
 
 Array = NDArray[np.float64]
 
-#: Ratio of squared singular values above which they may be taken from the Gram matrix, at a
-#: twentieth of the time: vectors are then orthonormal to 1e-10.
-WELL_CONDITIONED = 1e-6
+#: Directions of the pair moment below this share of the largest are not there.
+RANK_TOLERANCE = 1e-10
 
 
 def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
@@ -58,39 +57,40 @@ def centred_pairs(
     return centred
 
 
-def next_projection(pairs: Array, whitening: Array, scale: Array, n_columns: int) -> Array:
+def second_moment_within(first: Array, pairs: Array, whitening: Array, alpha_0: float) -> Array:
+    """Return W' M2 W, shape (m, m), symmetric; time O(d m^2)."""
+    inner = whitening.T @ centred_pairs(first, pairs, whitening, alpha_0)
+    return (inner + inner.T) / 2
+
+
+def whitening_root(inner: Array, n_components: int) -> Array:
+    """Return R of `inner` = W' M2 W, with R' W' M2 W R = I on its leading K' <= K directions."""
+    values, vectors = np.linalg.eigh(inner)
+    usable = values > RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+    leading = np.flatnonzero(usable)[::-1][:n_components]
+    require(
+        len(leading),
+        "whitening needs documents whose words vary, got a pair moment without a positive "
+        "eigenvalue",
+        remedy="read more documents",
+        error=InsufficientDataError,
+    )
+    root: Array = vectors[:, leading] / np.sqrt(values[leading])
+    return root
+
+
+def next_projection(pairs: Array, whitening: Array, scale: Array) -> Array:
     """Return the projection on the leading eigenvectors of M2 in scaled word space.
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the
-    same sketch gives its action within that range; exact when M2 has rank n_columns or less. The
-    result is ``scale * U`` with U orthonormal, shape (d, n_columns). `pairs` are scaled in place.
-    Time O(d m^2).
+    same sketch gives its action within that range; exact when M2 has rank m or less. The result is
+    ``scale * U`` with U orthonormal, shape (d, m). `pairs` are scaled in place. Time O(d m^2).
     """
-    require(
-        1 <= n_columns <= min(pairs.shape),
-        "a projection must have at least 1 column and no more than its sketch",
-        n_columns=n_columns,
-        sketch=pairs.shape,
-        remedy="sketch with more columns first",
-    )
     # One matrix of words by columns less at a time is 6 MB of 8000 words and 100 columns.
     pairs *= scale[:, None]
-    # Cut to n_columns before the action is solved for, not after: with m columns the system is
-    # ill-conditioned, and on documents the sampling noise then costs more than the cut.
-    left = left_vectors(pairs, n_columns)
-    within = left.T @ pairs
-    action = within @ np.linalg.pinv(left.T @ (whitening / scale[:, None]))
+    left = np.linalg.qr(pairs)[0]
+    action = left.T @ pairs @ np.linalg.pinv(left.T @ (whitening / scale[:, None]))
     values, vectors = np.linalg.eigh((action + action.T) / 2)
     directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
     directions *= scale[:, None]
     return np.ascontiguousarray(directions)
-
-
-def left_vectors(matrix: Array, n: int) -> Array:
-    """Return the n leading left singular vectors of a slender matrix."""
-    squares, right = np.linalg.eigh(matrix.T @ matrix)
-    if squares[0] > WELL_CONDITIONED * squares[-1]:
-        leading = slice(None, -n - 1, -1)
-        left: Array = matrix @ (right[:, leading] / np.sqrt(squares[leading]))
-        return left
-    return np.linalg.svd(matrix, full_matrices=False)[0][:, :n]

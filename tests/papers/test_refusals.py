@@ -117,7 +117,7 @@ REFUSED = [
     (lambda: DenseTensor(np.ones((2, 2, 3))), r"got shape=\(2, 2, 3\)"),
     (lambda: DenseTensor(np.zeros((3, 3, 3)), 4), "4 equal sides, got shape"),
     (lambda: DenseTensor(np.full((2, 2, 2, 2), np.inf)), "must be finite"),
-    (lambda: DenseTensor(QUARTIC), r"largest_difference=0.001 .*unlike=\(2, 2, 2, 1\)"),
+    (lambda: DenseTensor(QUARTIC), "symmetric, got largest_difference=0.001"),
     (lambda: FactoredTensor([1.0], np.eye(2)), r"eigenvalues=\(1,\)"),
     (lambda: FactoredTensor([np.nan, 1], np.eye(2)), "must be finite"),
     (lambda: FactoredTensor([1, 1], np.eye(2), 2), "order=2"),

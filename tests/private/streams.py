@@ -120,7 +120,7 @@ def topics_of(components, alpha, background):
     """Topics as the post-processing has them, with hardly anything known of their eigenvalues."""
     n = np.arange(1.0, len(alpha) + 1)
     alpha_0 = float(np.sum(alpha))
-    spectral = SpectralTopics(components, alpha, alpha_0, 1.0, n, n / 10, n, n, 100)
+    spectral = SpectralTopics(components, alpha, alpha_0, n, n / 10, n, n, 100)
     return PrivateTopics(components, alpha, background, spectral, n / 10)
 
 

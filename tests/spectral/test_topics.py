@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
-from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import (
     ALPHA_0_RANGE,
     RoundMoments,
     SpectralTopics,
     alpha_0_estimate,
-    average_rounds,
     diagnostics,
     estimated_alpha_0,
     recover_topics,
@@ -48,10 +46,11 @@ def exact(mu, alpha, W):
         documents=1000,
         first=mu.T @ (alpha / a0),
         pairs=mu.T @ second @ y,
-        triples=np.einsum("abc,ai,bj,cn->ijn", third, y, y, y),
         whitening=W,
-        pair_noise=np.zeros((m, m)),
+        triples=np.einsum("abc,ai,bj,cn->ijn", third, y, y, y),
         triple_noise=np.zeros((m, m, m)),
+        triple_first=y.T @ (alpha / a0),
+        triple_pairs=y.T @ second @ y,
     )
 
 
@@ -70,10 +69,9 @@ def planted_moments(rng, alpha, extra=5):
 @pytest.mark.parametrize("extra", [0, 7])
 def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
     mu, seen = planted_moments(rng, alpha, extra)
-    found = recover_topics(seen, len(alpha), sum(alpha), rng)
+    found = recover_topics(seen, len(alpha), sum(alpha))
     assert matched_l1_error(mu, found.normalized()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
-    assert found.alpha_fit == pytest.approx(1.0)
     assert found.supported.all()
 
 
@@ -83,7 +81,7 @@ def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
 )
 def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
     _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
-    solved = estimated_alpha_0(seen, 3, rng)
+    solved = estimated_alpha_0(seen, 3)
     assert solved == pytest.approx(found, rel=0.02)
     known = alpha_0_estimate(solved, 3)
     assert known["value"] == solved
@@ -96,33 +94,11 @@ def test_a_topic_without_direction_repeats_the_background_and_is_not_supported()
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     second = np.diag(first) + np.outer(first, first) / 2
     found = topics_along(
-        first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 1.0, 9
+        first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 3, 1.0, 9
     )
-    assert found.eigenvalues.tolist() == [2.0, 0.0]
-    assert found.supported.tolist() == [True, False]
-    np.testing.assert_array_equal(found.topics[1], first)
-
-
-def sampled(planted, n, W):
-    moments = Moments(W)
-    moments.add(planted.documents(n))
-    return RoundMoments.of(moments)
-
-
-@pytest.mark.statistical
-def test_averaging_two_rounds_lowers_the_error():
-    """Averaging two independent estimates lowers a mean error by 1/sqrt(2); 0.85 is the bound."""
-    single, averaged = [], []
-    for seed in range(5):
-        planted = PlantedLDA(3, 200, seed=seed, topic_concentration=0.1)
-        W = random_projection(200, 20, seed)
-        rng = np.random.default_rng(seed)
-        rounds = [recover_topics(sampled(planted, 8000, W), 3, 1.0, rng) for _ in range(2)]
-        both = average_rounds(*rounds)
-        single += [matched_l1_error(planted.components, r.normalized()).mean for r in rounds]
-        averaged.append(matched_l1_error(planted.components, both.normalized()).mean)
-        assert both.documents == 16_000
-    assert np.mean(averaged) < 0.85 * np.mean(single)
+    assert found.eigenvalues.tolist() == [2.0, 0.0, 0.0]
+    assert found.supported.tolist() == [True, False, False]
+    np.testing.assert_array_equal(found.topics[1:], [first, first])
 
 
 def fixed(topics, **changes):
@@ -131,7 +107,6 @@ def fixed(topics, **changes):
         "topics": topics,
         "alpha": np.full(k, 1 / k),
         "alpha_0": 1.0,
-        "alpha_fit": 1.0,
         "eigenvalues": np.full(k, 2.0),
         "eigenvalue_noise": np.full(k, 0.01),
         "pair_eigenvalues": np.full(k, 0.1),
@@ -152,7 +127,7 @@ def test_diagnostics_warn_in_words_and_are_plain():
     found = described(fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf])), two)
     text = " ".join(found["warnings"])
     assert "2 of 3 topics apart above sampling noise (documents=50)" in text
-    assert "topics 1, 2" in text
+    assert "2 of 3: 1, 2; do not rely on them" in text
     assert found["eigenvalue_noise"] == [0.1, 9.0, None]
     assert described(fixed(mu))["warnings"] == []
     # Fewer directions tell no topic from another.
@@ -166,8 +141,6 @@ def test_diagnostics_warn_in_words_and_are_plain():
     unknown = described(fixed(mu), Spectrum(np.full(3, 0.1), None))
     assert (unknown["directions_supported"], unknown["pair_noise"]) == (None, None)
     assert unknown["warnings"] == []
-    ill = fixed(mu, pair_eigenvalues=np.array([1.0, 0.1, 1e-4]), pair_noise=np.full(3, 1e-9))
-    assert "condition_number=10000" in described(ill)["warnings"][0]
 
 
 @pytest.mark.kernels
@@ -190,8 +163,6 @@ def test_random_projection_has_unit_rows_and_the_scale_of_words_falls_with_frequ
 def test_wrong_sizes_are_refused(n_features, n_columns, seed, message):
     with pytest.raises(InvalidSettingError, match=message):
         random_projection(n_features, n_columns, seed)
-    with pytest.raises(InvalidSettingError, match=r"n_columns=6 sketch=\(10, 5\)"):
-        next_projection(np.ones((10, 5)), np.ones((10, 5)), np.ones(10), 6)
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.0, 100.0])
@@ -229,10 +200,9 @@ def distance(one, other):
 def test_next_projection_recovers_any_low_rank_moment(d, k, more, seed):
     second, scale, values, vectors = low_rank(d, k, seed)
     W = np.random.default_rng(seed + 1).standard_normal((d, k + more))
-    unscaled = next_projection(second @ W, W, scale, k) / scale[:, None]
-    np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(k), rtol=0, atol=1e-9)
-    # Rounding, times the condition of the moment and of the square sketch; and what the Gram
-    # matrix loses of orthonormality.
+    unscaled = next_projection(second @ W, W, scale) / scale[:, None]
+    np.testing.assert_allclose(unscaled.T @ unscaled, np.eye(k + more), rtol=0, atol=1e-9)
+    # Rounding, times the condition of the moment and of the sketch.
     sketch = np.linalg.cond((vectors[:, :k] / scale[:, None]).T @ W)
     rounding = 1e-14 * d * sketch * values[0] / values[k - 1]
-    assert distance(unscaled, vectors[:, :k]) < rounding + 1e-9
+    assert distance(unscaled[:, :k], vectors[:, :k]) < rounding + 1e-9

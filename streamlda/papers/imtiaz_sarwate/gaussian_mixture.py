@@ -61,7 +61,7 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.spectral.tensor_power import tensor_power
+from streamlda.papers.wang_anandkumar.algorithm_1 import PowerResult, robust_tensor_power
 from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -281,9 +281,13 @@ def mixture_means(view: MixtureView, third: Array, rng: np.random.Generator) -> 
     """Return means a_i, of shape (k, d), and 1 / sqrt(w_i), but for noise, from E H in U."""
     sizes = view.sizes
     cubed = np.multiply.outer(np.multiply.outer(sizes, sizes), sizes)
-    found = tensor_power(third / np.sqrt(cubed), len(sizes), rng=rng)
+    found = _decompose(third / np.sqrt(cubed), len(sizes), rng)
     means: Array = (view.directions * np.sqrt(sizes)) @ found.eigenvectors * found.eigenvalues
     return means.T, found.eigenvalues
+
+
+def _decompose(tensor: Array, n_components: int, rng: np.random.Generator) -> PowerResult:
+    return robust_tensor_power(tensor, n_components, seed=int(rng.integers(2**63)))
 
 
 def skew_norms(y: Array, variance: float) -> Array:
@@ -355,6 +359,6 @@ def paper_components(
     seen = triples
     for _ in range(3):
         seen = np.tensordot(seen, W, axes=(0, 0))
-    found = tensor_power(seen, n_components, rng=rng)
+    found = _decompose(seen, n_components, rng)
     components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
     return components.T, found.eigenvalues

@@ -4,7 +4,7 @@ Also Anandkumar et al. (2014), Algorithm 1. Random restarts (line 3), power iter
 ``u <- T(I, u, u)`` (line 4), choice of the best restart (line 5, where u^(tau) is a misprint for
 u^(tau*)) and deflation (line 6) are those of `DeflatedPower`, which is answered exactly here, for
 any `SymmetricTensor` of any order; each component is said to be found or not.
-`streamlda.spectral.tensor_power` has the method of the engine; without noise both find the same.
+`streamlda.spectral.joint_power` has the method of the engine; without noise both find the same.
 
 Appendix B has random-marginal whitening: M(theta) = T(I, I, theta) = sum_i l_i (v_i'theta)
 v_i v_i' has the span of the components as its leading eigenspace, so T can be decomposed there. The

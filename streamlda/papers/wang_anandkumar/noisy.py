@@ -31,12 +31,11 @@ from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor, checked_array
 from streamlda.privacy import costs
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
-from streamlda.spectral.tensor_power import checked_array
 
 Array = NDArray[np.float64]
 

@@ -16,9 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamlda.errors import above, at_least, one_of, require
 from streamlda.spectral.power import unit_columns
-from streamlda.spectral.tensor_power import check_finite, checked_array
 
 Array = NDArray[np.float64]
+
+
+#: Relative asymmetry above which a tensor is refused.
+SYMMETRY_TOLERANCE = 1e-8
 
 
 class SymmetricTensor(Protocol):
@@ -63,6 +66,39 @@ class DenseTensor:
         for index in self._sets[1:]:
             products = products * vectors[index]
         return _answer(self._packed @ products, vectors)
+
+
+def check_finite(array: Array) -> None:
+    """Raise unless all entries are finite."""
+    require(
+        np.isfinite(array).all(),
+        "a tensor must be finite, got NaN or infinite entries",
+        remedy="check what it was made from",
+    )
+
+
+def checked_array(array: ArrayLike, order: int | None = None) -> Array:
+    """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
+    checked: Array = np.ascontiguousarray(array, dtype=np.float64)
+    order = order or max(checked.ndim, 3)
+    require(
+        len(set(checked.shape)) == 1 and checked.ndim == order,
+        f"a symmetric tensor must have {'three' if order == 3 else order} equal sides",
+        shape=checked.shape,
+        remedy="pass T(W, W, W) of one projection W",
+    )
+    check_finite(checked)
+    most = SYMMETRY_TOLERANCE * np.abs(checked).max(initial=0.0)
+    # Swaps of neighbouring axes make up every order of the axes.
+    for axis in range(order - 1):
+        gap = float(np.abs(checked - checked.swapaxes(axis, axis + 1)).max(initial=0.0))
+        require(
+            gap <= most,
+            "a tensor must be symmetric",
+            largest_difference=gap,
+            remedy="average it over all orders of its indices, or embed it by `symmetrised`",
+        )
+    return checked
 
 
 class FactoredTensor:
