@@ -16,9 +16,9 @@ An engine that refines keeps the newest documents, and begins again from them wh
 (`streamlda.engine.following`).
 
 Spectral topics come from the larger of the two kept rounds. The rounds of an online solver are
-those of `streamlda.engine.power`. An engine with a *shared projection* has one phase: all documents add to one set of sums through that W. One with a
-*shared start* refines from there. Engines of one such beginning can be merged
-(`streamlda.engine.members`, `streamlda.storage.merge`).
+those of `streamlda.engine.power`. An engine with a *shared projection* has one phase: all documents
+add to one set of sums through that W. One with a *shared start* refines from there. Engines of one
+such beginning can be merged (`streamlda.engine.members`, `streamlda.storage.merge`).
 
 The engine does no input or output and never looks at a clock; equal documents give equal topics.
 """

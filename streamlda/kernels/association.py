@@ -8,7 +8,7 @@ d x d x d array is ever formed.
 Sums over documents are taken word by word in document order, so they do not depend on the number
 of threads, nor on how the stream was cut into batches. ``counts``, ``word_ids`` and
 ``row_pointers`` are those of a `DocumentBatch`; ``word_counts``, ``documents`` and
-``word_pointers`` come from `group_by_word`. Totals are added to, other outputs overwritten.
+``word_pointers`` are the same counts by word. Totals are added to, other outputs overwritten.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from streamlda.kernels import (
     OUT_F64_1D,
     OUT_F64_2D,
     OUT_F64_3D,
-    OUT_I32_1D,
     OUT_I64_1D,
     U64,
     kernel,
@@ -61,74 +60,6 @@ def project(
                 projections[n, j] += count * probes[word, j]
 
 
-@parallel_kernel(
-    lambda counts, ids, rows, probes, out: (len(rows) - 1, 3 * len(ids) * out.shape[2])
-)
-def project_powers(
-    first: int,
-    last: int,
-    counts: F64_1D,
-    word_ids: I32_1D,
-    row_pointers: I64_1D,
-    probes: F64_2D,
-    powers: OUT_F64_3D,
-) -> None:
-    """Project each document on the probe vectors, on their squares and on their cubes.
-
-    Equivalent to ``powers[:] = csr @ probes, csr @ probes**2, csr @ probes**3``, of shape
-    (3, n_documents, m), without the memory of the powers. Time O(nnz m), parallel over documents.
-    """
-    n_probes = probes.shape[1]
-    for n in range(first, last):
-        for power in range(3):
-            for j in range(n_probes):
-                powers[power, n, j] = 0.0
-        for entry in range(row_pointers[n], row_pointers[n + 1]):
-            word = word_ids[entry]
-            count = counts[entry]
-            for j in range(n_probes):
-                v = probes[word, j]
-                powers[0, n, j] += count * v
-                powers[1, n, j] += count * v * v
-                powers[2, n, j] += count * v * v * v
-
-
-@kernel
-def group_by_word(
-    counts: F64_1D,
-    word_ids: I32_1D,
-    row_pointers: I64_1D,
-    word_counts: OUT_F64_1D,
-    documents: OUT_I32_1D,
-    word_pointers: OUT_I64_1D,
-) -> None:
-    """Regroup a batch from documents to words, documents in order within each word.
-
-    Equivalent to ``csc = csr.tocsc()``: word w owns the entries from ``word_pointers[w]`` to
-    ``word_pointers[w + 1]`` of ``word_counts`` and ``documents``. Time O(nnz + d), serial.
-    """
-    n_words = len(word_pointers) - 1
-    for w in range(n_words + 1):
-        word_pointers[w] = 0
-    # Counting sort: slot w + 1 first holds the size of word w, then where its next entry goes.
-    for entry in range(len(word_ids)):
-        word_pointers[word_ids[entry] + 1] += 1
-    for w in range(n_words):
-        word_pointers[w + 1] += word_pointers[w]
-    n = 0
-    for entry in range(len(word_ids)):
-        while row_pointers[n + 1] <= entry:
-            n += 1
-        word = word_ids[entry]
-        slot = word_pointers[word]
-        word_counts[slot] = counts[entry]
-        documents[slot] = n
-        word_pointers[word] = slot + 1
-    for w in range(n_words, 0, -1):
-        word_pointers[w] = word_pointers[w - 1]
-    word_pointers[0] = 0
-
-
 @parallel_kernel(lambda counts, ids, ends, y, q, out: (TASKS, len(counts) * y.shape[1] * len(out)))
 def associate_projections(
     first: int,
@@ -159,22 +90,6 @@ def associate_projections(
                         totals[i, word, j] += weight * projections[n, j]
 
 
-def associate_words(
-    word_counts: F64_1D,
-    documents: I32_1D,
-    word_pointers: I64_1D,
-    weights: F64_2D,
-    totals: OUT_F64_2D,
-) -> None:
-    """Add weighted counts to each word, for q sets of document weights at once.
-
-    Equivalent to ``totals += csr.T @ weights``: weights take the part of projections, and each
-    document counts once. Time O(nnz q).
-    """
-    ones = np.ones((len(weights), 1))
-    associate_projections(word_counts, documents, word_pointers, weights, ones, totals[None])
-
-
 @parallel_kernel(lambda counts, *rest: (TASKS, 4 * len(counts) * rest[-1].shape[1]))
 def associate_triples(
     first: int,
@@ -193,7 +108,7 @@ def associate_triples(
     Equivalent to, for each document and probe with s = c.v,
     ``totals[:, j] += weight * (s**2 * c - 2 * s * c * v - (c @ v**2) * c + 2 * c * v**2)``
     (Wang & Anandkumar 2016, Algorithm 2, on documents). Weights are 1/(l(l-1)(l-2)), times the clip
-    factor where contributions are clipped; projections are those of `project_powers`. Time
+    factor where contributions are clipped; projections are those on v and on its squares. Time
     O(nnz L), parallel over words.
     """
     n_words = len(word_pointers) - 1
@@ -330,8 +245,8 @@ def images_through(
 ) -> None:
     """Project P3(I, v, v) of each document on t vectors W, for L vectors v: W'P3(I, v, v).
 
-    Powers are those of `project_powers`, weights 1/(l(l-1)(l-2)); ``images`` has a row of t L
-    numbers a document. Time O(nnz t L), parallel over documents.
+    Powers are projections on v and on its squares, weights 1/(l(l-1)(l-2)); ``images`` has a row
+    of t L numbers a document. Time O(nnz t L), parallel over documents.
     """
     t, n_directions = probes.shape[1], directions.shape[1]
     for n in range(first, last):
@@ -345,22 +260,6 @@ def images_through(
                 weight = weights[n] * counts[entry] * others
                 for i in range(t):
                     images[n, i * n_directions + j] += weight * probes[word, i]
-
-
-@kernel
-def associate_values(powers: F64_3D, weights: F64_1D, totals: OUT_F64_2D) -> None:
-    """Add P3(v, v, v) of each document, and its square, for L probe vectors v at once.
-
-    Equivalent to, with s, s2, s3 = powers from `project_powers`, weights as in `associate_triples`
-    and ``x = weights[:, None] * (s**3 - 3*s*s2 + 2*s3)``,
-    ``totals += x.sum(0), (x**2).sum(0)``. Time O(n_documents L), serial.
-    """
-    for n in range(len(weights)):
-        for j in range(totals.shape[1]):
-            s = powers[0, n, j]
-            value = weights[n] * (s * (s * s - 3.0 * powers[1, n, j]) + 2.0 * powers[2, n, j])
-            totals[0, j] += value
-            totals[1, j] += value * value
 
 
 @parallel_kernel(lambda seed, probes: (len(probes), 10 * probes.size))

@@ -362,7 +362,7 @@ def add_responsibilities(
     """Add the weighted responsibilities for all entries to their words.
 
     Equivalent to ``np.add.at(totals, word_ids, weights[:, None] * responsibilities)``; weights and
-    entries come from `group_by_word`, with each entry a document of its own. Time O(nnz * K),
+    entries are grouped by word, with each entry a document of its own. Time O(nnz * K),
     parallel over words; each sum is taken in the order of the entries.
     """
     for task in range(first, last):

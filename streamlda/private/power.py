@@ -77,9 +77,10 @@ class PowerStatistic:
         """Return the answers of each document."""
         n, weights = view.batch.n_documents, np.ascontiguousarray(view.weights[:, 2])
         powers = np.empty((3, n, self._directions.shape[1]))
-        association.project_powers(*view.rows, self._directions, powers)
-        s, s2, s3 = powers
+        for power, projections in enumerate(powers, start=1):
+            association.project(*view.rows, self._directions**power, projections)
         if self._values_only:
+            s, s2, s3 = powers
             answers = weights[:, None] * (s * (s * s - 3.0 * s2) + 2.0 * s3)
         else:
             t, L = self._shape

@@ -32,13 +32,13 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import require
-from streamlda.kernels.association import group_by_word
 from streamlda.kernels.refinement import NO_SCORES, add_responsibilities, expect_topics
 from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.model.inference import checked_alpha
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.spectral.moments import group_by_word
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
@@ -361,14 +361,8 @@ def entries_by_word(
     word_ids: NDArray[np.int32], weights: Array, n_words: int
 ) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
     """Return weights and indices of entries by word, and where each word begins; O(nnz + V)."""
-    found = (
-        np.empty(len(word_ids)),
-        np.empty(len(word_ids), dtype=np.int32),
-        np.empty(n_words + 1, dtype=np.int64),
-    )
     # Each entry is a document of its own.
-    group_by_word(weights, word_ids, np.arange(len(word_ids) + 1), *found)
-    return found
+    return group_by_word(weights, word_ids, np.arange(len(word_ids) + 1), n_words)
 
 
 def checked_topics(components: Any, n_topics: int) -> Array:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, at_least, require
 from streamlda.kernels import association
-from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, grouped_by_word
+from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, group_by_word
 from streamlda.utils.arrays import Arrays, fill
 from streamlda.utils.threads import one_blas_thread
 
@@ -169,7 +169,7 @@ class DocumentAssociation(Association[DocumentBatch]):
         self.centre(first_moment, pair_moment)
         self._directions = np.empty((0, 0))
         # Kept from block to block: new pages cost more than what is written into them.
-        self._powers = np.empty((3, 0, 0))
+        self._powers = np.empty((2, 0, 0))
         super().__init__(self._W.shape[1], len(self._W))
 
     def centre(self, first_moment: Array, pair_moment: Array) -> None:
@@ -183,6 +183,7 @@ class DocumentAssociation(Association[DocumentBatch]):
         if self._directions.shape != self._images.shape:
             self._directions = np.empty(self._images.shape)
         np.matmul(self._W, self._probes, out=self._directions)
+        self._squares = self._directions**2
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""
@@ -195,12 +196,14 @@ class DocumentAssociation(Association[DocumentBatch]):
     def _add_block(self, block: DocumentBatch) -> None:
         rows = block.counts, block.word_ids, block.row_pointers
         weights = np.ascontiguousarray(document_weights(block)[:, 2])
-        shape = (3, block.n_documents, self._directions.shape[1])
+        shape = (2, block.n_documents, self._directions.shape[1])
         if self._powers.shape != shape:
             self._powers = np.empty(shape)
-        association.project_powers(*rows, self._directions, self._powers)
-        by_word, (s, s2, _) = grouped_by_word(block), self._powers
-        association.associate_triples(*by_word, self._directions, s, s2, weights, self._images)
+        s, squares = self._powers
+        association.project(*rows, self._directions, s)
+        association.project(*rows, self._squares, squares)
+        by_word = group_by_word(*rows, block.n_features)
+        association.associate_triples(*by_word, self._directions, s, squares, weights, self._images)
         self.documents += int(np.sum(block.usable))
 
     def answer(self) -> Array:

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
@@ -83,11 +84,12 @@ class Moments:
             self._add_block(batch.rows(start, start + BLOCK_DOCUMENTS))
 
     def _add_block(self, block: DocumentBatch) -> None:
-        weights, by_word = document_weights(block), grouped_by_word(block)
+        weights, rows = document_weights(block), (block.counts, block.word_ids, block.row_pointers)
+        by_word = group_by_word(*rows, block.n_features)
         ones = np.ones((block.n_documents, 1))
         association.associate_projections(*by_word, weights, ones, self.word_totals[None])
         y = np.empty((block.n_documents, self.whitening.shape[1]))
-        association.project(block.counts, block.word_ids, block.row_pointers, self.whitening, y)
+        association.project(*rows, self.whitening, y)
         w2, w3 = (np.ascontiguousarray(weights[:, [column]]) for column in (_PAIR, _TRIPLE))
         association.associate_projections(*by_word, y, w2, self.pair_cross[None])
         usable = np.flatnonzero(block.usable)
@@ -97,7 +99,7 @@ class Moments:
             leading = np.ascontiguousarray(y[:, : self.triple_columns])
             association.associate_projections(*by_word, leading, w3, self.triple_cross[None])
             halves = [usable[coins == half] for half in range(2)]
-            self._add_halves([(leading[rows], weights[rows]) for rows in halves])
+            self._add_halves([(leading[half], weights[half]) for half in halves])
         self.documents += len(usable)
         self.skipped += block.n_documents - len(usable)
 
@@ -249,17 +251,14 @@ def document_weights(batch: DocumentBatch) -> Array:
     return weights
 
 
-def grouped_by_word(
-    batch: DocumentBatch,
+def group_by_word(
+    counts: Array, word_ids: NDArray[np.int32], row_pointers: NDArray[np.int64], n_words: int
 ) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
-    """Return counts, documents and pointers of a batch regrouped by word; time O(nnz + d)."""
-    by_word = (
-        np.empty(len(batch.counts)),
-        np.empty(len(batch.counts), dtype=np.int32),
-        np.empty(batch.n_features + 1, dtype=np.int64),
-    )
-    association.group_by_word(batch.counts, batch.word_ids, batch.row_pointers, *by_word)
-    return by_word
+    """Return counts, documents and pointers by word, documents in order; time O(nnz + d)."""
+    pointers = row_pointers.astype(np.int32)
+    rows = scipy.sparse.csr_array((counts, word_ids, pointers), shape=(len(pointers) - 1, n_words))
+    columns = rows.tocsc()
+    return columns.data, columns.indices, columns.indptr.astype(np.int64)
 
 
 def fill_symmetric(packed: Array) -> Array:

@@ -13,6 +13,7 @@ from streamlda.kernels import (
     stepwise,
 )
 from streamlda.papers.dpvi import variational_responsibilities
+from streamlda.spectral.moments import group_by_word
 from streamlda.utils.threads import limit_threads
 
 M, K, RUNS = 6, 11, 5
@@ -66,9 +67,7 @@ def zeros(*shape, dtype=np.float64):
 
 
 def grouped(b, weights, ids, pointers):
-    found = zeros(b.nnz), zeros(b.nnz, dtype=np.int32), zeros(b.n_words + 1, dtype=np.int64)
-    association.group_by_word(weights, ids, pointers, *found)
-    return found
+    return group_by_word(weights, ids, pointers, b.n_words)
 
 
 def by_word(b):
@@ -96,12 +95,6 @@ CALLS = {
     "project": lambda b: called(
         association.project, *b.rows, b.probes, out=[zeros(b.n_documents, M)]
     ),
-    "project_powers": lambda b: called(
-        association.project_powers, *b.rows, b.probes, out=[zeros(3, b.n_documents, M)]
-    ),
-    "associate_words": lambda b: called(
-        *(association.associate_words, *by_word(b), b.weights), out=[b.totals[:, :2].copy()]
-    ),
     "associate_projections": lambda b: called(
         *(association.associate_projections, *by_word(b), b.projections, b.weights),
         out=[np.stack([b.totals[:, :M]] * 2)],
@@ -110,9 +103,6 @@ CALLS = {
         association.associate_triples,
         *(*by_word(b), b.probes, b.projections, b.squares, b.weight),
         out=[b.totals[:, :M].copy()],
-    ),
-    "associate_values": lambda b: called(
-        association.associate_values, b.powers, b.weight, out=[zeros(2, M)]
     ),
     "random_signs": lambda b: called(
         association.random_signs, np.uint64(2**63 + 5), out=[zeros(b.n_words, M)]
@@ -161,11 +151,8 @@ CALLS = {
 #: outputs are numbers of things equal their twins to the last bit, and have none.
 DIGESTS = {
     "project": ("d2259221fac821b0", "88539df4b9527e1d"),
-    "project_powers": ("57a71ff9a6a69527", "9269203fae2534f6"),
-    "associate_words": ("0de1086cc2f46b2e", "29b0028c6bfcab81"),
     "associate_projections": ("483d44e8c1a8fa81", "f516648b4eb77a4c"),
     "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
-    "associate_values": ("c7030c3810a56990", "e9aec4e207a81b58"),
     "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
     "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
     "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),

@@ -15,7 +15,7 @@ from streamlda.kernels import I64, kernel
 
 #: What a first fit compiles, each in 0.1 to 0.7 processor seconds. What these call is 0.05 each.
 OF_A_FIT = {
-    *("association.associate_projections", "association.group_by_word", "association.project"),
+    *("association.associate_projections", "association.project"),
     *("association.random_signs", "refinement.add_responsibilities"),
     *("cooccurrence.count_documents", "inference.fold_in", "inference.word_probabilities"),
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),

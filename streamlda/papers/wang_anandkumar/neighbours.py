@@ -43,7 +43,8 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import between, one_of, require
-from streamlda.kernels.association import associate_triples, group_by_word, project_powers
+from streamlda.kernels.association import associate_triples, project
+from streamlda.spectral.moments import group_by_word
 
 Array = NDArray[np.float64]
 
@@ -178,20 +179,16 @@ class DocumentTensor:
         long = lengths >= 3
         orders = lengths[long] * (lengths[long] - 1) * (lengths[long] - 2)
         self._weights[long] = 1.0 / (orders * n_documents)
-        nnz = len(batch.counts)
-        self._by_word = (
-            *(np.empty(nnz), np.empty(nnz, dtype=np.int32)),
-            np.empty(batch.n_features + 1, dtype=np.int64),
-        )
-        group_by_word(batch.counts, batch.word_ids, batch.row_pointers, *self._by_word)
+        rows = batch.counts, batch.word_ids, batch.row_pointers
+        self._by_word = group_by_word(*rows, batch.n_features)
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
         """Return T(I, u, u), shape (d, L), and T(u, u, u), shape (L,), at the columns u."""
         W, batch = self._whitening, self._batch
         v = np.ascontiguousarray(vectors if W is None else W @ vectors)
-        powers = np.empty((3, len(self._weights), v.shape[1]))
-        project_powers(batch.counts, batch.word_ids, batch.row_pointers, v, powers)
-        seen = np.zeros_like(v)
+        powers, seen = np.empty((2, len(self._weights), v.shape[1])), np.zeros_like(v)
+        for power, projections in enumerate(powers, start=1):
+            project(batch.counts, batch.word_ids, batch.row_pointers, v**power, projections)
         associate_triples(*self._by_word, v, powers[0], powers[1], self._weights, seen)
         values = np.einsum("dn,dn->n", v, seen)
         return seen if W is None else W.T @ seen, values
