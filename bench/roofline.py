@@ -85,13 +85,12 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     import scipy.linalg.blas  # noqa: F401
 
     from streamlda.engine.settings import EngineSettings
-    from streamlda.refinement.settings import StepwiseEMSettings
+    from streamlda.refinement.stepwise_em import ITERATIONS
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
     names = ("n_components", "n_features")
     settings = EngineSettings(**{name: parameters[name] for name in names})
-    sweeps = StepwiseEMSettings().inner_iterations
     seconds = parameters["seconds"]
     meter.started()
     blas = threadpool_limits(limits=threads, user_api="blas")
@@ -104,14 +103,14 @@ def roofline(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
             "gemm_4": matrix_products(np.float32, parameters["gemm_size"], seconds),
         }
         association = time_association(documents, settings.n_columns, seconds)
-        refinement, present = time_refinement(documents, corpus, sweeps, seconds)
+        refinement, present = time_refinement(documents, corpus, ITERATIONS, seconds)
     n = len(documents)
     shape = Shape(
         words=len(documents.counts) / n,
         tokens=float(documents.counts.sum()) / n,
         probes=settings.n_columns,
         topics=settings.n_components,
-        sweeps=sweeps,
+        sweeps=ITERATIONS,
         present=present,
         vocabulary=settings.n_features / n,
     )

@@ -45,6 +45,7 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
     from streamlda.engine.engine import Engine
     from streamlda.engine.phase import Counters
+    from streamlda.engine.rounds import SharedSums
     from streamlda.engine.settings import EngineSettings
     from streamlda.engine.warmup import first_projection
     from streamlda.scaleout import connect, of_partitions
@@ -75,7 +76,7 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
                 moments = store.moments(*given, skips_held_out=False)
             counts = store.contents.counts
             counters = Counters(store.total, counts.short, counts.tokens)
-    found = Engine.of_sums(settings, counters, moments)
+    found = Engine.of_phase(SharedSums(settings, counters, moments))
     one = Engine(settings, shared_projection=shared)
     one.add(documents)
     return {

@@ -96,9 +96,9 @@ def test_recent_documents_go_on_alike_over_a_change_and_a_state():
 
 def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     rng = np.random.default_rng(5)
-    settings = StepwiseEMSettings(batch_documents=30, annealing_steps=0)
+    settings = StepwiseEMSettings(batch_documents=30)
     topics = rng.dirichlet(np.ones(6), 3)
-    stepwise = StepwiseEM(topics, np.full(3, 0.3), topics.mean(axis=0), settings)
+    stepwise = StepwiseEM.of_topics(topics, np.full(3, 0.3), topics.mean(axis=0), settings)
     stepwise.add(DocumentBatch.from_matrix(counts(80, 3)))
     assert stepwise.waiting == 20
     before = stepwise.copy()

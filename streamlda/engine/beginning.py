@@ -36,9 +36,6 @@ class WarmUp(Phase):
 
     refines: bool
 
-    #: Nothing is known yet.
-    settled = False
-
     def __post_init__(self) -> None:
         settings = self.settings
         #: Whether all documents of a source are fitted together.

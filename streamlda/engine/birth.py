@@ -93,10 +93,11 @@ def _proposal(model: TopicModel, worst: DocumentBatch, settings: StepwiseEMSetti
     rows = worst.to_csr()
     topic = np.asarray(rows.sum(axis=0)).ravel() / rows.sum()
     alpha = np.append(model.alpha, model.alpha.mean())
-    settings = replace(settings, seeds=(), start_flatness=0.0)
+    settings = replace(settings, seeds=())
     for _ in range(PROPOSAL_STEPS):
         topics = np.vstack([model.components, topic])
-        found = StepwiseEM(topics, alpha, model.background, settings).statistic(worst)[:, -1]
+        stepwise = StepwiseEM.of_topics(topics, alpha, model.background, settings)
+        found = stepwise.statistic(worst)[:, -1]
         topic = (found + 1e-12) / (found + 1e-12).sum()
     proposal: Array = topic
     return proposal

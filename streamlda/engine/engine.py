@@ -2,25 +2,16 @@
 
 An engine is in one *phase* at a time (`streamlda.engine.phase`)::
 
-    warm-up     The first documents are kept (at most `warmup_documents` of them) and give the
-                first projection W by a few power steps on their own second moment.
+    warm-up     The first documents are kept and give the first topics.
+    refining    Topics continue from there by likelihood (`streamlda.engine.refining`), and begin
+                again where the stream turns (`streamlda.engine.following`).
     rounds      Where the settings do not refine, or refined topics predict held-out documents no
-                better. The sums of round 1 are taken through W over the warm-up documents and all
-                that follow. When a round has `ROUND_GROWTH` times the documents that its W was
-                made of, its sums give a better W and the next round begins. The last full one is
-                kept (Wang & Anandkumar 2016, Algorithm 2, made general).
-    refining    Else topics are refined over the warm-up (`streamlda.engine.fit`), and continue from
-                there by likelihood (`streamlda.engine.refining`).
+                better: sums through a projection W, which a full round replaces by a better one
+                (`streamlda.engine.rounds`, `streamlda.engine.power`).
 
-An engine that refines keeps the newest documents, and begins again from them where a stream turns
-(`streamlda.engine.following`).
-
-Spectral topics come from the larger of the two kept rounds. The rounds of an online solver are
-those of `streamlda.engine.power`. An engine with a *shared projection* has one phase: all documents
-add to one set of sums through that W. One with a *shared start* refines from there. Engines of one
-such beginning can be merged (`streamlda.engine.members`, `streamlda.storage.merge`).
-
-The engine does no input or output and never looks at a clock; equal documents give equal topics.
+With a *shared projection* all documents add to one set of sums through that W; with a *shared
+start* topics are refined from there. Engines of one such beginning can be merged
+(`streamlda.engine.members`). The engine does no input or output and never looks at a clock.
 """
 
 from __future__ import annotations
@@ -39,28 +30,17 @@ from streamlda.engine.entering import divide_words
 from streamlda.engine.fit import fit
 from streamlda.engine.following import Following
 from streamlda.engine.measures import Measures, of_one_interval
-from streamlda.engine.members import (
-    Beginning,
-    beginning_of,
-    begun,
-    check_projection,
-    check_solver,
-    merged,
-    new_beginning,
-)
+from streamlda.engine.members import Beginning, beginning_of, begun, merged, new_beginning
 from streamlda.engine.phase import Counters, Phase, learned
 from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import better_projection
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import Passes
 from streamlda.refinement.shared_start import SharedStart
-from streamlda.spectral.moments import Moments
-from streamlda.spectral.support import HeldOutPairs
 from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import State
@@ -70,7 +50,7 @@ from streamlda.utils.threads import one_blas_thread
 
 
 class Engine(Learner):
-    """Learns topics from batches of documents; see the module's description.
+    """Learns topics from batches of documents; equal documents give equal topics.
 
     Parameters
     ----------
@@ -79,11 +59,6 @@ class Engine(Learner):
         W for all documents, never replaced; for the solver ``"whitened-tensor"``. Not copied.
     shared_start : SharedStart, optional
         In its place, topics that the engine refines from its first document on.
-
-    Raises
-    ------
-    InvalidSettingError
-        If the shared projection or start does not fit the settings.
 
     Notes
     -----
@@ -105,14 +80,13 @@ class Engine(Learner):
         shared_projection: NDArray[np.float64] | None = None,
         shared_start: SharedStart | None = None,
     ) -> None:
-        counters = Counters()
         beginning = shared_projection if shared_start is None else shared_start
-        if beginning is not None:
-            self._begin(begun(settings, counters, beginning))
-            if isinstance(beginning, SharedStart):
-                self._following = Following.of_member(settings, beginning)
+        if beginning is None:
+            self._begin(WarmUp(settings, Counters(), settings.refines))
         else:
-            self._begin(WarmUp(settings, counters, settings.refines))
+            self._begin(begun(settings, Counters(), beginning))
+        if shared_start is not None:
+            self._following = Following.of_member(settings, shared_start)
 
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
@@ -121,53 +95,21 @@ class Engine(Learner):
         return self
 
     @classmethod
-    def of_rounds(
-        cls,
-        settings: EngineSettings,
-        counters: Counters | None = None,
-        current: Moments | None = None,
-        finished: Moments | None = None,
-        beginning: HeldOutPairs | None = None,
-    ) -> Self:
-        """Return an engine that continues in rounds whose sums were taken elsewhere.
-
-        It never refines, whatever the settings say. Sums are owned by it from now on. Without any
-        it is an engine in its warm-up.
-        """
-        counters = counters or Counters()
-        if current is None:
-            return cls.__new__(cls)._begin(WarmUp(settings, counters, refines=False))
-        return cls.__new__(cls)._begin(Rounds(settings, counters, current, finished, beginning))
-
-    @classmethod
-    def of_sums(
-        cls,
-        settings: EngineSettings,
-        counters: Counters,
-        moments: Moments,
-        beginning: HeldOutPairs | None = None,
-    ) -> Self:
-        """Return an engine with a shared projection whose sums were taken elsewhere; owned.
-
-        `beginning` is the test of documents that are in the sums and gave the projection, if any.
-        """
-        check_projection(moments.whitening, settings)
-        return cls.__new__(cls)._begin(SharedSums(settings, counters, moments, beginning))
+    def of_phase(cls, phase: Phase, measures: Measures | None = None) -> Self:
+        """Return an engine that continues with a phase, such as sums that were taken elsewhere."""
+        return cls.__new__(cls)._begin(phase, measures)
 
     @classmethod
     def of_model(
         cls, settings: EngineSettings, model: TopicModel, measures: Measures | None = None
     ) -> Self:
-        """Return an engine that continues from a model of `streamlda.refinement.refine.refined`.
-
-        With the measures of the documents it was made of, prevalence so far is of these too.
-        """
+        """Return an engine that refines a model further; its documents may be measured already."""
         counters = Counters(
             documents_seen=model.documents_seen,
             documents_skipped=int(model.diagnostics["documents_skipped"]),
             tokens_seen=model.tokens_seen,
         )
-        made = cls.__new__(cls)._begin(Refinement.of_model(settings, counters, model), measures)
+        made = cls.of_phase(Refinement.of_model(settings, counters, model), measures)
         made.measures.restart()
         return made
 
@@ -206,10 +148,9 @@ class Engine(Learner):
             model = measures().published(model)
             if early:
                 # More documents may still make a refinement worth while.
-                engine = cls(settings)
-                engine.learn(documents)
-                phase = engine._phase
-        engine = cls.__new__(cls)._begin(phase, measures())
+                with one_blas_thread():
+                    phase = learned(WarmUp(settings, Counters(), settings.refines), documents)
+        engine = cls.of_phase(phase, measures())
         if not isinstance(phase, WarmUp):
             engine._following = Following.begun(settings, documents, turned=False)
         engine.measures.restart()
@@ -226,45 +167,20 @@ class Engine(Learner):
         return self.counters.documents_seen
 
     @property
-    def documents_skipped(self) -> int:
-        """Documents that are shorter, of which refinement alone takes those with tokens."""
-        return self.counters.documents_skipped
-
-    @property
-    def tokens_seen(self) -> int:
-        """Tokens of all documents."""
-        return self.counters.tokens_seen
-
-    @property
-    def rounds_finished(self) -> int:
-        """How often the projection was replaced by a better one, or a power iteration ended."""
-        return self.counters.rounds_finished
-
-    @property
-    def shared_projection(self) -> NDArray[np.float64] | None:
-        """The projection that is never replaced, shape (d, m); None if the engine makes its own."""
-        return self._phase.moments.whitening if isinstance(self._phase, SharedSums) else None
-
-    @property
     def beginning(self) -> Beginning | None:
-        """What the engine began with, if others can begin with it: a projection, or a start."""
+        """Projection or start that the engine began with, if others can begin with it."""
         return beginning_of(self._phase)
 
     @property
     def progress(self) -> LearnerProgress:
         """How far the engine is; a start, or a projection that was given, is a finished round."""
-        begun = self.refining or self.shared_projection is not None
+        begun = isinstance(self._phase, Refinement | SharedSums)
         return LearnerProgress(
-            self.rounds_finished + begun,
+            self.counters.rounds_finished + begun,
             self.warmup,
             self.measures.bins.late,
             isinstance(self._phase, WarmUp) and self._phase.unfinished and not self._ended,
         )
-
-    @property
-    def settled(self) -> bool:
-        """Whether a beginning made now is good: of many documents, or spectral."""
-        return self._phase.settled
 
     @property
     def warmup(self) -> tuple[int, int] | None:
@@ -286,14 +202,6 @@ class Engine(Learner):
         InvalidDocumentsError
             If it has another vocabulary size; nothing is learned then.
         """
-        self._take(batch, self.measures)
-        return batch.n_documents
-
-    def learn(self, batch: DocumentBatch) -> None:
-        """Learn from a batch as `add` does, and keep nothing of it to measure topics in."""
-        self._take(batch, None)
-
-    def _take(self, batch: DocumentBatch, measures: Measures | None) -> None:
         batch.check_features(self.settings.n_features, "engine")
         start, self._ended = 0, False
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
@@ -304,11 +212,11 @@ class Engine(Learner):
                 elif isinstance(self._phase, WarmUp):
                     stop = self._phase.end(batch, start)
                 part = batch.rows(start, stop)
-                if measures is not None:
-                    measures.add(part, short=self.settings.refines)
+                self.measures.add(part, short=self.settings.refines)
                 self._learn(part)
                 advance(stop - start)
                 start = stop
+        return batch.n_documents
 
     def _learn(self, part: DocumentBatch) -> None:
         """Learn documents that are of one warm-up or one block."""
@@ -339,8 +247,11 @@ class Engine(Learner):
         here on: sums through a projection cannot take a word that it does not know.
         """
         with one_blas_thread():
-            phase = _taking_words(self._phase)
-            if phase is None:
+            phase = self._phase
+            if isinstance(phase, Rounds) and self.settings.refines:
+                phase = Refinement.of_model(self.settings, self.counters, phase.snapshot())
+            # The columns of a shared start are those of others.
+            if not isinstance(phase, Refinement) or phase.shared is not None:
                 return False
             if documents is not None:
                 documents = documents.where(documents.usable)
@@ -356,47 +267,23 @@ class Engine(Learner):
         self.measures.change_words(change)
         return True
 
-    def better_projection(self) -> NDArray[np.float64]:
-        """Return the projection of a round begun now, shape (d, m); the engine is not changed.
-
-        Of the larger kept round. Time O(d m^2), and of the first projection in the warm-up. Raises
-        as `snapshot`, if the engine refines and so has no sums, and for a solver that makes
-        projections of another kind.
-        """
-        check_solver(self.settings)
-        with one_blas_thread():
-            return better_projection(self._phase.rounds()[0], self.settings)
-
     def new_beginning(self) -> Beginning:
-        """Return what others can begin with: a projection, or a start if topics are refined.
-
-        Time of `snapshot`, and as `better_projection`; raises as these. It is not changed.
-        """
-        check_solver(self.settings)
+        """Return a beginning for other engines: a start if topics are refined, or a projection."""
         with one_blas_thread():
             return new_beginning(self._phase)
 
     def merge(self, other: Engine) -> None:
         """Add all that another engine has learned, as if its documents had come here.
 
-        Through a shared projection, sums differ from those of one engine by rounding alone, and
-        merging A into B gives the sums of B into A, bit for bit. The halves that noise is measured
-        by stay random halves, though not the same ones. Time O(d m + t^3), no memory of its own.
-
-        From a shared start, every document counts as it would in one engine, but its topics were
-        found by the engine that had it (`streamlda.refinement.shared_start`). Time O(d K), memory
-        32 d K. The order of more matters by rounding.
+        Through a shared projection, sums differ from those of one engine by rounding alone; merging
+        A into B gives the sums of B into A, bit for bit. From a shared start, every document counts
+        as in one engine, with topics as they were there (`streamlda.refinement.shared_start`).
 
         Parameters
         ----------
         other : Engine
             With equal settings (but for `refine` and `warmup_documents`) and an equal beginning,
             of documents that are not in here already, which nothing can tell from sums.
-
-        Raises
-        ------
-        InvalidSettingError
-            If it is another kind of engine, or this same one; nothing is added then.
         """
         with one_blas_thread():
             before, phase = self._phase, merged(self._phase, other._phase)
@@ -409,8 +296,8 @@ class Engine(Learner):
         self._phase = phase
         self.measures.merge(other.measures)
         self.counters.documents_seen += other.documents_seen
-        self.counters.documents_skipped += other.documents_skipped
-        self.counters.tokens_seen += other.tokens_seen
+        self.counters.documents_skipped += other.counters.documents_skipped
+        self.counters.tokens_seen += other.counters.tokens_seen
 
     @property
     def following(self) -> Following | None:
@@ -418,9 +305,9 @@ class Engine(Learner):
         return self._following
 
     def turn(self, newest: DocumentBatch) -> SharedStart | None:
-        """Begin again from the newest documents of all members, if that predicts them better.
+        """Return a start from the newest documents of all members, if it predicts them better.
 
-        Return the start that each member is to begin again from, or None.
+        The engine begins again from it.
         """
         phase, following = self._phase, self._following
         assert isinstance(phase, Refinement)
@@ -443,7 +330,7 @@ class Engine(Learner):
             return False
         if not start.follows(phase.shared):
             return False
-        self._phase = phase.begun_again(start, following.block)
+        self._phase = Refinement.of_start(self.settings, self.counters, start, following.block)
         following.continue_from(start)
         if following.recent.parts:
             self.measures.begin_again(following.recent.latest())
@@ -456,21 +343,9 @@ class Engine(Learner):
     ) -> TopicModel:
         """Return a topic model of what has been learned so far; the engine is not changed.
 
-        Diagnostics of a refined one hold ``refinement``, what was done; all else is about the
-        spectral topics that it began with, in the order of the topics.
-
-        Parameters
-        ----------
-        vocabulary : Vocabulary, optional
-            Stored with the model.
-        settings : mapping, optional
-            Further settings to record beside the engine's own.
-
-        Raises
-        ------
-        InsufficientDataError
-            If fewer than 2 documents had at least 3 tokens, or no round of an online solver has
-            ended.
+        Diagnostics of a refined one hold ``refinement``; all else is about the spectral topics that
+        it began with, in the order of the topics. `settings` are recorded beside the engine's own.
+        Raises `InsufficientDataError` before there are topics.
         """
         phase, read = self._phase, self._phase.snapshot
         if isinstance(phase, WarmUp) and self._ended:
@@ -533,34 +408,21 @@ class Engine(Learner):
         counters = Counters.from_state(values["counters"])
         phase = _restored(settings, counters, (dict(arrays), dict(values)))
         measures = Measures.from_state(arrays, values, settings.n_features)
-        made = cls.__new__(cls)._begin(phase, measures)
+        made = cls.of_phase(phase, measures)
         made._ended = bool(values["ended"])
         start = phase.shared if isinstance(phase, Refinement) else None
         made._following = Following.from_state(settings, (dict(arrays), dict(values)), start)
         return made
 
 
-def _taking_words(phase: Phase) -> Refinement | None:
-    """Return the refinement that continues when columns get other words, if there is one."""
-    if isinstance(phase, Rounds) and phase.settings.refines:
-        # Sums know no words but their own.
-        return Refinement.of_model(phase.settings, phase.counters, phase.snapshot())
-    if isinstance(phase, Refinement) and phase.shared is None:
-        return phase
-    # The columns of a shared start are those of others.
-    return None
-
-
 def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
     """Return the phase of a saved state."""
     arrays, values = saved
-    refinement = values.get("refinement")
     if "online" in values:
         return OnlineRounds.from_state(settings, counters, saved)
-    if values.get("shared_map", False):
-        check_projection(arrays["current.whitening"], settings)
+    if "shared_map" in values:
         return SharedSums.from_state(settings, counters, saved)
-    if refinement is not None:
+    if "refinement" in values:
         return Refinement.from_state(settings, counters, saved)
     if "current.tally" in arrays:
         return Rounds.from_state(settings, counters, saved)

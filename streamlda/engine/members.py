@@ -25,14 +25,12 @@ Array = NDArray[np.float64]
 #: What members can begin with: a projection, shape (d, m), or the start of a refinement.
 Beginning = Array | SharedStart
 
-#: Settings that have no effect on what members keep.
-_WITHOUT_EFFECT = ("refine", "warmup_documents")
-
 
 def begun(
     settings: EngineSettings, counters: Counters, beginning: Beginning
 ) -> Refinement | SharedSums:
     """Return the phase of a member that has read nothing."""
+    check_solver(settings)
     require(
         not settings.seed_topics,
         "seeded topics must have a start of their own, not a shared one",
@@ -40,9 +38,31 @@ def begun(
         remedy="leave out the seeds or the shared start",
     )
     if isinstance(beginning, SharedStart):
-        _check_start(beginning, settings)
+        fits, shape = settings.refines, beginning.stepwise.totals.shape
+        expected = settings.n_features, settings.n_components
+    else:
+        fits, shape = not settings.refine, beginning.shape
+        require(
+            np.isfinite(beginning).all(),
+            "a shared projection must be finite, got NaN or infinite entries",
+            remedy="make another one",
+        )
+        expected = settings.n_features, settings.n_columns
+    require(
+        fits,
+        "an engine must refine from a shared start, and sum through a shared projection",
+        refine=settings.refine,
+        remedy="leave it out, or begin otherwise",
+    )
+    require(
+        shape == expected,
+        "a shared beginning must have the words, topics and oversampling of the engine",
+        shape=shape,
+        expected=expected,
+        remedy="use the settings and the vocabulary that it was made with, or make another one",
+    )
+    if isinstance(beginning, SharedStart):
         return Refinement.of_start(settings, counters, beginning)
-    check_projection(beginning, settings)
     return SharedSums(settings, counters, Moments(beginning, settings.n_triple_columns))
 
 
@@ -54,11 +74,9 @@ def beginning_of(phase: Phase) -> Beginning | None:
 
 
 def new_beginning(phase: Phase) -> Beginning:
-    """Return the beginning that a phase leads to; time of a snapshot, and O(d m^2).
-
-    The topics of its snapshot, where they are refined, else the projection of its sums.
-    """
+    """Return the topics of a snapshot, where they are refined, else the projection of the sums."""
     settings = phase.settings
+    check_solver(settings)
     if settings.refines and not isinstance(phase, SharedSums):
         model = phase.snapshot()
         if "refinement" in model.diagnostics:
@@ -77,10 +95,10 @@ def merged(mine: Phase, other: Phase) -> Phase:
         remedy="its documents would count twice",
     )
     ours, theirs = asdict(mine.settings), asdict(other.settings)
+    # Members keep the same whatever these two say.
+    ours |= {name: theirs[name] for name in ("refine", "warmup_documents")}
     differing = [
-        f"{name}={ours[name]!r},{theirs[name]!r}"
-        for name in ours
-        if ours[name] != theirs[name] and name not in _WITHOUT_EFFECT
+        f"{name}={ours[name]!r},{theirs[name]!r}" for name in ours if ours[name] != theirs[name]
     ]
     require(
         not differing,
@@ -118,48 +136,4 @@ def check_solver(settings: EngineSettings) -> None:
         f"only engines with solver={WHITENED_TENSOR!r} share projections",
         solver=settings.solver,
         remedy="choose that solver",
-    )
-
-
-def _check_start(start: SharedStart, settings: EngineSettings) -> None:
-    check_solver(settings)
-    require(
-        settings.refines,
-        "an engine with a shared start must refine",
-        refine=settings.refine,
-        remedy="leave it out, or begin with a projection of an engine that does not refine",
-    )
-    shape = start.stepwise.components.shape
-    expected = settings.n_components, settings.n_features
-    require(
-        shape == expected,
-        "a shared start must have the topics and words of the engine",
-        shape=shape,
-        expected=expected,
-        remedy="use the vocabulary and n_components that it was made with, or make another one",
-    )
-
-
-def check_projection(whitening: Array, settings: EngineSettings) -> None:
-    """Raise unless an engine of these settings can sum through a projection."""
-    check_solver(settings)
-    require(
-        not settings.refine,
-        "an engine with a shared projection must keep its sums, which can be merged",
-        refine=settings.refine,
-        remedy="leave it out",
-    )
-    require(
-        np.isfinite(whitening).all(),
-        "a shared projection must be finite, got NaN or infinite entries",
-        remedy="make another one",
-    )
-    expected = settings.n_features, settings.n_columns
-    require(
-        whitening.shape == expected,
-        "a shared projection must have a row for each word and K + oversampling columns",
-        shape=whitening.shape,
-        expected=expected,
-        remedy="use the vocabulary, n_components and oversampling that it was made with, or make "
-        "another one",
     )

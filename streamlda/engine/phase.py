@@ -100,11 +100,6 @@ class Phase(ABC):
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
 
-    @property
-    def settled(self) -> bool:
-        """Whether what others would begin with here is as good as it will be by more documents."""
-        return True
-
     def held_out(self) -> HeldOutPairs | None:
         """Return pairs through a projection that was made of other documents, if there are any."""
         return None

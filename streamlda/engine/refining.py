@@ -25,7 +25,7 @@ from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import of_start, start_of
 from streamlda.refinement.schedule import stream_settings
-from streamlda.refinement.shared_start import SETTLED_STEPS, SharedStart
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 from streamlda.text.columns import ColumnChange
@@ -61,10 +61,20 @@ class Refinement(Phase):
             self.stepwise.scores = np.empty(0)
 
     @classmethod
-    def of_start(cls, settings: EngineSettings, counters: Counters, shared: SharedStart) -> Self:
-        """Begin from a start that others begin from as well."""
+    def of_start(
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        shared: SharedStart,
+        waiting: Iterable[DocumentBatch] = (),
+    ) -> Self:
+        """Begin from a shared start, with documents that waited for their minibatch."""
         frequencies = np.zeros(settings.n_features)
-        return cls(settings, counters, shared.begun(), shared.known, frequencies, shared)
+        made = cls(settings, counters, shared.stepwise.copy(), shared.known, frequencies, shared)
+        for part in waiting:
+            made.stepwise.add(part)
+            add_frequencies(frequencies, part)
+        return made
 
     def merged(self, other: Refinement) -> Refinement:
         """Return one phase with the documents of another of the same start too.
@@ -73,25 +83,17 @@ class Refinement(Phase):
         """
         assert self.shared is not None
         assert other.shared is not None
-        if self.shared.follows(other.shared):
-            return self
-        if other.shared.follows(self.shared):
-            own = other.stepwise.copy(), other.start, other.frequencies.copy(), other.shared
-            return type(self)(self.settings, self.counters, *own)
+        later = other.shared.follows(self.shared)
         # One that has learned nothing changes nothing.
-        if not other.frequencies.any():
+        if self.shared.follows(other.shared) or not (later or other.frequencies.any()):
             return self
-        stepwise = other.stepwise.copy()
-        if self.frequencies.any():
+        if later or not self.frequencies.any():
+            frequencies, stepwise = other.frequencies.copy(), other.stepwise.copy()
+        else:
+            frequencies = self.frequencies + other.frequencies
             stepwise = self.shared.merged([self.stepwise, other.stepwise])
-        frequencies = self.frequencies + other.frequencies
-        return replace(self, stepwise=stepwise, frequencies=frequencies)
-
-    @property
-    def settled(self) -> bool:
-        """Whether topics are of as many documents as a start should be, or began from one."""
-        size = self.stepwise.settings.batch_documents
-        return self.shared is not None or self.counters.documents_seen >= SETTLED_STEPS * size
+        own = stepwise, other.start, frequencies, other.shared
+        return type(self)(self.settings, self.counters, *own)
 
     @classmethod
     def of_model(cls, settings: EngineSettings, counters: Counters, model: TopicModel) -> Self:
@@ -130,14 +132,6 @@ class Refinement(Phase):
         """Take one step with these documents alone."""
         self.stepwise.learn(documents)
         add_frequencies(self.frequencies, documents)
-
-    def begun_again(self, start: SharedStart, waiting: Iterable[DocumentBatch]) -> Self:
-        """Return the phase of another start, and of documents that waited for their minibatch."""
-        made = self.of_start(self.settings, self.counters, start)
-        for part in waiting:
-            made.stepwise.add(part)
-            add_frequencies(made.frequencies, part)
-        return made
 
     @property
     def components(self) -> Array:

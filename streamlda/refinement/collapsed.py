@@ -25,8 +25,8 @@ from streamlda.kernels.refinement import (
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
-from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
-from streamlda.refinement.stepwise_em import checked_topics, entries_by_word
+from streamlda.refinement.settings import GibbsSettings
+from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -62,16 +62,15 @@ class CollapsedVariational:
         settings = settings or GibbsSettings()
         self.alpha, self.smoothing = checked_alpha(alpha), settings.smoothing
         K = len(self.alpha)
-        topics = checked_topics(components, K)
-        documents.check_features(topics.shape[1], "topics")
+        documents.check_features(components.shape[1], "topics")
         #: alpha as wide as the responsibilities for an entry.
         self._row = np.zeros(_row_of(K), dtype=np.float32)
         self._row[:K] = self.alpha
         self._prior = Prior(settings.seeds, K)
         #: Documents, and the responsibilities for their entries.
         self._parts: list[tuple[DocumentBatch, NDArray[np.float32]]] = []
-        self.sweeps, self.totals = 0, np.zeros(topics.T.shape)
-        self._add(documents, topics)
+        self.sweeps, self.totals = 0, np.zeros(components.T.shape)
+        self._add(documents, components)
 
     @staticmethod
     def fits(documents: DocumentBatch, n_topics: int) -> bool:
@@ -116,7 +115,7 @@ class CollapsedVariational:
         words = self._widened(topics.T + UNSEEN / topics.size)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, self._row),
-            *(StepwiseEMSettings().inner_iterations, found, NO_SCORES),
+            *(ITERATIONS, found, NO_SCORES),
         )
         self._parts.append((batch, found))
         self._sum(batch, found)

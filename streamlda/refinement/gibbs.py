@@ -36,8 +36,8 @@ from streamlda.kernels.refinement import (
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
-from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES, checked_topics, entries_by_word
+from streamlda.refinement.settings import GibbsSettings
+from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -77,7 +77,6 @@ class GibbsSampler:
         self.settings = settings or GibbsSettings()
         self.alpha = checked_alpha(alpha)
         K = len(self.alpha)
-        topics = checked_topics(components, K)
         require(
             K <= MAX_TOPICS,
             "Gibbs sampling holds topics in two bytes at most",
@@ -85,7 +84,7 @@ class GibbsSampler:
             most=MAX_TOPICS,
             remedy="ask for fewer topics",
         )
-        documents.check_features(topics.shape[1], "topics")
+        documents.check_features(components.shape[1], "topics")
         require(
             documents.whole,
             "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
@@ -107,7 +106,7 @@ class GibbsSampler:
         self.topics = np.empty(self._first_tokens[-1], np.uint8 if K <= 2**8 else np.int16)
         self._counts = np.zeros((documents.n_features, K))
         self._mean: Array | None = None
-        self._begin(topics)
+        self._begin(components)
 
     def sweep(self, n: int = 1, *, averaged: int = 0) -> None:
         """Draw the topics of all tokens `n` times.
@@ -135,7 +134,7 @@ class GibbsSampler:
         found = np.empty((batch.n_entries, len(prior)), dtype=np.float32)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, prior),
-            *(StepwiseEMSettings().inner_iterations, found, NO_SCORES),
+            *(ITERATIONS, found, NO_SCORES),
         )
         self._mean = self.totals.copy()
         by_word = entries_by_word(batch.word_ids, batch.counts, batch.n_features)
@@ -181,7 +180,7 @@ class GibbsSampler:
             responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
             expect_topics(
                 *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                *(StepwiseEMSettings().inner_iterations, responsibilities, NO_SCORES),
+                *(ITERATIONS, responsibilities, NO_SCORES),
             )
             draw_topics(
                 *(responsibilities, rows.row_pointers, part.token_pointers),

@@ -54,7 +54,7 @@ class Candidate:
         # What was learned of alpha with topics that overlap holds them there.
         alpha = np.full_like(start.alpha, start.alpha.mean())
         plan = annealed(pass_settings(documents, passes), start)
-        stepwise = StepwiseEM(start.components, alpha, start.background, plan)
+        stepwise = StepwiseEM.of_topics(start.components, alpha, start.background, plan)
         with progress("refinement passes", passes) as advance:
             for _ in range(passes):
                 stepwise.add(documents)

@@ -27,7 +27,7 @@ def annealed(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSetti
     document have, and this is the share of the background at first.
     """
     flat = 1 / (1 + model.alpha_0)
-    return replace(settings, start_flatness=flat, annealing=flat, seeds=model.seeds)
+    return replace(settings, annealing=flat, seeds=model.seeds)
 
 
 # --- passes over a corpus, and sweeps after them -----------------------------------------------
@@ -55,7 +55,7 @@ def pass_settings(documents: DocumentBatch, passes: int) -> StepwiseEMSettings:
     n = documents.n_documents
     size = step_documents(n // STEPS_PER_PASS)
     steps = -(-passes * n // size)
-    return StepwiseEMSettings(batch_documents=size, step_offset=0.0, annealing_steps=steps // 2)
+    return StepwiseEMSettings(batch_documents=size, annealing_steps=steps // 2)
 
 
 # --- a stream --------------------------------------------------------------------------------
@@ -66,26 +66,13 @@ STEPS_PER_WARMUP = 20
 
 def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
     """Return the settings of a stream with this warm-up; step t weighs t^-0.7."""
-    size = step_documents(warmup_documents // STEPS_PER_WARMUP)
-    return StepwiseEMSettings(
-        batch_documents=size,
-        step_offset=0.0,
-        start_flatness=0.0,
-        annealing=0.0,
-        annealing_steps=0,
-    )
+    return StepwiseEMSettings(batch_documents=step_documents(warmup_documents // STEPS_PER_WARMUP))
 
 
 # --- local steps on a cluster -----------------------------------------------------------------
 
-#: Documents of a part in all passes, and most parts: as many workers can be busy.
-PART_DOCUMENTS, MOST_PARTS = 50_000, 256
-
-#: Steps of a part in all passes.
-LOCAL_STEPS = 200
-
-#: Fewest rounds of a pass, and of all passes, if there are documents for as many.
-PASS_ROUNDS, ROUNDS = 2, 4
+#: Documents of a part in all passes, steps of a part in them, and rounds of a pass.
+PART_DOCUMENTS, LOCAL_STEPS, LOCAL_ROUNDS = 50_000, 200, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +92,14 @@ class LocalSchedule:
     def of(cls, documents: int, passes: int, parts: int | None = None) -> Self:
         """Return the schedule for N documents, in parts as many as suit them, or given."""
         # A power of two, for workers come in twos.
-        wanted = 2 ** round(math.log2(max(1, passes * documents / PART_DOCUMENTS)))
-        wanted = min(max(2, wanted), MOST_PARTS)
+        wanted = 2 ** max(1, round(math.log2(max(1, passes * documents / PART_DOCUMENTS))))
         parts = parts or max(1, min(wanted, documents // FEWEST_DOCUMENTS))
         own = max(1, documents // parts)
         size = step_documents(passes * own // LOCAL_STEPS)
-        rounds = max(PASS_ROUNDS, -(-ROUNDS // max(1, passes)))
-        rounds = max(1, min(rounds, own // size))
+        rounds = max(1, min(LOCAL_ROUNDS, own // size))
         steps = math.ceil(own / (rounds * size))
-        most = StepwiseEMSettings().annealing_steps
-        annealing = min(most, passes * rounds * steps // 2)
-        settings = StepwiseEMSettings(batch_documents=size, annealing_steps=annealing)
+        # A step of a part has few tokens of a topic: the first ones must not outweigh the start.
+        settings = StepwiseEMSettings(
+            batch_documents=size, step_offset=10.0, annealing_steps=passes * rounds * steps // 2
+        )
         return cls(passes, parts, rounds, steps, settings)

@@ -33,9 +33,6 @@ from streamlda.utils.arrays import State, named, with_prefix
 
 Array = NDArray[np.float64]
 
-#: Steps of a stream after which a start is as good as it will be.
-SETTLED_STEPS = 100
-
 
 @dataclass(frozen=True, eq=False)
 class SharedStart:
@@ -81,10 +78,6 @@ class SharedStart:
         mine, theirs = (self.turn, self.digest), (other.turn, other.digest)
         return self.origin == other.origin and mine > theirs
 
-    def begun(self) -> StepwiseEM:
-        """Return a refinement that continues from here, and counts its own documents."""
-        return self.stepwise.copy()
-
     def merged(self, members: Sequence[StepwiseEM]) -> StepwiseEM:
         """Return one refinement with the documents of all, those that wait included; O(V K)."""
         members = [member.flushed() for member in members]
@@ -94,7 +87,7 @@ class SharedStart:
         left, weight = self._weights(steps, documents)
         mean = left * self.stepwise.mean + weight / max(documents, 1) * tokens
         own, after = self.stepwise, self.stepwise.steps + steps
-        return StepwiseEM.of_totals(
+        return StepwiseEM(
             np.ascontiguousarray(mean / own.rho(after)),
             *(own.alpha, own.background, own.settings),
             steps=after,
@@ -130,8 +123,4 @@ class SharedStart:
         stepwise = StepwiseEM.from_state(arrays, values["stepwise"])
         lineage = named(arrays, "lineage."), dict(values["lineage"])
         later = int(values["turn"]), str(values["first"])
-        found = cls(stepwise, dict(values["known"]), *later, lineage)
-        V, K = found.stepwise.mean.shape
-        if (len(found.stepwise.alpha), len(found.stepwise.background)) != (K, V):
-            raise ValueError(f"{(V, K)} totals for {len(found.stepwise.alpha)} numbers of alpha")
-        return found
+        return cls(stepwise, dict(values["known"]), *later, lineage)

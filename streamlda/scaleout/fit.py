@@ -18,7 +18,7 @@ from streamlda.engine.fit import START_DOCUMENTS, starts
 from streamlda.engine.measures import of_one_interval
 from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
-from streamlda.engine.rounds import round_length
+from streamlda.engine.rounds import Rounds, round_length
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import (
     better_projection,
@@ -305,7 +305,9 @@ class _Driver:
         passes = 2 * passes_for(learned) if self.passes is None else self.passes
         plan, borders = documents.parts(passes, skips)
         plan = replace(plan, settings=annealed(plan.settings, start))
-        stepwise = StepwiseEM(start.components, start.alpha, start.background, plan.settings)
+        stepwise = StepwiseEM.of_topics(
+            *(start.components, start.alpha, start.background, plan.settings)
+        )
         steps = LocalSteps(plan, borders, stepwise)
         digest = digest_of(start, plan, learned)
         if self.saved is not None and (before := self.saved.load(digest)) is not None:
@@ -363,7 +365,7 @@ class _Driver:
             rounds_finished=rounds,
             projection_documents=used,
         )
-        return Engine.of_rounds(settings, counters, current, finished, held_out)
+        return Engine.of_phase(Rounds(settings, counters, current, finished, held_out))
 
     def _starts(self, known: DocumentBatch) -> Callable[[float], TopicModel]:
         """Return what makes starts for an alpha_0, with counts and frequencies of all documents."""

@@ -103,7 +103,7 @@ class LocalSteps:
     def after(self, found: Sums) -> Self:
         """Return the topics after a round, from the merged sums of all its parts."""
         refinement = self.refinement
-        mean = StepwiseEM.of_totals(
+        mean = StepwiseEM(
             found.arrays["totals"] / (len(self.borders) - 1),
             *(refinement.alpha, refinement.background, refinement.settings),
             steps=refinement.steps + self.plan.steps,

@@ -53,7 +53,7 @@ COUNT_SECONDS = 10.0
 #: Records of a poll for the first documents.
 POLL_RECORDS = 4096
 
-#: Warm-ups of documents that settle topics, at most.
+#: Warm-ups of documents after which topics are as good as they will be.
 SETTLING_WARMUPS = 6
 
 #: Behind the end of all partitions, for how long more documents are waited for, and at most how
@@ -319,6 +319,7 @@ def _learn_beginning(pipeline: Pipeline[Engine], source: Any, status: Status) ->
         seconds = 0.0 if ended_at is None else time.monotonic() - ended_at
         coming = (engine.documents_seen - documents) * PATIENCE_SECONDS
         missing = most - engine.documents_seen
-        if engine.settled or (seconds >= IDLE_SECONDS and coming < missing * seconds):
+        settled = missing <= 0 or not engine.refining
+        if settled or (seconds >= IDLE_SECONDS and coming < missing * seconds):
             return engine
         status.note(warmup=(engine.documents_seen, most))

@@ -140,7 +140,7 @@ def feed_short(kind, tokens):
             fed(learner, kind.documents(), start, start + 100)
         if start >= 500:
             mixed.add(short)
-    assert mixed.documents_skipped - plain.documents_skipped == 7
+    assert mixed.counters.documents_skipped - plain.counters.documents_skipped == 7
     assert mixed.documents_seen == plain.documents_seen
     return plain, mixed
 
@@ -184,7 +184,7 @@ def check_rounds(growth, monkeypatch):
     learner = KINDS["sums"].engine(warmup_documents=20)
     learner.add(documents.rows(0, 20))
     for n in range(20, 500):
-        found = learner.rounds_finished, learner.counters.projection_documents
+        found = learner.counters.rounds_finished, learner.counters.projection_documents
         assert found == rounds_by_hand(n, 20, growth)
         learner.add(documents.rows(n, n + 1))
 
@@ -292,7 +292,7 @@ def test_rounds_follow_each_other_and_lower_the_error(documents):
     for start in range(0, 12_000, 3000):
         fed(learner, documents, start, start + 3000)
         errors.append(error(planted(), learner))
-        finished.append(learner.rounds_finished)
+        finished.append(learner.counters.rounds_finished)
     assert errors[-1] < 0.05
     assert errors[-1] < 0.7 * errors[0]
     assert finished == [1, 1, 1, 2]
@@ -345,18 +345,18 @@ def test_through_a_shared_projection_all_documents_add_to_one_sum(documents):
 def test_a_better_projection_is_the_one_of_the_next_round(documents):
     learner = engine()
     with pytest.raises(InsufficientDataError):
-        learner.better_projection()
+        learner.new_beginning()
     fed(learner, documents, 0, 100)
-    assert learner.better_projection().shape == (150, learner.settings.n_columns)
+    assert learner.new_beginning().shape == (150, learner.settings.n_columns)
     assert "warmup.kept.counts" in learner.state()[0]
     fed(learner, documents, 100, 1999)
     before = {k: v.copy() for k, v in learner.state()[0].items()}
-    early = learner.better_projection()
+    early = learner.new_beginning()
     assert all(np.array_equal(v, before[k]) for k, v in learner.state()[0].items())
     fed(learner, documents, 1999, 2000)
-    assert learner.rounds_finished == 1
+    assert learner.counters.rounds_finished == 1
     late = learner.state()[0]["current.whitening"]
-    np.testing.assert_array_equal(learner.better_projection(), late)
+    np.testing.assert_array_equal(learner.new_beginning(), late)
     assert not np.array_equal(early, late)
     # A document more turns the span by next to nothing; the first projection is far off.
     spans = [np.linalg.qr(W)[0][:, :4] for W in (early, late, before["current.whitening"])]
@@ -370,18 +370,14 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
     broken = shared.copy()
     broken[3, 2] = np.nan
     for make, message in (
-        (lambda: sharing(shared[:, :-1]), r"K \+ oversampling columns, got shape=\(150, 13\)"),
+        (lambda: sharing(shared[:, :-1]), r"oversampling of the engine, got shape=\(150, 13\)"),
         (lambda: sharing(shared, n_components=3), r"expected=\(150, 13\)"),
         (lambda: sharing(broken), "must be finite"),
-        (lambda: sharing(refine=True), "with a shared projection must keep its sums"),
+        (lambda: sharing(refine=True), "sum through a shared projection, got refine=True"),
         (lambda: sharing(solver="online-power"), "got solver='online-power'; choose that solver"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             make()
-    arrays, values = sharing().state()
-    values["settings"]["oversampling"] = 9
-    with pytest.raises(InvalidSettingError, match="oversampling columns, got shape"):
-        Engine.from_state(arrays, values)
     learner = fed(engine(solver="online-power"), documents, 0, 1000)
     with pytest.raises(InvalidSettingError, match="got solver='online-power'"):
-        learner.better_projection()
+        learner.new_beginning()

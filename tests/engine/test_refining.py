@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
+from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.choice import hold_out
@@ -71,7 +73,10 @@ def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
     planted = planted_corpus()
     documents = planted.documents(6000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 1000})
-    refining, summing = Engine(settings), Engine.of_rounds(settings)
+    refining, summing = (
+        Engine(settings),
+        Engine.of_phase(WarmUp(settings, Counters(), refines=False)),
+    )
     for start in range(0, 6000, 500):
         one, other = (
             fed(learner, documents, start, start + 500).snapshot()

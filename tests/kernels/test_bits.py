@@ -10,7 +10,6 @@ from streamlda.kernels import (
     association,
     inference,
     refinement,
-    stepwise,
 )
 from streamlda.papers.dpvi import variational_responsibilities
 from streamlda.spectral.moments import group_by_word
@@ -58,8 +57,6 @@ class Batch:
         self.responsibilities = rng.random((self.nnz, K)).astype(np.float32)
         self.token_topics = rng.integers(0, K, len(self.tokens)).astype(np.int16)
         self.theta = rng.random((n_documents, K))
-        self.words = np.flatnonzero(rng.random(n_words) < 0.4)
-        self.sums = rng.random((len(self.words), K))
 
 
 def zeros(*shape, dtype=np.float64):
@@ -107,13 +104,6 @@ CALLS = {
     "random_signs": lambda b: called(
         association.random_signs, np.uint64(2**63 + 5), out=[zeros(b.n_words, M)]
     ),
-    "gather_topics": lambda b: called(
-        *(stepwise.gather_topics, b.totals, b.words, b.scale, 0.05, 0.01, b.background),
-        out=[zeros(len(b.words), K, dtype=np.float32)],
-    ),
-    "take_step": lambda b: called(
-        stepwise.take_step, 0.9, b.words, b.sums, out=[b.totals.copy(), zeros(RUNS, K)]
-    ),
     "fold_in": lambda b: called(
         *(inference.fold_in, *b.rows, b.topics, b.alpha, 60, 1e-3), out=[zeros(b.n_documents, K)]
     ),
@@ -154,8 +144,6 @@ DIGESTS = {
     "associate_projections": ("483d44e8c1a8fa81", "f516648b4eb77a4c"),
     "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
     "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
-    "gather_topics": ("388b099e93a4060b", "37b14a0bac2652c4"),
-    "take_step": ("149f58a4960a6406", "7771c72606e0dab1"),
     "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
     "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
     "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),

@@ -21,7 +21,6 @@ OF_A_FIT = {
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("text.fill_slots", "text.find_words"),
-    *("stepwise.gather_topics", "stepwise.take_step"),
     *("words.add_words", "words.copy_documents", "words.drop_undue", "words.keep_due"),
 }
 

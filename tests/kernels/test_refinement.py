@@ -16,7 +16,6 @@ from streamlda.kernels.refinement import (
     resample_topics,
     tally_topics,
 )
-from streamlda.kernels.stepwise import gather_topics, take_step
 from streamlda.refinement.stepwise_em import entries_by_word
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of, corpus
@@ -163,31 +162,6 @@ def test_sums_by_word_equal_numpy(kind):
         for k in range(5):
             slow[k, : (topics[begin:end] == k).sum()] += 1
     assert found.tolist() == slow.tolist()
-
-
-@pytest.mark.parametrize("words", [[], [0], [29], [3, 4, 17], [*range(30)]])
-def test_topics_of_words_and_a_step_equal_numpy(words):
-    rng = np.random.default_rng(4)
-    words = np.array(words, dtype=np.int64)
-    totals, sums = rng.uniform(0, 5, (30, 7)), rng.uniform(0, 2, (len(words), 7))
-    background = rng.dirichlet(np.ones(30))
-    scale = 0.6 / (totals + 0.25).sum(axis=0)
-    expected = (totals + 0.25) * scale + 0.4 * background[:, None]
-    np.testing.assert_allclose(expected.sum(axis=0), 1, rtol=1e-12)
-
-    topics = np.full((len(words), 7), np.nan, dtype=np.float32)
-    gather_topics(totals, words, scale, 0.25, 0.4, background, topics)
-    np.testing.assert_allclose(topics, expected[words], rtol=1e-6)
-
-    expected = totals * 0.8
-    expected[words] += sums
-    for n_runs in (1, 4, 50):
-        cuts = [30 * run // n_runs for run in range(n_runs + 1)]
-        masses = [expected[a:b].sum(axis=0) for a, b in itertools.pairwise(cuts)]
-        found, mass = totals.copy(), np.full((n_runs, 7), np.nan)
-        take_step(0.8, words, sums, found, mass)
-        np.testing.assert_allclose(found, expected, rtol=1e-15)
-        np.testing.assert_allclose(mass, masses, rtol=1e-14)
 
 
 @pytest.mark.statistical

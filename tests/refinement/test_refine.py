@@ -48,20 +48,13 @@ def test_passes_make_about_as_many_steps_whatever_the_number_of_documents():
         assert steps == pytest.approx(200, rel=0.5)
 
 
-USUAL = {
-    "batch_documents": 30,
-    "inner_iterations": 3,
-    "step_offset": 0.0,
-}
-
-
 def stepwise(model, batch, passes=1, alpha=None, **settings):
     """Return a machine after its passes over a batch, of topics with one prior."""
     flat = 1 / (1 + model.alpha_0)
-    usual = {**USUAL, "start_flatness": flat, "annealing": flat}
+    usual = {"batch_documents": 30, "annealing": flat}
     given = StepwiseEMSettings(**{**usual, **settings}, seeds=model.seeds)
     alpha = np.full(K, model.alpha.mean()) if alpha is None else alpha
-    machine = StepwiseEM(model.components, alpha, model.background, given)
+    machine = StepwiseEM.of_topics(model.components, alpha, model.background, given)
     for _ in range(passes):
         machine.add(batch)
     machine.flush()
@@ -77,7 +70,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
     order = found.diagnostics["refinement"]["start_topics"]
     expected = stepwise(model, batch, **settings).components[order]
     np.testing.assert_array_equal(found.components, expected)
-    others = {"inner_iterations": 5, "start_flatness": 0.9, "annealing": 0.7, "smoothing": 0.012}
+    others = {"step_offset": 1.0, "annealing": 0.7, "smoothing": 0.012}
     for name, value in {**others, "alpha": model.alpha}.items():
         other = stepwise(model, batch, **{**settings, name: value})
         assert not np.array_equal(found.components, other.components[order])

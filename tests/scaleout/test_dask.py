@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
+from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
@@ -56,7 +58,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
         met.append(report)
 
     plain = learn_once(client, parts, settings, on_progress=note)
-    one = Engine.of_rounds(settings)
+    one = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
     one.add(corpus)
     mine, theirs = plain.model({"corpus": "planted"}), one.snapshot()
     assert mine.diagnostics["refinement_choice"]["kept"] == "start"
@@ -72,7 +74,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
         np.testing.assert_array_equal(array, samples[1][0][name])
     labels = [(label, done, total) for label, _, done, total in met]
     assert labels[:5] == [("reading", n + 1, 5) for n in range(5)]
-    assert labels[-1] == ("refinement", 8, 8)
+    assert labels[-1] == ("refinement", 16, 16)
     asked = refined(client, parts_of(corpus))
     done = asked.diagnostics["refinement"]
     assert (done["passes"], done["lanes"], done["documents"]) == (2, 2, 6000)
@@ -132,7 +134,7 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
     with pytest.raises(Died):
         refined(client, parts_of(corpus), on_progress=die, **how)
     found = refined(client, parts_of(corpus), on_progress=lambda *r: made.append(r[::2]), **how)
-    assert made[5:] == [("refinement", 4)]
+    assert made[5:] == [("refinement", n) for n in range(4, 9)]
     np.testing.assert_array_equal(found.components, wanted.components)
     assert found.diagnostics == wanted.diagnostics
     with pytest.raises(InvalidSettingError, match="of the same files, settings and shards"):

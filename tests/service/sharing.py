@@ -48,7 +48,7 @@ class Shared:
         for checkpoint in merged.checkpoints:
             assert checkpoint.skipped == ()
             rejects.update(checkpoint.about["counts"]["rejects"])
-        return merged.engine.documents_seen, merged.engine.tokens_seen, rejects
+        return merged.engine.documents_seen, merged.engine.counters.tokens_seen, rejects
 
     def snapshots(self):
         paths = sorted((self.folder / "snapshots").glob("snapshot-??????"))

@@ -40,7 +40,7 @@ def path(tmp_path):
 def test_a_projection_comes_back_with_its_words(path, documents):
     own = learned(documents, 0, 1000, None)
     saved = save_projection(path, own, WORDS)
-    np.testing.assert_array_equal(saved.beginning, own.better_projection())
+    np.testing.assert_array_equal(saved.beginning, own.new_beginning())
     found = load_projection(path)
     np.testing.assert_array_equal(found.beginning, saved.beginning)
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
