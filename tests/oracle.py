@@ -113,16 +113,3 @@ def triples_without(first, pairs, a):
     )
     cube = np.einsum("a,b,c->abc", first, first, first)
     return a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube
-
-
-def due(sizes, begin, distance):
-    """Return the (number, first place) of documents that hold a multiple of a distance.
-
-    Document n has the ``sizes[n]`` places behind those before it, the first one from `begin` on.
-    """
-    found, place = [], Fraction(begin)
-    for number, size in enumerate(sizes):
-        start, place = place, place + Fraction(size)
-        if math.ceil(start / distance) * distance < place:
-            found.append((number, float(start)))
-    return found

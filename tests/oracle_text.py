@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -81,18 +80,6 @@ def word_probabilities(word_ids, row_pointers, words, theta):
         for n in range(len(theta))
         for e in range(row_pointers[n], row_pointers[n + 1])
     ]
-
-
-def count_documents(documents, topics):
-    """Return the documents with each word, and with both of each pair (topic, i, j)."""
-    occurrences, pairs = Counter(), Counter()
-    for present in map(set, documents):
-        occurrences.update(present)
-        for k, topic in enumerate(topics):
-            for i in range(len(topic)):
-                for j in range(i):
-                    pairs[k, i, j] += topic[i] in present and topic[j] in present
-    return occurrences, pairs
 
 
 def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):

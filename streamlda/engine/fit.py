@@ -17,7 +17,6 @@ from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
-from streamlda.kernels.words import add_words
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, chosen, hold_out, spread
 from streamlda.refinement.measures import Samples
@@ -146,7 +145,7 @@ def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
     for part in documents.blocks():
         weights = np.where(part.known, 1 / np.maximum(part.lengths, 1), 0.0)
         shares = part.counts * np.repeat(weights, np.diff(part.row_pointers))
-        add_words(shares, part.word_ids, frequencies)
+        np.add.at(frequencies, part.word_ids, shares)
     used = int(documents.usable.sum())
     return replace(
         model,

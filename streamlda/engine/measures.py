@@ -6,7 +6,7 @@ in (`streamlda.refinement.measures`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,50 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.timeline import BINS_BYTES, Bins
+from streamlda.engine.timeline import Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import (
-    COHERENCE_DOCUMENTS,
-    COHERENCE_ENTRIES,
     SAMPLE_DOCUMENTS,
     SAMPLE_ENTRIES,
     Samples,
-    inferred_in_few,
+    infer_prevalence,
     measurements,
 )
 from streamlda.refinement.sample import Sample
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Arrays, State, named, with_prefix
 
-#: Documents, and counts, of the sample of an interval, and what it is inferred in at first, with
-#: the error that is enough (`streamlda.refinement.measures`).
-INTERVAL_DOCUMENTS, INTERVAL_ENTRIES = 1000, 2**16
-FIRST_OF_INTERVAL = 400, 0.2
-
-#: Of documents in memory that are measured, as many are copied at a time if some are too short.
-BLOCK_DOCUMENTS = 4096
-
-
-def measures_bytes(n_features: int, *, dated: bool = False) -> int:
-    """Return the bytes of three samples at most, and of bins of time: 17 MiB, and 16 MiB if dated.
-
-    12 a count, 24 a document and 16 a word; of bins 8 a word that is counted in one.
-    """
-    entries = SAMPLE_ENTRIES + COHERENCE_ENTRIES + INTERVAL_ENTRIES
-    documents = SAMPLE_DOCUMENTS + COHERENCE_DOCUMENTS + INTERVAL_DOCUMENTS
-    return 12 * entries + 24 * documents + 16 * n_features + dated * BINS_BYTES
-
 
 class Measures:
-    """Samples and sums of one engine. Memory: `measures_bytes`."""
+    """Samples and sums of one engine. Memory: of three samples, and of bins of time."""
 
     def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
         """Begin after a number of documents and tokens."""
-        self.samples, self.bins = Samples(), Bins()
-        self.restart()
-        self.samples.documents.end = float(documents)
-        self.samples.tokens.end = self.interval.end = tokens
+        self.samples, self.bins = Samples(documents, tokens), Bins()
+        self.restart(tokens)
 
     @classmethod
     def of(cls, documents: DocumentBatch, *, short: bool) -> Self:
@@ -66,27 +44,13 @@ class Measures:
         As in `add`, `short` says whether documents of fewer than 3 tokens were learned.
         """
         made = cls()
-        for start in range(0, documents.n_documents, BLOCK_DOCUMENTS):
-            part = documents.rows(start, start + BLOCK_DOCUMENTS)
+        for part in documents.blocks():
             made._take(part.where(part.known if short else part.usable))
         return made
 
-    @classmethod
-    def consecutive(cls, parts: Sequence[Measures]) -> Self:
-        """Return the measures of a stream of those of its parts, each begun after the last."""
-        made = cls()
-        every = [part.samples for part in parts]
-        made.samples.tokens = Sample.consecutive([one.tokens for one in every])
-        made.samples.documents = Sample.consecutive([one.documents for one in every])
-        made.interval = Sample.consecutive([part.interval for part in parts])
-        made.documents = sum(part.documents for part in parts)
-        for part in parts:
-            made.bins.merge(part.bins)
-        return made
-
-    def restart(self) -> None:
+    def restart(self, tokens: float = 0.0) -> None:
         """Begin the next interval."""
-        self.interval = Sample(INTERVAL_DOCUMENTS, INTERVAL_ENTRIES)
+        self.interval = Sample(SAMPLE_DOCUMENTS, SAMPLE_ENTRIES, begin=tokens)
         self.documents = 0
 
     def add(self, batch: DocumentBatch, *, short: bool = False) -> None:
@@ -111,13 +75,14 @@ class Measures:
             sample.change_words(change)
         self.bins.change_words(change)
 
-    def merge(self, other: Measures) -> None:
-        """Take what another engine keeps, which is not changed."""
-        self.samples.tokens.merge(other.samples.tokens)
-        self.samples.documents.merge(other.samples.documents)
-        self.interval.merge(other.interval)
-        self.bins.merge(other.bins)
-        self.documents += other.documents
+    def merge(self, *others: Measures) -> None:
+        """Take what other engines keep, which are not changed."""
+        every = [other._samples() for other in others]
+        for (_, mine), *theirs in zip(self._samples(), *every, strict=True):
+            mine.merge(*(other for _, other in theirs))
+        for other in others:
+            self.bins.merge(other.bins)
+            self.documents += other.documents
 
     def published(self, model: TopicModel) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
@@ -130,8 +95,7 @@ class Measures:
         if self.documents == model.documents_seen:
             found = changes.get("prevalence", model.prevalence)
         elif len(self.interval):
-            drawn = self.interval.drawn()
-            found = inferred_in_few(model, drawn, alpha, *FIRST_OF_INTERVAL).prevalence
+            found = infer_prevalence(model, self.interval.drawn(), alpha)
         changes["interval"] = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),

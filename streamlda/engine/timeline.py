@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import AHEAD, MOST_BINS, UNDATED, DocumentBatch
-from streamlda.kernels.words import add_words
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
@@ -36,9 +35,6 @@ STEPS = 4
 #: Numbers of all rows of words: 16 MiB. 256 bins have columns of 8192 words each.
 MOST_CELLS = 2**21
 
-#: Bytes of a state of bins at most.
-BINS_BYTES = 8 * MOST_CELLS + 40 * MOST_BINS
-
 
 class Bins:
     """Documents, tokens and words by time bin, of 1000 bins at most.
@@ -46,7 +42,7 @@ class Bins:
     Beyond these the oldest bin is evicted, or the newest one where that is far from the bulk of the
     documents. So a clock that is wrong for a few of them empties no timeline.
 
-    Memory: `BINS_BYTES`, and as much again while columns are joined.
+    Memory: 8 bytes a cell, and as much again while columns are joined.
     """
 
     def __init__(self) -> None:
@@ -106,33 +102,27 @@ class Bins:
 
     def _count(self, batch: DocumentBatch, bins: NDArray[np.int64]) -> None:
         """Add the words of documents whose bin is held."""
-        self._columns = self._columns or batch.n_features
-        self._fit()
+        self._fit(self._columns or batch.n_features)
         for start in np.unique(bins).tolist():
             if start in self.held:
                 part = batch.where(bins == start)
                 row = self.words.setdefault(start, np.zeros(self._columns))
-                add_words(part.counts, part.word_ids % np.int32(self._columns), row)
+                np.add.at(row, part.word_ids % self._columns, part.counts)
 
-    def _fit(self, most: int | None = None) -> None:
-        """Leave out rows of bins that are not held, and let words share columns if they must."""
-        self.words = {start: row for start, row in self.words.items() if start in self.held}
-        columns = self._columns
-        if most is not None:
-            columns = min(columns, most)
+    def _fit(self, columns: int) -> None:
+        """Drop rows of bins that are not held, and let words share columns if they must."""
         while columns * len(self.held) > MOST_CELLS:
             # The largest power of two below: words that share a column continue to share one.
             columns = 1 << (columns - 1).bit_length() - 1
-        if columns < self._columns:
-            self.words = {start: folded(row, columns) for start, row in self.words.items()}
-            self._columns = columns
+        held = {start: row for start, row in self.words.items() if start in self.held}
+        self.words = {start: folded(row, columns) for start, row in held.items()}
+        self._columns = columns
 
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left, where they shared their columns with no others."""
         if self._columns == change.before:
             self.words = {start: change.rows(row) for start, row in self.words.items()}
-            self._columns = change.after
-            self._fit()
+            self._fit(change.after)
 
     def merge(self, other: Bins) -> None:
         """Add what was counted of other documents; `other` is not changed."""
@@ -146,12 +136,12 @@ class Bins:
             self.held[start] = (mine[0] + n, mine[1] + tokens)
         while len(self.held) > MOST_BINS:
             self._evict()
-        self._columns = self._columns or other._columns
-        self._fit(other._columns or None)
+        known = [bins._columns for bins in (self, other) if bins._columns]
+        self._fit(min(known, default=0))
         for start, row in other.words.items():
             if start in self.held:
-                mine_words = self.words.get(start, np.zeros(self._columns))
-                self.words[start] = mine_words + folded(row, self._columns)
+                row = folded(row, self._columns)
+                self.words[start] = self.words.get(start, np.zeros_like(row)) + row
 
     def timeline(self, model: TopicModel) -> Timeline:
         """Return the tokens of topics in each bin, for a model with prevalence. O(V K) a bin."""
@@ -217,9 +207,8 @@ def folded(row: Array, columns: int) -> Array:
     """Return the sums of the numbers of a row whose places are equal modulo some columns."""
     if columns == len(row):
         return row
-    whole = np.zeros(-(-len(row) // columns) * columns)
-    whole[: len(row)] = row
-    found: Array = whole.reshape(-1, columns).sum(axis=0)
+    found = np.zeros(columns)
+    np.add.at(found, np.arange(len(row)) % columns, row)
     return found
 
 

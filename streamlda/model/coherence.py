@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.cooccurrence import count_documents
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check
 
@@ -45,38 +45,40 @@ class NpmiCounter:
     def __init__(self, topics_top_words: Any) -> None:
         top = np.asarray(topics_top_words)
         check(top.ndim == 2 and top.shape[1] > 1, "top words", shape=top.shape)
-        watched, slots = np.unique(top, return_inverse=True)
+        self._watched, slots = np.unique(top, return_inverse=True)
         self._slots = slots.reshape(top.shape)
-        self._slot_of_word = np.full(int(watched[-1]) + 1, -1, dtype=np.int32)
-        self._slot_of_word[watched] = np.arange(len(watched), dtype=np.int32)
-        self._occurrences = np.zeros(len(watched), dtype=np.int64)
-        self._pairs = np.zeros((top.size, top.shape[1]), dtype=np.int64)
+        self._pairs = np.zeros((*top.shape, top.shape[1]))
         self._documents = 0
 
     def add(self, batch: DocumentBatch) -> None:
         """Count documents; those without a word count as none.
 
-        Time O(nnz + K n^2 documents / 64).
+        Time O(nnz + K n^2 (documents of a word)), memory O(nnz).
         """
         self._documents += int(np.count_nonzero(np.diff(batch.row_pointers)))
-        count_documents(
-            *(batch.word_ids, batch.row_pointers, self._slot_of_word),
-            *(self._slots.ravel().astype(np.int32), self._occurrences, self._pairs),
-        )
+        slot_of_word = np.full(max(batch.n_features, int(self._watched[-1]) + 1), -1)
+        slot_of_word[self._watched] = np.arange(len(self._watched))
+        found = slot_of_word[batch.word_ids]
+        is_watched = found >= 0
+        ends = np.concatenate([[0], np.cumsum(is_watched)])[batch.row_pointers]
+        found = found[is_watched]
+        shape = len(batch), len(self._watched)
+        words: Any = scipy.sparse.csr_matrix((np.ones(len(found)), found, ends), shape).tocsc()
+        for pairs, slots in zip(self._pairs, self._slots, strict=True):
+            own = words[:, slots]
+            pairs += (own.T @ own).toarray()
 
     def result(self) -> Coherence:
         """Return the coherence over the documents so far. Time O(K * n**2)."""
         check(self._documents, "coherence", documents=0)
-        per_topic = self._pairs.shape[1]
-        halves = self._pairs.reshape(-1, per_topic, per_topic)
-        joint = (halves + halves.transpose(0, 2, 1)) / self._documents
-        single = self._occurrences[self._slots] / self._documents
+        joint = self._pairs / self._documents
+        single = np.diagonal(joint, axis1=1, axis2=2)
         product = single[:, :, None] * single[:, None, :]
         seen = product > 0
         npmi = np.full(joint.shape, -1.0)
         smooth = joint[seen] + NPMI_EPSILON
         npmi[seen] = np.log(smooth / product[seen]) / -np.log(smooth)
-        others = ~np.eye(per_topic, dtype=np.bool_)
+        others = ~np.eye(joint.shape[1], dtype=np.bool_)
         means = npmi[:, others].mean(axis=1)
         return Coherence(float(means.mean()), means, self._documents)
 

@@ -23,7 +23,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.model.diagnostics import BEYOND_WORDS
 from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import FREE_ALPHA_DOCUMENTS, fitted_alpha
+from streamlda.refinement.measures import ALPHA_DOCUMENTS, fitted_alpha
 from streamlda.refinement.sample import Drawn
 
 Array = NDArray[np.float64]
@@ -155,10 +155,10 @@ def alpha_0_of(model: TopicModel, documents: DocumentBatch) -> float:
 def _fitted(model: TopicModel, documents: DocumentBatch) -> Array:
     """Return the prior that fits topics to documents: some, for more tell no more."""
     chosen = np.zeros(documents.n_documents, dtype=np.bool_)
-    chosen[:: max(1, documents.n_documents // (2 * FREE_ALPHA_DOCUMENTS))] = True
+    chosen[:: max(1, documents.n_documents // (2 * ALPHA_DOCUMENTS))] = True
     tokens = _tokens(documents.where(chosen & documents.usable))
     free = replace(model, settings={**model.settings, "alpha_0": None})
-    drawn = Drawn(tokens, tokens.lengths, np.zeros(len(tokens)))
+    drawn = Drawn(tokens, tokens.lengths)
     return fitted_alpha(free, drawn)[0]
 
 

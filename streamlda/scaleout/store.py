@@ -91,7 +91,9 @@ class Documents:
         given = {span[0]: n for span, n in spans.items() if span[0] < span[1]}
         whole = [span for span in spans if span[0] < span[1]]
         _, found = self.summed(Samples, *whole, tokens=given)
-        return Measures.consecutive([part for _, part in found.parts])
+        made = Measures()
+        made.merge(*(part for _, part in found.parts))
+        return made
 
     def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule of a refinement, and the borders of its parts: the shards."""

@@ -9,7 +9,6 @@ import numpy as np
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.engine.measures import measures_bytes
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
@@ -17,6 +16,8 @@ from streamlda.storage.checkpoint import collect_state, write_state
 
 PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
 TEXT = {"n_components": 12, "n_features": 300, "warmup_documents": 300, "oversampling": 10}
+#: Of three samples at most: 12 a count by tokens, 5 another one, 24 a document.
+SAMPLES_BYTES = 12 * 2 * 2**19 + 5 * 2**20 + 24 * 32_000
 ROUNDS = {"documents_per_round": 100, "n_iterations": 4, "n_restarts": 6}
 
 
@@ -138,8 +139,7 @@ def state_bytes(learner):
     """Bytes of all but the samples, which have a bound of their own."""
     arrays = learner.state()[0]
     samples = [name for name in arrays if name.startswith("measures.")]
-    bound = measures_bytes(learner.settings.n_features)
-    assert sum(arrays.pop(name).nbytes for name in samples) <= bound
+    assert sum(arrays.pop(name).nbytes for name in samples) <= SAMPLES_BYTES
     return sum(array.nbytes for array in arrays.values())
 
 

@@ -17,11 +17,11 @@ from streamlda.kernels import I64, kernel
 OF_A_FIT = {
     *("association.associate_projections", "association.project"),
     *("association.random_signs", "refinement.add_responsibilities"),
-    *("cooccurrence.count_documents", "inference.fold_in", "inference.word_probabilities"),
+    *("inference.fold_in", "inference.word_probabilities"),
     *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("text.fill_slots", "text.find_words"),
-    *("words.add_words", "words.copy_documents", "words.drop_undue", "words.keep_due"),
+    "words.copy_documents",
 }
 
 

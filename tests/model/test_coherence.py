@@ -1,6 +1,5 @@
-"""NPMI coherence: its kernel against loops, its numbers against gensim."""
+"""NPMI coherence: its numbers against gensim, and by hand."""
 
-import itertools
 import math
 import warnings
 
@@ -9,48 +8,9 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidSettingError
-from streamlda.kernels.cooccurrence import count_documents
 from streamlda.model.coherence import NpmiCounter
 from streamlda.model.evaluation import top_words
 from streamlda.simulate import PlantedLDA
-from tests import oracle_text
-
-pytestmark = pytest.mark.kernels
-
-TOPICS = [[0, 1, 2], [2, 3, 5]]
-
-
-rng = np.random.default_rng(0)
-DOCUMENTS = {
-    "random": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 40, 60)],
-    "no documents": [],
-    "empty": [[], []],
-    "one word": [[2]],
-    "repeated word": [[2] * 30, [0, 2] * 20],
-    "three tokens": [[0, 1, 2]],
-    "unwatched": [[7, -1, 8, 2**31 - 1, -5] * 5],
-    "two blocks": [rng.integers(-1, 9, n).tolist() for n in rng.integers(0, 4, 4200)],
-    "many tokens": [rng.integers(-1, 9, 20_000).tolist()],
-}
-
-
-def packed(documents):
-    tokens = np.array(list(itertools.chain(*documents)), dtype=np.int32)
-    return tokens, np.cumsum([0, *map(len, documents)])
-
-
-@pytest.mark.parametrize("kind", DOCUMENTS)
-def test_count_documents_equals_oracle(kind):
-    documents = DOCUMENTS[kind]
-    occurrences, pairs = oracle_text.count_documents(documents, TOPICS)
-    slot_of_word = np.array([0, 1, 2, 3, -1, 4], dtype=np.int32)
-    slot_of_place = np.array([0, 1, 2, 2, 3, 4], dtype=np.int32)
-    counted, halves = np.zeros(5, dtype=np.int64), np.zeros((6, 3), dtype=np.int64)
-    count_documents(*packed(documents), slot_of_word, slot_of_place, counted, halves)
-    assert counted.tolist() == [occurrences[word] for word in (0, 1, 2, 3, 5)]
-    for k, i, j in itertools.product(range(2), range(3), range(3)):
-        both = halves[3 * k + i, j] + halves[3 * k + j, i]
-        assert both == (pairs[k, max(i, j), min(i, j)] if i != j else 0)
 
 
 def counts_of(documents, n_words):
