@@ -115,6 +115,8 @@ class SpectralTopics:
         No more topics than directions are real: those that noise turns least, each once. One
         direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
         """
+        if directions >= len(self.alpha):
+            return self.supported
         turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
         roots, chosen = np.sqrt(self.normalized()), np.zeros(len(turned), dtype=np.bool_)
         for k in np.argsort(turned, kind="stable"):

@@ -245,7 +245,11 @@ class Brokers:
         own = isinstance(error, self.kafka.errors.KafkaConnectionError) and not error.args
         if own and len([*_behind(error)]) == 1:
             return
-        self._reason = name_cause(error)
+        reason = name_cause(error)
+        # The last of several attempts to connect runs out of time, whatever ended the others.
+        if self._connecting and self._ended_at and reason.startswith(NO_ANSWER):
+            return
+        self._reason = reason
         if self._reason.startswith("closed:") and _wants_login(ended):
             # Brokers that restart close one, and then refuse connections; tried until the end.
             self._reason = f"login-wanted:{self._reason.partition(':')[2]}"
