@@ -26,7 +26,7 @@ from streamlda.model.inference import checked_alpha
 from streamlda.refinement.gibbs import UNSEEN, topics_of
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
+from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -35,9 +35,6 @@ Array = NDArray[np.float64]
 #: Share of the way to what a sweep finds that responsibilities move (successive over-relaxation):
 #: 16 such sweeps reach what 25 plain ones do.
 RELAXATION = 1.7
-
-#: Most responsibilities: 128 MiB.
-MOST_RESPONSIBILITIES = 2**25
 
 #: Responsibilities for an entry are a multiple of these, the last ones 0, for speed.
 LANES = 8
@@ -74,8 +71,8 @@ class CollapsedVariational:
 
     @staticmethod
     def fits(documents: DocumentBatch, n_topics: int) -> bool:
-        """Return whether there is memory for the responsibilities."""
-        return documents.n_entries * _row_of(n_topics) <= MOST_RESPONSIBILITIES
+        """Return whether the responsibilities take 128 MiB at most."""
+        return documents.n_entries * _row_of(n_topics) <= 4 * MOST_RESPONSIBILITIES
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""

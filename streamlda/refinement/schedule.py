@@ -32,8 +32,8 @@ def annealed(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSetti
 
 # --- passes over a corpus, and sweeps after them -----------------------------------------------
 
-#: Steps of a pass, and of all passes, about; a small corpus has fewer in a pass, a large one more.
-STEPS_PER_PASS, STEPS = 100, 200
+#: Steps of all passes, about, half of them in one: a small corpus has fewer, a large one more.
+STEPS = 200
 
 #: Sweeps after the passes (`streamlda.refinement.refine`).
 SWEEPS = 8
@@ -47,13 +47,13 @@ Passes = int | Literal["thorough"] | None
 
 def passes_for(n_documents: int) -> int:
     """Return how many passes over N documents make `STEPS`."""
-    return max(1, round(STEPS * step_documents(n_documents // STEPS_PER_PASS) / n_documents))
+    return max(1, round(STEPS * step_documents(n_documents // (STEPS // 2)) / n_documents))
 
 
 def pass_settings(documents: DocumentBatch, passes: int) -> StepwiseEMSettings:
     """Return the settings of these passes; topics are annealed over half of their steps."""
     n = documents.n_documents
-    size = step_documents(n // STEPS_PER_PASS)
+    size = step_documents(n // (STEPS // 2))
     steps = -(-passes * n // size)
     return StepwiseEMSettings(batch_documents=size, annealing_steps=steps // 2)
 
@@ -71,8 +71,8 @@ def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
 
 # --- local steps on a cluster -----------------------------------------------------------------
 
-#: Documents of a part in all passes, steps of a part in them, and rounds of a pass.
-PART_DOCUMENTS, LOCAL_STEPS, LOCAL_ROUNDS = 50_000, 200, 4
+#: Documents of a part in all passes, in which it makes `STEPS`, and rounds of a pass.
+PART_DOCUMENTS, LOCAL_ROUNDS = 50_000, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class LocalSchedule:
         wanted = 2 ** max(1, round(math.log2(max(1, passes * documents / PART_DOCUMENTS))))
         parts = parts or max(1, min(wanted, documents // FEWEST_DOCUMENTS))
         own = max(1, documents // parts)
-        size = step_documents(passes * own // LOCAL_STEPS)
+        size = step_documents(passes * own // STEPS)
         rounds = max(1, min(LOCAL_ROUNDS, own // size))
         steps = math.ceil(own / (rounds * size))
         # A step of a part has few tokens of a topic: the first ones must not outweigh the start.

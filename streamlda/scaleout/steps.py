@@ -29,7 +29,7 @@ from streamlda.container import parse_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import of_start
-from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.schedule import STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.sums import FoldedStage, Span, Sums
@@ -125,9 +125,9 @@ class LocalSteps:
             "start_topics": list(range(model.n_components)),
         }
         known = of_start(model.diagnostics)
-        if refinement.steps < LOCAL_STEPS // 2:
+        if refinement.steps < STEPS // 2:
             known["warnings"] += [
-                f"a refinement must take some {LOCAL_STEPS} steps for topics to settle, got "
+                f"a refinement must take some {STEPS} steps for topics to settle, got "
                 f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or "
                 "none"
             ]

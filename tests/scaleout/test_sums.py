@@ -22,7 +22,7 @@ from streamlda.errors import (
 )
 from streamlda.model.evaluation import document_completion
 from streamlda.refinement.choice import hold_out
-from streamlda.refinement.schedule import LOCAL_STEPS, LocalSchedule
+from streamlda.refinement.schedule import STEPS, LocalSchedule
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
@@ -213,7 +213,7 @@ def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
     assert plan.rounds * plan.steps <= max(1, documents // plan.parts)
     assert plan.settings.annealing_steps <= max(1, steps / 2)
     if passes * documents >= 50_000 and documents >= 6000:
-        assert steps >= 0.9 * LOCAL_STEPS
+        assert steps >= 0.9 * STEPS
         assert plan.rounds == 4
     if passes == 1:
         wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 16384}
