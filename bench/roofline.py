@@ -172,7 +172,7 @@ def matrix_products(dtype: Any, size: int, seconds: float) -> float:
 def time_association(documents: DocumentBatch, m: int, seconds: float) -> dict[str, float]:
     """Return seconds a call of the kernels of the pair sums."""
     from streamlda.kernels import association
-    from streamlda.spectral.moments import grouped_by_word
+    from streamlda.spectral.moments import group_by_word
 
     rows = documents.counts, documents.word_ids, documents.row_pointers
     probes = np.empty((documents.n_features, m))
@@ -180,7 +180,7 @@ def time_association(documents: DocumentBatch, m: int, seconds: float) -> dict[s
     projections = np.empty((len(documents), m))
     totals = np.zeros((1, documents.n_features, m))
     weights = np.ones((len(documents), 1))
-    by_word = grouped_by_word(documents)
+    by_word = group_by_word(*rows, documents.n_features)
     return {
         "project": fastest(lambda: association.project(*rows, probes, projections), seconds),
         "associate_projections": fastest(
