@@ -161,7 +161,8 @@ def test_text_is_read_once(tmp_path):
         max_document_frequency=1.0,
         analyzer=TextAnalyzer(token_pattern=r"w\d+"),
     )
-    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    how = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    how["dashboard_address"] = "127.0.0.1:0"
     with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
         patch.setattr("streamlda.scaleout.shards.polled", count)
         found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
