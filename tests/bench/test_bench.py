@@ -245,9 +245,10 @@ def test_tasks_pass_over_counts_and_from_text_to_a_model_file(epsilon):
     found = measured_by("private_pass", {**sizes, **settings})
     assert found["documents"] == 2000
     assert 1 <= found["topics"] <= 5
-    sizes = {"n_components": 3, "n_features": 100, "documents": 400}
+    # Of 400 documents noise hides all topics once in many runs.
+    sizes = {"n_components": 3, "n_features": 100, "documents": 2000}
     found = measured_by("private_command", {**sizes, **settings})
-    assert (found["documents"], found["private"]) == (400, epsilon is not None)
+    assert (found["documents"], found["private"]) == (2000, epsilon is not None)
 
 
 def test_noise_is_drawn_at_its_scale():

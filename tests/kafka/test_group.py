@@ -104,6 +104,8 @@ def test_a_group_of_members_of_another_kind_is_refused(topics, topic, member_of)
         bootstrap_servers=topics.bootstrap,
         group_id=topic,
         partition_assignment_strategy=[RangePartitionAssignor],
+        # It may join before it hears of the new topic.
+        metadata_max_age_ms=1000,
     )
     try:
         other.subscribe([topic])
