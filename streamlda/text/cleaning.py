@@ -20,7 +20,7 @@ _url_at = re.compile(rf"(?:(?:{'|'.join(_SCHEMES)})://|www\.)[^\s<>\"]+").match
 # tenth of the time of an expression for the whole address.
 _NAME = r"[\w.+%-]"
 _HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")
-_name_before = re.compile(rf"{_NAME}+\Z").search
+_name_backwards = re.compile(rf"{_NAME}+").match
 _LONGEST_NAME = 64
 
 # Texts have placeholders such as <file>, so elements of HTML are known by name.
@@ -77,7 +77,7 @@ def _remove_emails(text: str) -> tuple[str, int]:
     kept, end = [], 0
     for host in _HOST.finditer(text):
         at = host.start()
-        name = _name_before(text[max(0, at - _LONGEST_NAME - 1) : at])
+        name = _name_backwards(text[max(0, at - _LONGEST_NAME - 1) : at][::-1])
         start = at - len(name[0]) if name else at
         if end <= start < at <= start + _LONGEST_NAME:
             kept.append(text[end:start])

@@ -92,7 +92,7 @@ def find_script_words(text: str) -> list[str]:
         text, inner = _INNER.subn(lambda found: _AS_LETTER[found[0]], _POINTS.sub("", text))
         inner += _APOSTROPHE in text
         text = _BEYOND.sub(_blank_sign, text)
-        planes = 2 if _BEYOND.search(text) else 1
+        planes = 2 if any(category(each)[0] == "M" for each in _BEYOND.findall(text)) else 1
     find_runs = _compile_runs(planes)
     words: list[str] = []
     for run in find_runs(text):
@@ -123,7 +123,7 @@ def _trim_run(run: str) -> str:
 
 @cache
 def _compile_runs(planes: int) -> Callable[[str], list[str]]:
-    # The set of characters of the first plane alone is looked up ten times as fast.
+    # A set with marks beyond the first plane is looked up a tenth as fast.
     points = range(0x10000 if planes == 1 else 0xE0200)
     marks = "".join(chr(point) for point in points if category(chr(point))[0] == "M")
     return re.compile(f"[\\w{marks}{JOINERS}]+").findall
