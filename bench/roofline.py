@@ -218,10 +218,11 @@ def time_refinement(
         ),
     }
     tokens = np.concatenate([[0], np.cumsum(documents.counts)]).astype(np.int64)
-    topics = np.empty(tokens[-1], dtype=np.int16)
-    kernels.draw_topics(responsibilities, documents.row_pointers, tokens, 0, 0, topics)
+    topics, own = np.full(tokens[-1], -1, dtype=np.int16), np.zeros(K, dtype=np.float32)
     found["resample_topics"] = fastest(
-        lambda: kernels.resample_topics(*rows[1:], tokens, words, running, 0, 0, 1, topics),
+        lambda: kernels.resample_topics(
+            *(*rows[1:], tokens, words, running, own, alpha, 0, 0, 1, topics)
+        ),
         seconds,
     )
     lengths = np.diff(tokens[documents.row_pointers])

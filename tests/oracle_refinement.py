@@ -59,25 +59,10 @@ def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilitie
     return gamma, totals
 
 
-def draw_topics(batch, responsibilities, token_pointers, seed, first):
-    topics = []
-    for d, document in enumerate(documents_of(batch)):
-        key, number = stream_key(seed, first + d, 0), 0
-        for e, _, _ in document:
-            for _ in range(token_pointers[e], token_pointers[e + 1]):
-                u, running, k = unit(key, number), F32(0), -1
-                while k < 0 or (u >= running and k < responsibilities.shape[1] - 1):
-                    k += 1
-                    running = running + responsibilities[e, k]
-                topics.append(k)
-                number += 1
-    return topics
-
-
-def resample_topics(batch, token_pointers, words, alpha, seed, first, sweep, topics):
+def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep, topics):
     """Draw each token from a list of (topic, weight): those of the document, then the prior's."""
     topics = list(topics)
-    running = np.cumsum(words * alpha, axis=1, dtype=F32)
+    sums = np.cumsum(words * alpha, axis=1, dtype=F32)
     for d, document in enumerate(documents_of(batch)):
         tokens = [
             t for e, _, _ in document for t in range(token_pointers[e], token_pointers[e + 1])
@@ -97,20 +82,25 @@ def resample_topics(batch, token_pointers, words, alpha, seed, first, sweep, top
                 present.pop()
 
         for t in tokens:
-            enter(topics[t])
+            if topics[t] >= 0:
+                enter(topics[t])
         key = stream_key(seed, first + d, sweep)
         for e, word, _ in document:
             for t in range(token_pointers[e], token_pointers[e + 1]):
-                leave(topics[t])
-                sums, total = [], F32(0)
+                others, running, before = words[word].copy(), sums[word].copy(), topics[t]
+                if before >= 0:
+                    leave(before)
+                    others[before] -= own[before]
+                    running[before:] -= own[before] * alpha[before]
+                ends, total = [], F32(0)
                 for k in present:
-                    total = total + words[word, k] * F32(has[k])
-                    sums.append(total)
-                u = unit(key, t - tokens[0]) * (total + running[word, -1])
+                    total = total + others[k] * F32(has[k])
+                    ends.append(total)
+                u = unit(key, t - tokens[0]) * (total + running[-1])
                 if u < total:
-                    chosen = next(k for k, s in zip(present, sums, strict=True) if u < s)
+                    chosen = next(k for k, end in zip(present, ends, strict=True) if u < end)
                 else:
-                    later = np.flatnonzero(u - total < running[word, :-1])
+                    later = np.flatnonzero(u - total < running[:-1])
                     chosen = int(later[0]) if len(later) else len(alpha) - 1
                 enter(chosen)
                 topics[t] = chosen

@@ -58,6 +58,7 @@ OUT_F32_2D: TypeAlias = NDArray[np.float32]
 OUT_I64_1D: TypeAlias = NDArray[np.int64]
 OUT_I64_2D: TypeAlias = NDArray[np.int64]
 OUT_I32_1D: TypeAlias = NDArray[np.int32]
+OUT_I32_2D: TypeAlias = NDArray[np.int32]
 OUT_I16_1D: TypeAlias = NDArray[np.int16]
 OUT_U8_1D: TypeAlias = NDArray[np.uint8]
 

@@ -35,6 +35,7 @@ from streamlda.kernels import (
     OUT_F64_1D,
     OUT_F64_2D,
     OUT_I16_1D,
+    OUT_I32_2D,
     OUT_I64_2D,
     kernel,
     parallel_kernel,
@@ -237,38 +238,6 @@ def collapse_topics(
                 responsibilities[e, k] = found
 
 
-@parallel_kernel(lambda *inputs: (len(inputs[1]) - 1, 10 * len(inputs[-1])))
-def draw_topics(
-    first: int,
-    last: int,
-    responsibilities: F32_2D,
-    row_pointers: I64_1D,
-    token_pointers: I64_1D,
-    seed: int,
-    first_document: int,
-    topics: OUT_I16_1D,
-) -> None:
-    """Draw a topic for each token from the responsibilities for its entry.
-
-    Equivalent to ``topics[t] = searchsorted(cumsum(responsibilities[e]), u, "right")`` with u from
-    sweep 0 of the random numbers of the document, which has the number ``first_document + d``.
-    Time O(tokens * K); no memory.
-    """
-    last_topic = responsibilities.shape[1] - 1
-    for d in range(first, last):
-        key = stream_key(seed, first_document + d, 0)
-        begin = token_pointers[row_pointers[d]]
-        for e in range(row_pointers[d], row_pointers[d + 1]):
-            for t in range(token_pointers[e], token_pointers[e + 1]):
-                u = unit(key, t - begin)
-                k = 0
-                total = responsibilities[e, 0]
-                while u >= total and k < last_topic:
-                    k += 1
-                    total += responsibilities[e, k]
-                topics[t] = k
-
-
 @parallel_kernel(lambda *inputs: (len(inputs[1]) - 1, 20 * len(inputs[-1])))
 def resample_topics(
     first: int,
@@ -278,6 +247,8 @@ def resample_topics(
     token_pointers: I64_1D,
     words: F32_2D,
     running: F32_2D,
+    own: F32_1D,
+    alpha: F32_1D,
     seed: int,
     first_document: int,
     sweep: int,
@@ -287,45 +258,54 @@ def resample_topics(
 
     Equivalent to ``tests.oracle_refinement.resample_topics``: token after token, topic k is drawn
     with probability in proportion to ``words[w, k] * (alpha[k] + n[k])``, with n[k] the other
-    tokens of topic k: the conditional of the posterior under these topics. The part with n is
-    summed over the topics that the document has, the part with alpha is found by bisection in
-    ``running = cumsum(words * alpha, axis=1)``. Sweep 0 of the random numbers is for `draw_topics`.
+    tokens of topic k. A token that has topic z takes ``own[z]`` out of ``words[w, z]``: what it
+    adds there itself, below that. With own 0 this is the conditional of the posterior under fixed
+    topics. Topic -1 is none yet. The part with n is summed over the topics that the document has,
+    the part with alpha is found by bisection in ``running = cumsum(words * alpha, axis=1)``.
     Time O(tokens * (topics of a document + log K)); memory O(K) a document at work.
     """
     n_topics = words.shape[1]
+    tokens = np.zeros(n_topics, dtype=np.int32)
+    # Topics that the document has, in no order, and where each stands among them.
+    present = np.empty(n_topics, dtype=np.int32)
+    slot = np.empty(n_topics, dtype=np.int32)
+    sums = np.empty(n_topics, dtype=np.float32)
     for d in range(first, last):
         start, end = row_pointers[d], row_pointers[d + 1]
         begin = token_pointers[start]
-        tokens = np.zeros(n_topics, dtype=np.int64)
-        # Topics that the document has, in no order, and where each stands among them.
-        present = np.empty(n_topics, dtype=np.int32)
-        slot = np.empty(n_topics, dtype=np.int32)
-        sums = np.empty(n_topics, dtype=np.float32)
+        tokens[:] = 0
         n_present = 0
         for t in range(begin, token_pointers[end]):
             k = np.int64(topics[t])
-            if tokens[k] == 0:
-                slot[k] = n_present
-                present[n_present] = k
-                n_present += 1
-            tokens[k] += 1
+            if k >= 0:
+                if tokens[k] == 0:
+                    slot[k] = n_present
+                    present[n_present] = k
+                    n_present += 1
+                tokens[k] += 1
         key = stream_key(seed, first_document + d, sweep)
         for e in range(start, end):
             word = words[word_ids[e]]
             prior = running[word_ids[e]]
             for t in range(token_pointers[e], token_pointers[e + 1]):
-                k = np.int64(topics[t])
-                tokens[k] -= 1
-                if tokens[k] == 0:
-                    n_present -= 1
-                    moved = present[n_present]
-                    present[slot[k]] = moved
-                    slot[moved] = slot[k]
+                before = np.int64(topics[t])
+                taken, taken_prior = np.float32(0), np.float32(0)
+                if before >= 0:
+                    taken = own[before]
+                    taken_prior = taken * alpha[before]
+                    tokens[before] -= 1
+                    if tokens[before] == 0:
+                        n_present -= 1
+                        moved = present[n_present]
+                        present[slot[before]] = moved
+                        slot[moved] = slot[before]
                 total = np.float32(0)
                 for i in range(n_present):
-                    total += word[present[i]] * np.float32(tokens[present[i]])
+                    k = np.int64(present[i])
+                    p = word[k] - taken if k == before else word[k]
+                    total += p * np.float32(tokens[k])
                     sums[i] = total
-                u = unit(key, t - begin) * (total + prior[n_topics - 1])
+                u = unit(key, t - begin) * (total + (prior[n_topics - 1] - taken_prior))
                 if u < total:
                     i = 0
                     while u >= sums[i]:
@@ -336,7 +316,9 @@ def resample_topics(
                     low, high = 0, n_topics - 1
                     while low < high:
                         middle = (low + high) >> 1
-                        if u >= prior[middle]:
+                        # The token's own part lies behind its topic in the sums.
+                        there = prior[middle] - taken_prior if middle >= before else prior[middle]
+                        if u >= there:
                             low = middle + 1
                         else:
                             high = middle
@@ -375,18 +357,25 @@ def add_responsibilities(
 
 
 @kernel
-def add_tokens(
-    word_ids: I32_1D, token_pointers: I64_1D, topics: I16_1D, weight: float, totals: OUT_F64_2D
+def move_tokens(
+    word_ids: I32_1D,
+    token_pointers: I64_1D,
+    before: I16_1D,
+    topics: I16_1D,
+    totals: OUT_I32_2D,
 ) -> None:
-    """Add a weight to word and topic of each token; -1 takes tokens away.
+    """Move each token in the counts by word and topic, from its topic `before`, -1 if it had none.
 
-    Equivalent to ``np.add.at(totals, (word of t, topics[t]), weight)``. Time O(tokens), serial:
-    two threads that divide the words were measured to take longer.
+    Equivalent to ``np.add.at(totals, (word of t, topics[t]), 1)`` and the opposite for `before`.
+    Time O(tokens), serial: two threads that divide the words were measured to take longer.
     """
     for e in range(len(word_ids)):
-        row = totals[word_ids[e]]
+        w = word_ids[e]
         for t in range(token_pointers[e], token_pointers[e + 1]):
-            row[topics[t]] += weight
+            if before[t] != topics[t]:
+                if before[t] >= 0:
+                    totals[w, before[t]] -= 1
+                totals[w, topics[t]] += 1
 
 
 @kernel
@@ -396,13 +385,14 @@ def tally_topics(
     """Count, for each topic and each j, the documents with more than j tokens of that topic.
 
     Equivalent to ``at_least[k, j] += 1`` for every document, topic k and j below the document's
-    tokens of k; the shape is (K, longest document). Time O(tokens + n_documents * K), serial;
-    memory O(K).
+    tokens of k; the shape is (K, longest document). Time O(tokens), serial; memory O(K).
     """
     tokens = np.zeros(at_least.shape[0], dtype=np.int64)
     for d in range(len(row_pointers) - 1):
-        tokens[:] = 0
-        for t in range(token_pointers[row_pointers[d]], token_pointers[row_pointers[d + 1]]):
+        begin, end = token_pointers[row_pointers[d]], token_pointers[row_pointers[d + 1]]
+        for t in range(begin, end):
+            tokens[topics[t]] = 0
+        for t in range(begin, end):
             k = topics[t]
             at_least[k, tokens[k]] += 1
             tokens[k] += 1

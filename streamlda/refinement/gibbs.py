@@ -1,12 +1,12 @@
 """Gibbs sampling over documents in memory: the last few percent, at a byte or two a token.
 
-Every token has a topic. A sweep takes the tokens of a minibatch out of the counts N by word and
-topic, draws their topics again, document by document, and puts them back::
+Every token has a topic. A sweep draws all of them again, document by document, from the counts N
+by word and topic as they were when it began, less the token itself::
 
     p(z = k | the rest) ~ (N_wk + smoothing) / sum_w (N_wk + smoothing) * (alpha_k + n_dk)
 
 N holds the prior of seeded topics too (`streamlda.refinement.prior`). That is collapsed Gibbs
-sampling [1]_, but the documents of a minibatch do not see each other's changes [2]_.
+sampling [1]_, but documents do not see each other's changes before the next sweep [2]_.
 
 References
 ----------
@@ -16,8 +16,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +27,15 @@ from streamlda.kernels.refinement import (
     MAX_TOPICS,
     NO_SCORES,
     add_responsibilities,
-    add_tokens,
-    draw_topics,
     expect_topics,
+    move_tokens,
     resample_topics,
     tally_topics,
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
-from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
+from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -45,9 +43,9 @@ Array = NDArray[np.float64]
 #: Mass spread over all words and topics of a start, so that no word is impossible.
 UNSEEN = 1e-6
 
-#: Minibatches of a sweep, whose documents are drawn side by side: the others say what the topics
-#: are. Each takes O(V K), so more would cost a small corpus as much as its tokens do.
-MINIBATCHES = 20
+#: How many times alpha the first draws are made with. Sharper ones give a document few topics from
+#: its first words on, and fewer words tell the topics apart later.
+FIRST_ALPHA_TIMES = 10
 
 #: Least parameter: inference divides by them, and a topic that lost all its tokens may come back.
 SMALLEST_ALPHA = 1e-5
@@ -62,9 +60,9 @@ class GibbsSampler:
     Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
     each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
 
-    Time of a sweep O(tokens (topics of a document + log K) + V K a minibatch). Memory a byte a
-    token (2 from 257 topics on) and 8 a document besides the documents, 8 V K for the counts, and
-    as much again for the mean of sweeps.
+    Time of a sweep O(tokens (topics of a document + log K) + V K). Memory a byte a token (2 from
+    257 topics on) besides the documents, 4 V K for the counts, 8 V K for the mean of sweeps, and
+    8 V K during a sweep.
     """
 
     def __init__(
@@ -93,137 +91,86 @@ class GibbsSampler:
             error=InvalidDocumentsError,
         )
         self._documents = documents
-        lengths = documents.lengths.astype(np.int64)
-        # The first token of each document, and of one behind the last.
-        self._first_tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        lengths = np.bincount(lengths, minlength=1)
+        lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
         # Documents with more than j tokens, j = 0, 1, ...
         self._longer = np.cumsum(lengths[::-1])[::-1][1:]
         self._alpha_0 = None if self.settings.fits_alpha_0 else float(self.alpha.sum())
         self.prior = Prior(self.settings.seeds, K)
         self.sweeps = 0
         #: The topic of every token, words of a document in order.
-        self.topics = np.empty(self._first_tokens[-1], np.uint8 if K <= 2**8 else np.int16)
-        self._counts = np.zeros((documents.n_features, K))
-        self._mean: Array | None = None
-        self._begin(components)
+        self.topics = np.empty(int(documents.lengths.sum()), np.uint8 if K <= 2**8 else np.int16)
+        self._counts = np.zeros((documents.n_features, K), dtype=np.int32)
+        words = np.add(components.T, UNSEEN / components.size, dtype=np.float32)
+        self._draw(np.ascontiguousarray(words), FIRST_ALPHA_TIMES * self.alpha, np.zeros(K))
+        #: Tokens by word and topic, shape (V, K): the mean of averaged sweeps, else of the last.
+        self.totals = self._counts.astype(np.float64)
 
-    def sweep(self, n: int = 1, *, averaged: int = 0) -> None:
+    def sweep(self, n: int = 1, *, averaged: int = 1) -> None:
         """Draw the topics of all tokens `n` times.
 
         `totals` and `components` are then those of the mean of the last sweeps, as many as are
         `averaged`: it has less sampling noise than the last one.
         """
-        self._mean = None
+        averaged = min(n, max(1, averaged))
         with progress("Gibbs sweeps", n) as advance:
             for left in range(n, 0, -1):
-                self._sweep()
                 self.sweeps += 1
-                if self._mean is not None:
-                    self._mean += (self._counts - self._mean) / (averaged - left + 1)
-                elif left <= averaged:
-                    averaged, self._mean = left, self._counts.copy()
+                at_least = self._draw(*self._topics(self._counts))
+                self.alpha = fit_alpha(at_least, self._longer, self.alpha, alpha_0=self._alpha_0)
+                if left == averaged:
+                    self.totals = self._counts.astype(np.float64)
+                elif left < averaged:
+                    self.totals += self._counts
                 advance(1)
+        self.totals /= max(1, averaged)
 
     def learn(self, batch: DocumentBatch) -> None:
         """Add the expected tokens of documents that are not swept over to `totals`."""
-        words, prior = (
-            self._spread(self.prior.on(self.totals), self.settings.smoothing)[0],
-            self.alpha.astype(np.float32),
-        )
-        found = np.empty((batch.n_entries, len(prior)), dtype=np.float32)
+        words, alpha, _ = self._topics(self.totals)
+        found = np.empty((batch.n_entries, len(alpha)), dtype=np.float32)
         expect_topics(
-            *(batch.counts, batch.word_ids, batch.row_pointers, words, prior),
-            *(ITERATIONS, found, NO_SCORES),
+            *(batch.counts, batch.word_ids, batch.row_pointers, words),
+            *(alpha.astype(np.float32), ITERATIONS, found, NO_SCORES),
         )
-        self._mean = self.totals.copy()
         by_word = entries_by_word(batch.word_ids, batch.counts, batch.n_features)
-        add_responsibilities(*by_word, found, self._mean)
-
-    @property
-    def totals(self) -> Array:
-        """Tokens by word and topic, shape (V, K): the mean of averaged sweeps, else of the last."""
-        return self._counts if self._mean is None else self._mean
+        add_responsibilities(*by_word, found, self.totals)
 
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
         return topics_of(self.prior.on(self.totals), self.settings.smoothing)
 
-    def _minibatches(self) -> Iterator[_Minibatch]:
-        n = self._documents.n_documents
-        size = max(1, -(-n // MINIBATCHES))
-        for start in range(0, n, size):
-            yield self._minibatch(self._documents.rows(start, start + size), start)
+    def _topics(self, counts: NDArray[Any]) -> tuple[NDArray[np.float32], Array, Array]:
+        """Return the topics of some counts word by word, alpha, and what a token adds to each."""
+        words = np.asarray(self.prior.on(counts.astype(np.float32)), dtype=np.float32)
+        words += np.float32(self.settings.smoothing)
+        own = 1 / words.sum(axis=0, dtype=np.float64)
+        words *= own.astype(np.float32)
+        return words, self.alpha, own
 
-    def _minibatch(self, rows: DocumentBatch, start: int) -> _Minibatch:
-        pointers = np.zeros(len(rows.counts) + 1, dtype=np.int64)
-        np.cumsum(rows.counts, out=pointers[1:], dtype=np.int64)
-        first = self._first_tokens[start]
-        topics = self.topics[first : first + pointers[-1]].astype(np.int16)
-        return _Minibatch(rows, start, pointers, topics)
-
-    def _keep(self, part: _Minibatch) -> None:
-        """Keep the topics that were drawn, and put them into the counts."""
-        first = self._first_tokens[part.first]
-        self.topics[first : first + len(part.topics)] = part.topics
-        self._add(part, 1.0)
-
-    def _begin(self, components: Array) -> None:
-        """Draw first topics from the mean-field answer under the topics given."""
-        K = len(self.alpha)
-        prior = self.alpha.astype(np.float32)
-        words = self._spread(components.T, UNSEEN / components.size)[0]
-        at = 0
-        for rows in self._documents.blocks(MOST_RESPONSIBILITIES // K):
-            part = self._minibatch(rows, at)
-            responsibilities = np.empty((len(rows.counts), K), dtype=np.float32)
-            expect_topics(
-                *(rows.counts, rows.word_ids, rows.row_pointers, words, prior),
-                *(ITERATIONS, responsibilities, NO_SCORES),
-            )
-            draw_topics(
-                *(responsibilities, rows.row_pointers, part.token_pointers),
-                *(self.settings.seed, at, part.topics),
-            )
-            self._keep(part)
-            at += rows.n_documents
-
-    def _sweep(self) -> None:
-        at_least = np.zeros((len(self.alpha), len(self._longer)), dtype=np.int64)
-        for part in self._minibatches():
-            self._add(part, -1.0)
-            counts = self.prior.on(self._counts)
-            words, running = self._spread(counts, self.settings.smoothing)
+    def _draw(self, words: NDArray[np.float32], alpha: Array, own: Array) -> NDArray[np.int64]:
+        """Draw the topics of all tokens, and return how many documents have more than j of one."""
+        prior, at_least = alpha.astype(np.float32), np.zeros((len(alpha), len(self._longer)), int)
+        running = np.cumsum(words * prior, axis=1)
+        document = token = 0
+        for rows in self._documents.blocks():
+            pointers = np.zeros(rows.n_entries + 1, dtype=np.int64)
+            np.cumsum(rows.counts, out=pointers[1:], dtype=np.int64)
+            tokens = slice(token, token + int(pointers[-1]))
+            # Before the first sweep tokens have no topic.
+            before = self.topics[tokens].astype(np.int16)
+            if not self.sweeps:
+                before[:] = -1
+            topics = before.copy()
             resample_topics(
-                *(part.rows.word_ids, part.rows.row_pointers, part.token_pointers, words, running),
-                *(self.settings.seed, part.first, self.sweeps + 1, part.topics),
+                *(rows.word_ids, rows.row_pointers, pointers, words, running),
+                *(own.astype(np.float32), prior, self.settings.seed, document, self.sweeps, topics),
             )
-            self._keep(part)
-            tally_topics(part.rows.row_pointers, part.token_pointers, part.topics, at_least)
-        self.alpha = fit_alpha(at_least, self._longer, self.alpha, alpha_0=self._alpha_0)
-
-    def _add(self, part: _Minibatch, sign: float) -> None:
-        """Put the tokens of a minibatch into the counts, or take them out (sign -1); exact."""
-        add_tokens(part.rows.word_ids, part.token_pointers, part.topics, sign, self._counts)
-
-    def _spread(
-        self, counts: Array, smoothing: float
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the topics of some counts word by word, and what sampling needs of them."""
-        counts = np.ascontiguousarray(counts)
-        scale = 1 / (counts.sum(axis=0) + len(counts) * smoothing)
-        words = ((counts + smoothing) * scale).astype(np.float32)
-        return words, np.cumsum(words * self.alpha.astype(np.float32), axis=1)
-
-
-class _Minibatch(NamedTuple):
-    """Documents of one step, the number of the first, and of tokens pointers and copied topics."""
-
-    rows: DocumentBatch
-    first: int
-    token_pointers: NDArray[np.int64]
-    topics: NDArray[np.int16]
+            move_tokens(rows.word_ids, pointers, before, topics, self._counts)
+            tally_topics(rows.row_pointers, pointers, topics, at_least)
+            self.topics[tokens] = topics
+            document, token = document + rows.n_documents, tokens.stop
+        return at_least
 
 
 def topics_of(totals: Array, smoothing: float) -> Array:

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
-    NO_SCORES,
-    draw_topics,
-    expect_topics,
     resample_topics,
     tally_topics,
 )
@@ -27,7 +24,6 @@ from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
-from streamlda.refinement.stepwise_em import MOST_RESPONSIBILITIES
 from streamlda.spectral.topics import ALPHA_0_RANGE
 
 Array = NDArray[np.float64]
@@ -127,20 +123,19 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
     counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))
     counts = np.maximum(np.rint(counts), 1).astype(np.int64)
     tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    labels, prior = np.empty(tokens[-1], dtype=np.int16), alpha.astype(np.float32)
-    at = 0
-    for part in chosen.blocks(MOST_RESPONSIBILITIES // K):
-        own = tokens[at : at + len(part.counts) + 1]
-        rows = ids[at : at + len(part.counts)]
-        gamma = np.empty((len(rows), K), dtype=np.float32)
-        expect_topics(part.counts, rows, part.row_pointers, words, prior, 5, gamma, NO_SCORES)
-        draw_topics(gamma, part.row_pointers, own - own[0], 0, 0, labels[own[0] : own[-1]])
-        at += len(rows)
+    labels = np.full(tokens[-1], -1, dtype=np.int16)
     lengths = np.bincount(np.diff(tokens[chosen.row_pointers]))
     longer = np.cumsum(lengths[::-1])[::-1][1:]
-    for sweep in range(ALPHA_SWEEPS):
-        running = np.cumsum(words * alpha.astype(np.float32), axis=1)
-        resample_topics(ids, chosen.row_pointers, tokens, words, running, 0, 0, sweep + 1, labels)
+    fixed = np.zeros(K, dtype=np.float32)
+    # The first one gives a topic to each token.
+    for sweep in range(1 + ALPHA_SWEEPS):
+        prior = (alpha if sweep else gibbs.FIRST_ALPHA_TIMES * alpha).astype(np.float32)
+        running = np.cumsum(words * prior, axis=1)
+        resample_topics(
+            *(ids, chosen.row_pointers, tokens, words, running, fixed, prior, 0, 0, sweep, labels)
+        )
+        if not sweep:
+            continue
         at_least = np.zeros((K, len(longer)), dtype=np.int64)
         tally_topics(chosen.row_pointers, tokens, labels, at_least)
         alpha = gibbs.fit_alpha(at_least, longer, alpha, alpha_0=None if free else alpha_0)

@@ -83,7 +83,8 @@ def called(kernel, *inputs, out):
 
 
 def resampled(b):
-    topics, inputs = b.token_topics.copy(), (b.token_pointers, b.single, b.running, 2**40 + 3, 9)
+    topics, inputs = b.token_topics.copy(), (b.token_pointers, b.single, b.running)
+    inputs += zeros(K, dtype=np.float32), b.single_alpha, 2**40 + 3, 9
     return called(refinement.resample_topics, *b.rows[1:], *inputs, 2, out=[topics])
 
 
@@ -118,17 +119,9 @@ CALLS = {
         *(refinement.expect_topics, *b.rows, b.single, b.single_alpha, 3),
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
     ),
-    "draw_topics": lambda b: called(
-        *(refinement.draw_topics, b.responsibilities, b.row_pointers, b.token_pointers, 12, 2**33),
-        out=[zeros(len(b.tokens), dtype=np.int16)],
-    ),
     "resample_topics": resampled,
     "add_responsibilities": lambda b: called(
         *(refinement.add_responsibilities, *entries_by_word(b), b.responsibilities),
-        out=[b.totals.copy()],
-    ),
-    "add_tokens": lambda b: called(
-        *(refinement.add_tokens, b.word_ids, b.token_pointers, b.token_topics, -1.0),
         out=[b.totals.copy()],
     ),
     "variational_responsibilities": lambda b: called(
@@ -147,10 +140,8 @@ DIGESTS = {
     "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
     "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
     "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),
-    "draw_topics": ("567e324acc5a05d0", "da3ea371ada95dee"),
     "resample_topics": ("8bd7b6f4137478d7", "81f744185a58be16"),
     "add_responsibilities": ("4fa2b74c41df802f", "1ef033ca0c014285"),
-    "add_tokens": ("5237a71c72cd3eeb", "ecccef5b5efea9d1"),
 }
 
 

@@ -18,7 +18,7 @@ OF_A_FIT = {
     *("association.associate_projections", "association.project"),
     *("association.random_signs", "refinement.add_responsibilities"),
     *("inference.fold_in", "inference.word_probabilities"),
-    *("refinement.draw_topics", "refinement.resample_topics", "refinement.tally_topics"),
+    *("refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("text.fill_slots", "text.find_words"),
     "words.copy_documents",

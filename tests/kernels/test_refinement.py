@@ -9,10 +9,9 @@ from scipy.stats import chi2
 from streamlda.kernels.refinement import (
     NO_SCORES,
     add_responsibilities,
-    add_tokens,
     collapse_topics,
-    draw_topics,
     expect_topics,
+    move_tokens,
     resample_topics,
     tally_topics,
 )
@@ -28,12 +27,12 @@ SINGLE = 2e-5
 
 
 def topics_of(d, K, seed=0):
-    """Return random topics word by word, alpha, and the running sums of their product."""
+    """Return random topics word by word, alpha, and what a token takes out of its own topic."""
     rng = np.random.default_rng(seed)
     words = np.ascontiguousarray(rng.dirichlet(np.full(d, 0.5), K).T, dtype=np.float32)
-    words += np.float32(1e-6)
+    words += np.float32(0.05)
     alpha = rng.uniform(0.05, 1.0, K).astype(np.float32)
-    return words, alpha, np.cumsum(words * alpha, axis=1, dtype=np.float32)
+    return words, alpha, rng.uniform(0.0, 0.05, K).astype(np.float32)
 
 
 def token_pointers(batch):
@@ -51,18 +50,13 @@ def expected(batch, words, alpha, inner_iterations):
     return responsibilities, nats
 
 
-def drawn(batch, words, alpha, seed=3, first=0):
+def drawn(batch, words, own, alpha, *, seed=3, first=0, sweep=0, topics=None):
+    """Return the topics after a sweep: the first one, if there are none yet."""
     pointers = token_pointers(batch)
-    topics = np.full(pointers[-1], -1, dtype=np.int16)
-    responsibilities, _ = expected(batch, words, alpha, 2)
-    draw_topics(responsibilities, batch.row_pointers, pointers, seed, first, topics)
-    return responsibilities, topics
-
-
-def resampled(batch, words, running, topics, *, seed=3, first=0, sweep=1):
-    topics = topics.copy()
+    topics = np.full(pointers[-1], -1, dtype=np.int16) if topics is None else topics.copy()
+    running = np.cumsum(words * alpha, axis=1, dtype=np.float32)
     resample_topics(
-        *(batch.word_ids, batch.row_pointers, token_pointers(batch), words, running),
+        *(batch.word_ids, batch.row_pointers, pointers, words, running, own, alpha),
         *(seed, first, sweep, topics),
     )
     return topics
@@ -102,40 +96,44 @@ def test_collapse_topics_equals_oracle(kind, K, relaxation):
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])
 @pytest.mark.parametrize("kind", SMALL)
-def test_draw_and_resample_topics_equal_oracle(kind, K):
+def test_resample_topics_equals_oracle(kind, K):
     batch = batch_of(corpus(kind), 9)
-    words, alpha, running = topics_of(9, K)
+    words, alpha, own = topics_of(9, K)
     pointers = token_pointers(batch)
-    responsibilities, topics = drawn(batch, words, alpha, seed=11, first=5)
-    assert topics.tolist() == twin.draw_topics(batch, responsibilities, pointers, 11, 5)
-    found = resampled(batch, words, running, topics, seed=11, first=5, sweep=4)
-    slow = twin.resample_topics(batch, pointers, words, alpha, 11, 5, 4, topics)
-    assert found.tolist() == slow
+    topics = np.full(pointers[-1], -1, dtype=np.int16)
+    for sweep in range(3):
+        found = drawn(batch, words, own, alpha, seed=11, first=5, sweep=sweep, topics=topics)
+        slow = twin.resample_topics(batch, pointers, words, own, alpha, 11, 5, sweep, topics)
+        assert found.tolist() == slow
+        topics = found
 
 
 def test_documents_draw_the_same_wherever_the_stream_is_cut():
     batch = batch_of(corpus("random"), 9)
-    words, alpha, running = topics_of(9, 6)
-    responsibilities, topics = drawn(batch, words, alpha)
-    whole = resampled(batch, words, running, topics)
+    words, alpha, own = topics_of(9, 6)
+    responsibilities, _ = expected(batch, words, alpha, 2)
+    topics = drawn(batch, words, own, alpha)
+    whole = drawn(batch, words, own, alpha, sweep=1, topics=topics)
     pointers = token_pointers(batch)
     for cut in (1, 17, 39):
         for start, stop in ((0, cut), (cut, len(batch))):
             part = batch.rows(start, stop)
             entries = slice(batch.row_pointers[start], batch.row_pointers[stop])
             tokens = slice(pointers[entries.start], pointers[entries.stop])
-            part_responsibilities, part_topics = drawn(part, words, alpha, first=start)
+            part_responsibilities, _ = expected(part, words, alpha, 2)
             assert part_responsibilities.tobytes() == responsibilities[entries].tobytes()
+            part_topics = drawn(part, words, own, alpha, first=start)
             assert part_topics.tolist() == topics[tokens].tolist()
-            again = resampled(part, words, running, part_topics, first=start)
+            again = drawn(part, words, own, alpha, first=start, sweep=1, topics=part_topics)
             assert again.tolist() == whole[tokens].tolist()
 
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_sums_by_word_equal_numpy(kind):
     batch = batch_of(corpus(kind), 9)
-    words, alpha, _ = topics_of(9, 5)
-    responsibilities, topics = drawn(batch, words, alpha)
+    words, alpha, own = topics_of(9, 5)
+    responsibilities, _ = expected(batch, words, alpha, 2)
+    topics = drawn(batch, words, own, alpha)
     weights = np.random.default_rng(1).uniform(0.1, 2.0, len(batch.counts))
     word_weights, entries, pointers = entries_by_word(batch.word_ids, weights, 9)
     order = np.argsort(batch.word_ids, kind="stable")
@@ -148,15 +146,16 @@ def test_sums_by_word_equal_numpy(kind):
     np.add.at(slow, batch.word_ids, weights[:, None] * responsibilities)
     np.testing.assert_allclose(found, slow, rtol=1e-12)
 
-    found, slow = np.ones((2, 9, 5))
-    add_tokens(batch.word_ids, token_pointers(batch), topics, 0.3, found)
-    tokens = batch.counts.astype(np.int64)
-    words_of_tokens = np.repeat(batch.word_ids, tokens)
-    np.add.at(slow, (words_of_tokens, topics), 0.3)
-    np.testing.assert_allclose(found, slow, rtol=1e-12)
+    pointers, counts = token_pointers(batch), np.zeros((9, 5), dtype=np.int32)
+    before = np.full(len(topics), -1, dtype=np.int16)
+    for then in (topics, drawn(batch, words, own, alpha, sweep=1, topics=topics)):
+        move_tokens(batch.word_ids, pointers, before, then, counts)
+        found = np.zeros((9, 5), dtype=int)
+        np.add.at(found, (np.repeat(batch.word_ids, batch.counts.astype(int)), then), 1)
+        assert counts.tolist() == found.tolist()
+        before = then
 
     found, slow = np.zeros((2, 5, 51), dtype=np.int64)
-    pointers = token_pointers(batch)
     tally_topics(batch.row_pointers, pointers, topics, found)
     for begin, end in itertools.pairwise(pointers[batch.row_pointers]):
         for k in range(5):
@@ -169,16 +168,16 @@ def test_resampling_draws_from_the_posterior_and_not_from_a_wrong_one():
     """Frequencies of all 27 assignments of one document; chi-squared, false-alarm rate 1e-4.
 
     Documents are copies of one, each with a chain of its own, so that draws are independent; 15
-    sweeps from the mean-field answer are far more than three tokens need to mix.
+    sweeps are far more than three tokens need to mix. No token takes anything out of its topic.
     """
     n, tokens = 6000, [0, 1, 2]
     batch = batch_of([tokens] * n, 3)
     words = np.array([[0.5, 0.2, 0.3], [0.2, 0.4, 0.3], [0.3, 0.4, 0.4]], dtype=np.float32)
     alpha = np.array([0.8, 0.5, 0.6], dtype=np.float32)
-    running = np.cumsum(words * alpha, axis=1, dtype=np.float32)
-    _, topics = drawn(batch, words, alpha)
-    for sweep in range(1, 16):
-        topics = resampled(batch, words, running, topics, sweep=sweep)
+    topics = None
+    for sweep in range(16):
+        own = np.zeros(3, dtype=np.float32)
+        topics = drawn(batch, words, own, alpha, sweep=sweep, topics=topics)
     cells = np.bincount(topics.reshape(n, 3) @ np.array([9, 3, 1]), minlength=27)
 
     def statistic(prior):
