@@ -55,8 +55,10 @@ def fit(
     if automatic and n >= LEAST_DOCUMENTS:
         known, held_out = hold_out(documents, numbers=spread(n), shared=True)
         make_start, passes = _starts(settings, known, documents), times * passes_for(len(known))
-        found, estimate = best_candidate(make_start, settings.alpha_0, known, held_out, passes)
-        found.sweep(times * SWEEPS, settings.seed % 2**63)
+        found, estimate = best_candidate(
+            *(make_start, settings.alpha_0, known, held_out),
+            *(passes, times * SWEEPS, settings.seed % 2**63),
+        )
         start, kept = chosen(found.start, found.model, held_out, known)
         if kept:
             found.start = start
