@@ -155,6 +155,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         row of `partial_fit` move them. Numbers and words but 0 and "auto" are without `epsilon`.
     random_state : int, RandomState instance or None, default None
         Seed of random projections, restarts and sweeps, never of privacy noise.
+    relevance : float, default 1.0
+        Rank of the words shown of a topic, as in `TopicModel.rank_words`: 1 by probability.
     epsilon, delta : float or None, default None
         Publish only differentially private snapshots, within this budget of a privacy unit; `delta`
         is well below one over the number of rows.
@@ -253,6 +255,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         seed_topics: Any = (),
         refinement_passes: int | str = "auto",
         random_state: Any = None,
+        relevance: float = 1.0,
         epsilon: float | None = None,
         delta: float | None = None,
         documents_per_snapshot: int | None = None,
@@ -365,7 +368,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def snapshots_(self) -> list[TopicModel]:
         """The private models of the last call that paid for any, oldest first."""
         _ = self._fitted
-        return list(vars(self).get("_snapshots", []))
+        return [self._rank_words(model) for model in vars(self).get("_snapshots", [])]
 
     def transform(self, X: Any) -> Any:
         """Return the topic proportions of documents; the model is not changed.
@@ -402,7 +405,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return float(self._completion(X).perplexity)
 
     def top_words(self, n: int = 10) -> list[list[str]]:
-        """Return the `n` most probable words of each topic, or ids where words have no names.
+        """Return the first `n` words of each topic by `relevance`, or ids of words without names.
 
         There are fewer where the vocabulary has fewer.
         """
@@ -425,7 +428,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             words, n_features = list(names), self.n_features_in_
             _check(len(words) == n_features, "names", n_names=len(words), n_features=n_features)
             vocabulary = Vocabulary.given(words)
-        return replace(model, vocabulary=vocabulary)
+        return self._rank_words(replace(model, vocabulary=vocabulary))
 
     def set_topic_names(self, names: Mapping[int, str | None] | Sequence[str | None]) -> Self:
         """Name topics by their rows, as `TopicModel.rename`; or all of them in a sequence.
@@ -481,6 +484,9 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _n_features_out(self) -> int:
         return len(self.components_)
 
+    def _rank_words(self, model: TopicModel) -> TopicModel:
+        return model if self.relevance == 1 else model.rank_words(self.relevance)
+
     def _completion(self, X: Any, *, needs_tokens: bool = True) -> CompletionResult:
         model = self._fitted
         result: CompletionResult
@@ -527,11 +533,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
     def _lasting_parameters(self) -> dict[str, Any]:
-        """Return the parameters without the seed, and without what is for one `fit` alone."""
+        """Return the parameters that must stay while a fit continues."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         if parameters["refinement_passes"] != 0:
             parameters["refinement_passes"] = "auto"
-        for name in ("random_state", "verbose"):
+        for name in ("random_state", "relevance", "verbose"):
             del parameters[name]
         return parameters
 

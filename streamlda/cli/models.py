@@ -40,6 +40,12 @@ def topics(
     word: Annotated[
         str | None, option("--word", "Show the topics of this word, most of it first.")
     ],
+    relevance: Annotated[
+        float | None,
+        option(
+            "--relevance", "Rank words as topics.relevance does. [default: the model's]", type=float
+        ),
+    ],
     as_json: options.AsJson,
 ) -> None:
     """Show the topics of the model in FILE, the most prevalent first.
@@ -50,6 +56,7 @@ def topics(
     below the table say why. A private model shows record slots.
     """
     model = load(model_file)
+    model = model if relevance is None else model.rank_words(relevance)
     found = [] if word is None else model.topics_of_word(word)
     if found and as_json:
         click.echo(json.dumps([each._asdict() for each in found]))

@@ -213,7 +213,7 @@ class TopicsSettings:
         most=2**64 - 1, parameter="random_state")
     relevance: float = entry(
         "number", 1.0, "Rank of the words shown of a topic: 1 by probability, less favours words "
-        "that other topics do not have.", least=0, most=1)
+        "that other topics do not have.", least=0, most=1, parameter="relevance")
     representative_documents: int = entry(
         "int", 0, "Keep ids of this many documents with most of each topic; never with privacy.",
         least=0, most=100)

@@ -6,9 +6,11 @@ import re
 import numpy as np
 import pytest
 
+from streamlda import StreamLDA
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
+from streamlda.simulate import PlantedLDA
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import run
 from tests.service.planted import model, topics
@@ -41,6 +43,10 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
         chances = made.components[topic["topic"]]
         columns = [made.vocabulary.words.index(each["word"]) for each in topic["words"]]
         assert [each["probability"] for each in topic["words"]] == chances[columns].tolist()
+    again = json.loads(run("topics", tmp_path / "m", "--relevance", 1, "--json").stdout)["topics"]
+    assert [each["word"] for each in again[0]["words"]] == [
+        word for word, _ in made.rank_words(1).top_words()[again[0]["topic"]]
+    ]
     cards = render_report(made).split('<article id="topic-')[1:]
     for card in cards:
         listed = re.findall(r'class="word"[^>]*>(\w+)<', card)
@@ -76,6 +82,21 @@ def test_words_that_a_topic_has_not_are_not_shown():
 def test_no_other_relevance_is_taken(made, relevance):
     with pytest.raises(InvalidSettingError, match="relevance"):
         made.rank_words(relevance)
+
+
+def test_an_estimator_ranks_words_and_may_change_its_mind_at_any_time():
+    X = PlantedLDA(3, 60, alpha_0=3.0, topic_concentration=0.1, seed=0).documents(400).to_csr()
+    lda = StreamLDA(3, random_state=0, relevance=0.3).fit(X)
+    assert lda.to_model().relevance == 0.3
+    by_relevance = lda.top_words(5)
+    assert by_relevance == [
+        [word for word, _ in own] for own in lda.to_model().rank_words(0.3).top_words(5)
+    ]
+    assert lda.set_params(relevance=1.0).partial_fit(X).top_words(5) != by_relevance
+    private = StreamLDA(3, random_state=0, relevance=0.3, epsilon=8, delta=1e-6).fit(X)
+    assert [model.relevance for model in (private.to_model(), *private.snapshots_)] == [0.3] * 2
+    with pytest.raises(InvalidSettingError, match=r"relevance.*got relevance=2"):
+        StreamLDA(relevance=2).fit(X)
 
 
 def test_a_run_says_how_the_words_of_its_models_are_ranked(tmp_path):
