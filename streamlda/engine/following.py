@@ -167,8 +167,9 @@ class Following:
 
     def after(self, phase: Phase, part: DocumentBatch) -> Phase:
         """Return the phase that continues after documents that it has learned, up to `end`."""
-        self.block.append(part.where(part.known).copy())
+        self.block.append(part.where(part.known))
         if sum(each.n_documents for each in self.block) < self.size:
+            self.block[-1] = self.block[-1].copy()
             return phase
         block = DocumentBatch.joined(self.block)
         self.block = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from streamlda.kernels import I32_1D, I64_1D, OUT_I32_1D, OUT_U8_1D, U8_1D, kernel
 
 
@@ -20,10 +22,12 @@ def copy_documents(
     Equivalent to ``copied[row_pointers[d] + i] = of[starts[d] + i]`` for every entry i of document
     d, of words and of counts, of any type of `width` bytes. Time O(nnz), serial; no memory.
     """
+    # Without a sign, as in `project`: 16 times faster.
+    wide = np.uint64(width)
     for d in range(len(starts)):
-        first, begin = starts[d], row_pointers[d]
-        size = row_pointers[d + 1] - begin
+        first, begin = np.uint64(starts[d]), np.uint64(row_pointers[d])
+        size = np.uint64(row_pointers[d + 1]) - begin
         for i in range(size):
             copied_words[begin + i] = word_ids[first + i]
-        for i in range(size * width):
-            copied_counts[begin * width + i] = counts[first * width + i]
+        for i in range(size * wide):
+            copied_counts[begin * wide + i] = counts[first * wide + i]

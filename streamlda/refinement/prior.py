@@ -39,6 +39,8 @@ class Prior:
 
     def add_to(self, topics: NDArray[np.float32], words: NDArray[np.int64], mass: Array) -> None:
         """Add it to the rows of some words, rising, of topics with these masses."""
+        if not len(self.columns):
+            return
         rows = np.searchsorted(words, self.columns)
         there = np.isin(self.columns, words)
         ks = self.topics[there]
