@@ -49,7 +49,7 @@ def best_candidate(
 
     is_found = asked is None
     best, passed = make(USUAL_ALPHA_0 if asked is None else asked, asked)
-    judge = Judge(held_out, best.start.background)
+    judge = Judge(held_out, documents)
     score, in_doubt, reason = judge.scored(best.model), is_found, None
     while best.start.n_components > 1:
         alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)

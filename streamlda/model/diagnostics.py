@@ -36,6 +36,9 @@ BEYOND_WORDS = "beyond_word_frequencies"
 #: And is followed by this many directions: of fewer, the noise of the last few is drawn too small.
 LEAST_REST = 5
 
+#: A topic is flat when this part of it is spread evenly over the words: half of them have as much.
+MOSTLY_FLAT = 0.5
+
 #: A topic of a private model is hidden when more than this part of it is the background.
 MOSTLY_HIDDEN = 0.5
 
@@ -44,7 +47,7 @@ DOUBTS = {
     "noise": "does not stand above sampling noise",
     "background": "repeats the other topics taken together",
     "copy": "repeats a more prevalent topic",
-    "flat": "has no words that are more probable than others",
+    "flat": "is mostly smoothing, spread evenly over all words",
     "spare": "is beyond what the documents support, and among the smallest",
     "hidden": "is hidden by the noise of privacy",
 }
@@ -151,7 +154,9 @@ def junk_topics(model: Topics) -> list[tuple[str, ...]]:
             mark("background", [k])
 
     occurs = (model.background > 0) | (topics > 0).any(axis=0)
-    mark("flat", np.flatnonzero(hellinger(topics, occurs[None] / occurs.sum())[:, 0] < CLOSEST))
+    # Of a topic of few tokens most is smoothing, however probable its few words are.
+    even = occurs.sum() * np.median(topics[:, occurs], axis=1)
+    mark("flat", (k for k in good() if even[k] > MOSTLY_FLAT))
 
     apart = hellinger(topics, topics)
     kept: list[int] = []
@@ -170,16 +175,21 @@ def junk_topics(model: Topics) -> list[tuple[str, ...]]:
 
 
 def warn_of_background(model: Model) -> Model:
-    """Return the model with a warning if topics say what all others say together. Time O(K V)."""
-    found = [str(k) for k, reasons in enumerate(junk_topics(model)) if "background" in reasons]
-    if not found:
+    """Return the model with warnings of topics that say what others or all words do. O(K V)."""
+    reasons = junk_topics(model)
+    warnings = [*model.diagnostics.get("warnings", [])]
+    for reason, what in (
+        ("background", "repeat the word frequencies of all documents"),
+        ("flat", "are mostly smoothing, spread evenly over all words"),
+    ):
+        if found := [str(k) for k, own in enumerate(reasons) if reason in own]:
+            text = (
+                f"topics that {what}, of {model.n_components}: {', '.join(found)}; "
+                "ask for fewer topics, or pass another alpha_0"
+            )
+            warnings = [*(each for each in warnings if each != text), text]
+    if warnings == model.diagnostics.get("warnings", []):
         return model
-    text = (
-        f"topics that repeat the word frequencies of all documents, of {model.n_components}: "
-        f"{', '.join(found)}; ask for fewer topics, or pass another alpha_0"
-    )
-    earlier = model.diagnostics.get("warnings", [])
-    warnings = [*(each for each in earlier if each != text), text]
     return replace(model, diagnostics={**model.diagnostics, "warnings": warnings})
 
 

@@ -60,10 +60,17 @@ class Scored(NamedTuple):
 
 
 class Judge:
-    """Held-out documents; one background for all models, so that all skip the same words."""
+    """Held-out documents; all models skip the words that those `learned` do not have.
 
-    def __init__(self, held_out: DocumentBatch, background: Array) -> None:
-        self.tokens, self.background = _tokens(held_out), background
+    Frequencies that count held-out documents too would predict their rare words.
+    """
+
+    def __init__(self, held_out: DocumentBatch, learned: DocumentBatch) -> None:
+        self.tokens, self.learned = _tokens(held_out), learned
+        words = np.zeros(learned.n_features)
+        for part in learned.blocks():
+            np.add.at(words, part.word_ids, part.counts)
+        self.background: Array = words / words.sum()
         # Their sums of nats have a standard deviation about as the root of their tokens. Half of
         # the tokens are scored.
         roots = np.sqrt(self.tokens.lengths)
@@ -75,6 +82,12 @@ class Judge:
         scores = self._weights * completion.add(self.tokens)
         found = completion.result() if completion.scored_tokens else None
         return Scored(scores, *((found.documents, found.perplexity) if found else (0, None)))
+
+    def best_scored(self, model: TopicModel) -> Scored:
+        """Return how well topics predict with their prior, or the one that fits, if better."""
+        fitted = replace(model, alpha=_fitted(model, self.learned))
+        own, other = self.scored(model), self.scored(fitted)
+        return other if other.gain(own)[0] > 0 else own
 
 
 def choice_of(model: TopicModel) -> dict[str, Any]:
@@ -125,14 +138,13 @@ def chosen(
 ) -> tuple[TopicModel, bool]:
     """Return the model, saying what was compared, and whether the refined one is kept.
 
-    Each has the prior that fits it to documents `learned`: with a false alpha_0 a start, which was
-    made with it, predicts better than better topics do. One that is kept is compared with word
-    frequencies too: word pairs of few documents show no topics where likelihood does.
+    Each has its own prior, or the one that fits it to documents `learned`: with a false alpha_0 a
+    start, which was made with it, predicts better than better topics do, and of documents of a few
+    tokens the one that fits predicts worse. One that is kept is compared with word frequencies too:
+    word pairs of few documents show no topics where likelihood does.
     """
-    judge = Judge(held_out, model.background)
-    start, found = (
-        judge.scored(replace(each, alpha=_fitted(each, learned))) for each in (model, refined)
-    )
+    judge = Judge(held_out, learned)
+    start, found = judge.best_scored(model), judge.best_scored(refined)
     kept = found.is_better_than(start)
     gain = found.gain(start) if start.documents else (None, None)
     said: dict[str, Any] = {"kept": "refinement" if kept else "start"}
@@ -141,7 +153,7 @@ def chosen(
     known = {**model.diagnostics, _NAME: said}
     if kept:
         frequencies = TopicModel(
-            components=model.background[None], alpha=np.ones(1), background=model.background
+            components=judge.background[None], alpha=np.ones(1), background=judge.background
         )
         known[BEYOND_WORDS] = found.is_better_than(judge.scored(frequencies))
     return replace(model, diagnostics=known), kept

@@ -30,7 +30,6 @@ from streamlda.kernels.refinement import (
     expect_topics,
     move_tokens,
     resample_topics,
-    tally_topics,
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
@@ -58,7 +57,8 @@ class GibbsSampler:
     for any number of threads, and for any number of sweeps a call.
 
     Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
-    each with a word above 0, and Dirichlet parameters of shape (K,), which follow the sweeps.
+    each with a word above 0, and Dirichlet parameters of shape (K,), which stay: of a few tokens a
+    document, those that follow the sweeps let small topics starve.
 
     Time of a sweep O(tokens (topics of a document + log K) + V K). Memory a byte a token (2 from
     257 topics on) besides the documents, 4 V K for the counts, 8 V K for the mean of sweeps, and
@@ -91,10 +91,6 @@ class GibbsSampler:
             error=InvalidDocumentsError,
         )
         self._documents = documents
-        lengths = np.bincount(documents.lengths.astype(np.int64), minlength=1)
-        # Documents with more than j tokens, j = 0, 1, ...
-        self._longer = np.cumsum(lengths[::-1])[::-1][1:]
-        self._alpha_0 = None if self.settings.fits_alpha_0 else float(self.alpha.sum())
         self.prior = Prior(self.settings.seeds, K)
         self.sweeps = 0
         #: The topic of every token, words of a document in order.
@@ -115,8 +111,7 @@ class GibbsSampler:
         with progress("Gibbs sweeps", n) as advance:
             for left in range(n, 0, -1):
                 self.sweeps += 1
-                at_least = self._draw(*self._topics(self._counts))
-                self.alpha = fit_alpha(at_least, self._longer, self.alpha, alpha_0=self._alpha_0)
+                self._draw(*self._topics(self._counts))
                 if left == averaged:
                     self.totals = self._counts.astype(np.float64)
                 elif left < averaged:
@@ -148,9 +143,9 @@ class GibbsSampler:
         words *= own.astype(np.float32)
         return words, self.alpha, own
 
-    def _draw(self, words: NDArray[np.float32], alpha: Array, own: Array) -> NDArray[np.int64]:
-        """Draw the topics of all tokens, and return how many documents have more than j of one."""
-        prior, at_least = alpha.astype(np.float32), np.zeros((len(alpha), len(self._longer)), int)
+    def _draw(self, words: NDArray[np.float32], alpha: Array, own: Array) -> None:
+        """Draw the topics of all tokens."""
+        prior = alpha.astype(np.float32)
         running = np.cumsum(words * prior, axis=1)
         document = token = 0
         for rows in self._documents.blocks():
@@ -167,10 +162,8 @@ class GibbsSampler:
                 *(own.astype(np.float32), prior, self.settings.seed, document, self.sweeps, topics),
             )
             move_tokens(rows.word_ids, pointers, before, topics, self._counts)
-            tally_topics(rows.row_pointers, pointers, topics, at_least)
             self.topics[tokens] = topics
             document, token = document + rows.n_documents, tokens.stop
-        return at_least
 
 
 def topics_of(totals: Array, smoothing: float) -> Array:

@@ -77,8 +77,7 @@ class Candidate:
         draws a topic for each token, of which there must be whole ones.
         """
         start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
-        K, free = start.n_components, start.settings.get("alpha_0", 1.0) is None
-        settings = GibbsSettings(seed=seed, fits_alpha_0=free, seeds=start.seeds)
+        K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
         given = documents, self._learner.components, self._learner.alpha, settings
         if tokens >= K * len(documents) and CollapsedVariational.fits(documents, K):
             collapsed = CollapsedVariational(*given)
@@ -87,10 +86,11 @@ class Candidate:
             self.done["collapsed_sweeps"] = sweeps
         elif documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries:
             sampler = GibbsSampler(*given)
-            # As many again are averaged.
-            sampler.sweep(2 * sweeps, averaged=sweeps)
+            # As many again are averaged; more of short texts, which settle slowly and cost little.
+            averaged = round(sweeps * (1 + 24 * len(documents) / tokens))
+            sampler.sweep(2 * averaged, averaged=averaged)
             self._learner = sampler
-            self.done["sweeps"] = 2 * sweeps
+            self.done["sweeps"] = 2 * averaged
 
     def learn(self, held_out: DocumentBatch) -> None:
         """Learn the documents that judged the topics."""
@@ -121,7 +121,7 @@ class Candidate:
             settings={**self.start.settings, **asked},
             diagnostics={**known, "refinement": done},
         )
-        return most_prevalent_first(found, samples(), fit_alpha=not done["sweeps"])
+        return most_prevalent_first(found, samples())
 
 
 def refined(
@@ -142,11 +142,9 @@ def refined(
     return found.measured(samples or (lambda: Samples.of(documents)))
 
 
-def most_prevalent_first(
-    model: TopicModel, samples: Samples, *, fit_alpha: bool = True
-) -> TopicModel:
+def most_prevalent_first(model: TopicModel, samples: Samples) -> TopicModel:
     """Return a refined model, measured in samples of its documents, with its topics in order."""
-    found = measured(model, samples, fit_alpha=fit_alpha)
+    found = measured(model, samples, fit_alpha=True)
     assert found.prevalence is not None
     seeded = len(found.seeds)
     order = [*range(seeded), *(k for k in found.order if k >= seeded)]

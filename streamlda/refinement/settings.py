@@ -30,8 +30,6 @@ class GibbsSettings:
 
     #: Tokens added to every word of every topic.
     smoothing: float = 0.1
-    #: Whether the sum of alpha is fitted to the documents, and not its proportions alone.
-    fits_alpha_0: bool = True
     #: Columns that a prior puts tokens of the first topics on (`streamlda.spectral.seeds`).
     seeds: tuple[tuple[int, ...], ...] = ()
     seed: int = 0

@@ -14,6 +14,7 @@ from streamlda.model.diagnostics import (
     hellinger,
     junk_topics,
     pair_spectrum,
+    warn_of_background,
 )
 from streamlda.refinement.refine import refined
 from streamlda.simulate import PlantedLDA
@@ -122,6 +123,14 @@ def test_junk_is_flagged_and_good_topics_are_not():
     flat = np.full((1, 300), 1 / 300)
     made = model(np.vstack([good, background, flat]), alpha=[1, 1, 1, 1, 1, 0.5, 0.2])
     assert junk_topics(made) == [()] * 5 + [("background",), ("flat",)]
+    # Smoothing but for a few words, of which a few tokens were, is named too.
+    flat[0, :5] += 0.15
+    made = model(np.vstack([good, flat / flat.sum()]), alpha=[1, 1, 1, 1, 1, 0.2])
+    assert junk_topics(made) == [()] * 5 + [("flat",)]
+    (said,) = warn_of_background(made).diagnostics["warnings"]
+    assert said.startswith(
+        "topics that are mostly smoothing, spread evenly over all words, of 6: 5;"
+    )
     # A topic that is most of the corpus is not the background.
     made = model(topics(3, 300), alpha=[90, 5, 5])
     assert hellinger(made.components[:1], made.background[None])[0, 0] < CLOSEST

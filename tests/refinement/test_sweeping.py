@@ -36,13 +36,14 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
     passed, found = (Candidate(start, learned, 2) for _ in range(2))
     found.sweep(4, seed=5)
     model = passed.model
-    settings = GibbsSettings(seed=5, fits_alpha_0=False)
-    sampler = GibbsSampler(found.documents, model.components, model.alpha, settings)
-    sampler.sweep(8, averaged=4)
-    assert found.done["sweeps"] == 8
+    sampler = GibbsSampler(found.documents, model.components, model.alpha, GibbsSettings(seed=5))
+    averaged = round(4 * (1 + 24 * learned.n_documents / learned.lengths.sum()))
+    sampler.sweep(2 * averaged, averaged=averaged)
+    assert found.done["sweeps"] == 2 * averaged > 16
     np.testing.assert_array_equal(found.model.components, sampler.components)
-    np.testing.assert_array_equal(found.model.alpha, sampler.alpha)
-    assert sampler.alpha.sum() == pytest.approx(model.alpha_0)
+    # Even: one that follows a few tokens a document lets small topics starve.
+    np.testing.assert_array_equal(found.model.alpha, model.alpha)
+    np.testing.assert_allclose(model.alpha, start.alpha_0 / K)
     shares = twin.expect_topics(held_out, sampler.components.T, sampler.alpha, 3)
     totals = sampler.totals + 0.1
     np.add.at(totals, held_out.word_ids, held_out.counts[:, None] * shares)
@@ -71,7 +72,7 @@ def test_the_sampler_is_that_whose_sweep_costs_less(length, times, name):
     found.sweep(4, seed=0)
     found.learn(held_out)
     swept = {key: found.done[key] for key in ("collapsed_sweeps", "sweeps") if found.done.get(key)}
-    assert swept == ({} if name is None else {name: {"sweeps": 8, "collapsed_sweeps": 6}[name]})
+    assert list(swept) == ([] if name is None else [name])
 
 
 def test_a_fit_sweeps_by_itself(parts):
@@ -84,8 +85,9 @@ def test_a_fit_sweeps_by_itself(parts):
 
     usual, thorough = fit(), fit("thorough")
     done = [lda.diagnostics_["refinement"] for lda in (usual, thorough)]
-    assert done[0]["sweeps"] == 2 * SWEEPS
-    assert [done[1][each] / done[0][each] for each in ("passes", "sweeps")] == [THOROUGH_TIMES] * 2
+    assert done[0]["sweeps"] > 4 * SWEEPS
+    times = [done[1][each] / done[0][each] for each in ("passes", "sweeps")]
+    np.testing.assert_allclose(times, THOROUGH_TIMES, rtol=0.05)
     assert [lda.to_model().settings["refinement_sweeps"] for lda in (usual, thorough)] == [
         each["sweeps"] for each in done
     ]
@@ -95,5 +97,5 @@ def test_a_fit_sweeps_by_itself(parts):
     order = parts[0].components[0].argsort()
     columns = [*map(int, order[-2:]), int(order[0])]
     seeded = fit(seed_topics={"first": columns})
-    assert seeded.diagnostics_["refinement"]["sweeps"] == 2 * SWEEPS
+    assert seeded.diagnostics_["refinement"]["sweeps"] > 4 * SWEEPS
     assert seeded.components_[0, columns].min() > 0.9 * WORD_SHARE / (1 + 3 * WORD_SHARE)
