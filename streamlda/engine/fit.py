@@ -18,7 +18,7 @@ from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of, chosen, hold_out, spread
+from streamlda.refinement.choice import choice_of, chosen, hold_out_once
 from streamlda.refinement.measures import Samples
 from streamlda.refinement.refine import refined
 from streamlda.refinement.schedule import SWEEPS, THOROUGH, THOROUGH_TIMES, Passes, passes_for
@@ -29,6 +29,10 @@ from streamlda.utils.threads import one_blas_thread
 #: The spectral topics that are refined over all documents are those of the first 20,000: more of
 #: them gain little, and the start is a third of the time of a fit.
 START_DOCUMENTS = 20_000
+
+#: Equal documents are learned until they are this part of the documents of a mean topic: mail
+#: templates make no topics then, and threads of one subject hardly lose any.
+COPIES_PART = 1 / 25
 
 
 def fit(
@@ -44,7 +48,7 @@ def fit(
     (`best_candidate`), and by sweeps. They are kept only if they predict held-out documents better
     than their start. Where `passes` are a number, there are these alone. Without passes, or where
     the start is kept, spectral topics are those of all documents, and the model has not been
-    measured.
+    measured. Equal documents are learned a few times only (`COPIES_PART`).
     """
     counters = Counters()
     counters.count(documents)
@@ -53,7 +57,8 @@ def fit(
     samples = samples or partial(Samples.of, documents)
     automatic, times = not isinstance(passes, int), THOROUGH_TIMES if passes == THOROUGH else 1
     if automatic and n >= LEAST_DOCUMENTS:
-        known, held_out = hold_out(documents, numbers=spread(n), shared=True)
+        most = max(1, int(COPIES_PART * n / settings.n_components))
+        known, held_out = hold_out_once(documents, most)
         make_start, passes = _starts(settings, known, documents), times * passes_for(len(known))
         found, estimate = best_candidate(
             *(make_start, settings.alpha_0, known, held_out),

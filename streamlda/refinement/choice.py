@@ -95,20 +95,51 @@ def choice_of(model: TopicModel) -> dict[str, Any]:
     return {name: value for name, value in model.diagnostics.items() if name == _NAME}
 
 
-def hold_out(
-    batch: DocumentBatch,
-    before: int = 0,
-    numbers: NDArray[np.int64] = HELD_OUT,
-    *,
-    shared: bool = False,
-) -> tuple[DocumentBatch, DocumentBatch]:
-    """Return the documents to learn from, unusable ones included, and those held out.
+def hold_out(batch: DocumentBatch, before: int = 0) -> tuple[DocumentBatch, DocumentBatch]:
+    """Return the documents to learn from, unusable ones included, and those of `HELD_OUT`.
 
-    There are `before` usable documents before them. `numbers`, from 1, are held out. Those to
-    learn from may be `shared`, not copied: see `DocumentBatch.sharing`.
+    There are `before` usable documents before them.
     """
-    held_out = batch.usable & np.isin(before + np.cumsum(batch.usable), numbers)
-    return batch.sharing(~held_out) if shared else batch.where(~held_out), batch.where(held_out)
+    held_out = batch.usable & np.isin(before + np.cumsum(batch.usable), HELD_OUT)
+    return batch.where(~held_out), batch.where(held_out)
+
+
+def hold_out_once(batch: DocumentBatch, most: int) -> tuple[DocumentBatch, DocumentBatch]:
+    """Return the documents to learn from, of equal ones `most`, and those held out of all.
+
+    Equal documents count as one where documents are held out: one whose copy was learned says
+    nothing. Those to learn from are shared, not copied: see `DocumentBatch.sharing`.
+    """
+    firsts, copies = find_copies(batch)
+    once = batch.usable & (copies == 0)
+    held_out = once & np.isin(np.cumsum(once), spread(int(once.sum())))
+    learned = ~held_out[firsts] & ((copies < most) | ~batch.usable)
+    return batch.sharing(learned), batch.where(held_out)
+
+
+def find_copies(batch: DocumentBatch) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first document equal to each, and how many equal ones are before it.
+
+    By a hash of 64 bits, the sum of a random number a word times its count. Time O(nnz + N log N).
+    """
+    numbers = np.random.default_rng(0).integers(2**64, size=batch.n_features, dtype=np.uint64)
+    hashes, start = np.empty(len(batch), dtype=np.uint64), 0
+    for part in batch.blocks():
+        ends = np.zeros(part.n_entries + 1, dtype=np.uint64)
+        # Weights are told apart to a thousandth.
+        np.cumsum(
+            numbers[part.word_ids] * np.rint(1024 * part.counts).astype(np.uint64), out=ends[1:]
+        )
+        found = ends[part.row_pointers]
+        hashes[start : start + len(part)] = found[1:] - found[:-1]
+        start += len(part)
+    order = np.argsort(hashes, kind="stable")
+    begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]))
+    sizes = np.diff(begins, append=len(order))
+    firsts, copies = np.empty_like(order), np.empty_like(order)
+    firsts[order] = np.repeat(order[begins], sizes)
+    copies[order] = np.arange(len(order)) - np.repeat(begins, sizes)
+    return firsts, copies
 
 
 def spread(documents: int) -> NDArray[np.int64]:
