@@ -111,8 +111,8 @@ def murmur3(data):
     return h
 
 
-def find_words(texts, lowercase, columns, mask):
-    """Return one list of columns a text: of `columns`, else by hash, else -1; none below -1."""
+def find_words(texts, lowercase, known, mask, most):
+    """Return one list of numbers a text, by hash of words that do not enter; `known` may grow."""
     found = []
     for text in texts:
         padded = f" {text} "
@@ -122,12 +122,15 @@ def find_words(texts, lowercase, columns, mask):
         ]
         runs = groupby(range(len(padded)), lambda i, on=joins, of=padded: of[i].isalnum() or on[i])
         words = ["".join(padded[i] for i in run) for inside, run in runs if inside]
-        document = []
-        for word in words:
-            if len(word) > 1 and any(map(str.isalpha, word)):
-                known = word.lower() if lowercase else word
-                h = murmur3(known.encode())
-                hashed = (h if h < 2**31 else 2**32 - h) & mask if mask >= 0 else -1
-                document.append(columns.get(known, hashed))
-        found.append([column for column in document if column >= -1])
+        words = [word for word in words if len(word) > 1 and any(map(str.isalpha, word))]
+        words = [word.lower() if lowercase else word for word in words]
+        found.append([number_word(word, known, mask, most) for word in words])
     return found
+
+
+def number_word(word, known, mask, most):
+    if word not in known and len(known) < most:
+        known[word] = len(known)
+    h = murmur3(word.encode())
+    hashed = (h if h < 2**31 else 2**32 - h) & mask if mask >= 0 else 0
+    return known.get(word, -1 - hashed)

@@ -14,21 +14,20 @@ from __future__ import annotations
 import numpy as np
 
 from streamlda.kernels import (
-    I32_1D,
     I64,
     I64_1D,
-    I64_2D,
     OUT_I32_1D,
     OUT_I64_1D,
     OUT_I64_2D,
+    OUT_U8_1D,
     U8_1D,
     U64,
     kernel,
 )
 
-#: Classes of bytes: what ends a word, the last digit, and what joins two parts of a word. Letters
-#: stand for themselves or for their small form, and digits for themselves.
-ENDS, NINE, JOINS = ord(" "), ord("9"), ord("_")
+#: Classes of bytes: what ends a word, no byte of UTF-8; the last digit, and what joins two parts of
+#: a word. Letters stand for themselves or for their small form, and digits for themselves.
+ENDS, NINE, JOINS = 0xFF, ord("9"), ord("_")
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _BLOCK_1, _BLOCK_2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
@@ -85,60 +84,37 @@ def _column(h: U64, block: U64, bits: U64, length: int, mask: int) -> I64:
 
 
 @kernel
-def fill_slots(letters: U8_1D, starts: I64_1D, columns: I32_1D, slots: OUT_I64_2D) -> None:
-    """Make the table that `find_words` searches.
-
-    Word w is ``letters[starts[w]:starts[w + 1] - 1]``, with one more byte after it, and becomes
-    ``columns[w]``: distinct words, none empty, all bytes below 128. A slot holds start, length,
-    column and the first eight letters of its word, length 0 if it has none; the number of slots is
-    a power of two above that of the words. Time O(characters + slots); no memory.
-    """
-    last_slot = len(slots) - 1
-    for unused in range(len(slots)):
-        slots[unused, 1] = 0
-    for word in range(len(columns)):
-        first, stop = starts[word], starts[word + 1] - 1
-        h, head, block, shift = _0, _0, _0, _0
-        for place in range(first, stop):
-            if shift == _64:
-                h, block, shift = _mixed(h, block), _0, _0
-            block |= np.uint64(letters[place]) << shift
-            shift += _8
-            if place < first + 8:
-                head = block
-        slot = np.int64(_mixed(h, block)) & last_slot
-        while slots[slot, 1] > 0:
-            slot = (slot + 1) & last_slot
-        slots[slot, 0] = first
-        slots[slot, 1] = stop - first
-        slots[slot, 2] = columns[word]
-        slots[slot, 3] = np.int64(head)
-
-
-@kernel
 def find_words(
     texts: U8_1D,
     starts: I64_1D,
     classes: U8_1D,
-    letters: U8_1D,
-    slots: I64_2D,
+    whole: U8_1D,
     mask: int,
+    most: int,
+    slots: OUT_I64_2D,
+    letters: OUT_U8_1D,
+    sizes: OUT_I64_1D,
     ids: OUT_I32_1D,
     offsets: OUT_I64_1D,
 ) -> None:
-    """Split ASCII texts into words and look each of them up.
+    """Split texts into words, look each of them up, and let new ones into the table.
 
-    Equivalent to ``tests.oracle_text.find_words``. A word is a run of letters and digits, of two
-    bytes or more with a letter among them; `JOINS` between two of them is part of it, and ends it
-    elsewhere. ``classes``, of shape (128,), says of each byte which letter or digit it stands for,
-    or `JOINS` or `ENDS`. Text n is ``texts[starts[n]:starts[n + 1]]``, all bytes below 128; its
-    last one is of class `ENDS`.
+    Equivalent to ``tests.oracle_text.find_words``. Text n is ``texts[starts[n]:starts[n + 1]]``,
+    its last byte of class `ENDS`. ``classes[whole[n] * 256 + byte]`` is the letter or digit that a
+    byte stands for, or `JOINS` or `ENDS`. A word is a run of letters and digits, of two bytes or
+    more with a letter among them; `JOINS` between two of them is part of it, and ends it elsewhere.
+    If ``whole[n]`` is 1, a word is all between two ends, unless it is empty.
 
-    A word that is not in the table (``letters`` and ``slots``, from `fill_slots`) becomes
-    ``abs(hash) & mask``, its MurmurHash3 taken as a signed number of 32 bits; -1 if `mask`, below
-    2^31, is negative. Words with a column below -1 leave nothing. What the others become stands in
-    ``ids[offsets[n]:offsets[n + 1]]``; ``len(texts) // 3`` cells are enough, those after the last
-    word are left alone.
+    A word becomes its number in the table, where words are numbered as they came. A new one enters
+    while there are fewer than `most`; else it becomes ``-1 - (abs(hash) & mask)``, its MurmurHash3
+    taken as a signed number of 32 bits, or -1 if `mask`, below 2^31, is negative. The numbers of
+    text n stand in ``ids[offsets[n]:offsets[n + 1]]``; ``len(texts) // 2`` cells are enough, those
+    after the last word are left alone.
+
+    The table is empty where `slots` and `sizes` are 0. ``sizes`` are the number of words and of
+    their bytes in `letters`, one more after each; as many more as the texts have are enough. A slot
+    holds start, length, number and the first eight letters of its word, length 0 if it has none;
+    the number of slots is a power of two above `most` and the number of words.
 
     Time O(characters); no memory. A search takes one step or two in a table that is half empty,
     but as many as there are words if all of them were made to share one hash.
@@ -147,16 +123,17 @@ def find_words(
     found = 0
     offsets[0] = 0
     for n in range(len(starts) - 1):
-        place = starts[n]
+        place, is_whole = starts[n], whole[n] == 1
+        of = 256 if is_whole else 0
         while place < starts[n + 1]:
             first = place
             slot_hash, column_hash, head, block, shift = _0, _0, _0, _0, _0
-            lettered = False
-            letter = classes[texts[place]]
-            while letter > ENDS:
-                if letter == JOINS:
-                    after = classes[texts[place + 1]]
-                    if place == first or after <= ENDS or after == JOINS:
+            lettered = is_whole
+            letter = classes[of + texts[place]]
+            while letter != ENDS:
+                if letter == JOINS and not is_whole:
+                    after = classes[of + texts[place + 1]]
+                    if place == first or after >= ENDS or after == JOINS:
                         break
                 elif letter > NINE:
                     lettered = True
@@ -171,28 +148,37 @@ def find_words(
                 block |= np.uint64(letter) << shift
                 shift += _8
                 place += 1
-                letter = classes[texts[place]]
+                letter = classes[of + texts[place]]
             length = place - first
             place += 1
-            if length < 2 or not lettered:
+            if length == 0 or not lettered or (length == 1 and not is_whole):
                 continue
 
-            column = -1
+            number = -1
             if mask >= 0:
-                column = _column(column_hash, block, shift, length, mask)
+                number -= _column(column_hash, block, shift, length, mask)
             if length <= 8:
                 head = block
             slot = np.int64(_mixed(slot_hash, block)) & last_slot
             while slots[slot, 1] > 0:
                 if slots[slot, 3] == np.int64(head) and slots[slot, 1] == length:
                     known, same = slots[slot, 0], 8
-                    while same < length and letters[known + same] == classes[texts[first + same]]:
+                    while same < length:
+                        if letters[known + same] != classes[of + texts[first + same]]:
+                            break
                         same += 1
                     if same >= length:
-                        column = slots[slot, 2]
+                        number = slots[slot, 2]
                         break
                 slot = (slot + 1) & last_slot
-            if column >= -1:
-                ids[found] = column
-                found += 1
+            if slots[slot, 1] == 0 and sizes[0] < most:
+                number, begin = sizes[0], sizes[1]
+                for same in range(length):
+                    letters[begin + same] = classes[of + texts[first + same]]
+                letters[begin + length] = ENDS
+                slots[slot, 0], slots[slot, 1] = begin, length
+                slots[slot, 2], slots[slot, 3] = number, np.int64(head)
+                sizes[0], sizes[1] = number + 1, begin + length + 1
+            ids[found] = number
+            found += 1
         offsets[n + 1] = found

@@ -110,7 +110,7 @@ class VocabularyLearner:
         """Return the vocabulary of `texts`. Time O(characters); errors as `Vocabulary.learn`."""
 
         def count(analyzer: TextAnalyzer) -> WordFrequencies:
-            found = WordFrequencies(analyzer.build_analyzer())
+            found = WordFrequencies(analyzer)
             found.update(texts)
             return found
 
@@ -138,7 +138,7 @@ class GrowingWords:
         assert learner.grow_every is not None
         every = learner.grow_every
         self._every, self._learner = every, learner
-        self._found = WordFrequencies(learner.analyzer.build_analyzer(), most_counted(learner.size))
+        self._found = WordFrequencies(learner.analyzer, most_counted(learner.size))
         self._texts: deque[str] = deque(maxlen=min(max(every, FEWEST_TEXTS), MOST_TEXTS))
         #: Documents until the next border.
         self.missing = every

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import repeat
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.text import fill_slots, find_words
+from streamlda.kernels.text import ENDS, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import clean_text
 from streamlda.text.faults import check
 from streamlda.text.functions import UnreadableTextError
 from streamlda.texts import TokenizedText
 
-#: Ids that are not columns: a word outside a fixed vocabulary, and a stop word. The kernel drops
-#: all words below UNSEEN.
+#: Ids that are not columns: a word outside a fixed vocabulary, and a stop word.
 UNSEEN, STOP = -1, -2
 
-#: The hashed words that are remembered, to save hashing them again.
-CACHED_WORDS = 2**17
+#: Slots of a table of no words.
+LEAST_SLOTS = 64
 
-#: Texts that are joined at a time: a block of memory as large as all takes long to get.
-TOGETHER = 32
+_END, _WHOLE = bytes([ENDS]), np.ones(1, dtype=np.uint8)
 
 #: The column of each token, and where each text begins among them.
 Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
@@ -56,13 +52,103 @@ class EncodedTexts:
     removed: Mapping[str, int] = field(default_factory=dict)
 
 
+class WordTable:
+    """Numbers of words, in the order in which they come: the table of a kernel.
+
+    About 100 bytes a word, and twice that while it grows.
+    """
+
+    def __init__(
+        self, analyzer: TextAnalyzer, words: Iterable[str] = (), hash_bits: int | None = None
+    ) -> None:
+        self._analyzer = analyzer
+        self._mask = -1 if hash_bits is None else 2**hash_bits - 1
+        classes = ascii_classes(analyzer.lowercase).encode("ascii").replace(b" ", _END)
+        # Of bytes in ASCII texts, and among words that are found already.
+        classes = classes.ljust(256, _END) + bytes(range(256))
+        self._classes = np.frombuffer(classes, dtype=np.uint8)
+        self._slots = np.zeros((LEAST_SLOTS, 4), dtype=np.int64)
+        self._letters = np.empty(0, dtype=np.uint8)
+        self._sizes = np.zeros(2, dtype=np.int64)
+        self._number([_join_words([*words])], _WHOLE, grow=True)
+
+    def __len__(self) -> int:
+        return int(self._sizes[0])
+
+    def list_words(self) -> list[str]:
+        """Return the words, by number. Time O(characters)."""
+        words = self._letters[: self._sizes[1]].tobytes().split(_END)[:-1]
+        return [word.decode("utf-8", "surrogatepass") for word in words]
+
+    def find(
+        self,
+        texts: list[str],
+        *,
+        grow: bool = False,
+        unreadable: list[int] | None = None,
+        removed: Counter[str] | None = None,
+    ) -> Tokens:
+        """Return the numbers of the tokens of texts, stop words among single ones.
+
+        New words have numbers below 0, or enter if the table may `grow`. `unreadable` gets the
+        numbers of texts that the user's analyzer fails on, `removed` the pieces that were no text.
+        """
+        steps, bytewise = self._analyzer.clean, self._analyzer.bytewise
+        parts, whole = [], np.zeros(len(texts), dtype=np.uint8)
+        for n, text in enumerate(texts):
+            text = clean_text(text, steps, removed)
+            # By the method of str itself: the kernel relies on it, and a subclass may differ.
+            if bytewise and str.isascii(text) and not isinstance(text, TokenizedText):
+                parts.append(text.encode("ascii") + _END)
+                continue
+            whole[n], words = 1, []
+            try:
+                words = self._analyze(text)
+            except UnreadableTextError:
+                if unreadable is not None:
+                    unreadable.append(n)
+            parts.append(_join_words(words))
+        return self._number(parts, whole, grow=grow)
+
+    @cached_property
+    def _analyze(self) -> Callable[[str], list[str]]:
+        # Stop words among single tokens are left to the table, which every token passes anyway.
+        if self._analyzer.unigrams:
+            return self._analyzer.build_tokenizer()
+        return self._analyzer.with_settings(clean=()).build_analyzer(strict=True)
+
+    def _number(self, parts: list[bytes], whole: NDArray[np.uint8], *, grow: bool) -> Tokens:
+        joined = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        ids, offsets = np.empty(len(joined) // 2, dtype=np.int32), np.empty_like(starts)
+        if grow and len(self._letters) < self._sizes[1] + len(joined):
+            more = np.empty(len(self._letters) + len(joined), dtype=np.uint8)
+            self._letters = np.concatenate((self._letters, more))
+        while True:
+            most, table = len(self._slots) // 2 * grow, (self._slots, self._letters, self._sizes)
+            settings = self._classes, whole, self._mask, most
+            find_words(joined, starts, *settings, *table, ids, offsets)
+            if not grow or len(self) < most:
+                return ids[: offsets[-1]].copy(), offsets
+            # The words so far again, in order, in a table twice as large.
+            words = self._letters[: self._sizes[1]].tobytes()
+            self._slots, self._sizes[:] = np.zeros((4 * most, 4), dtype=np.int64), 0
+            self._number([words], _WHOLE, grow=True)
+
+
 class Encoder:
-    """The columns of tokens for `Vocabulary.token_ids`, by a kernel where it can be."""
+    """The columns of tokens for `Vocabulary.token_ids`."""
 
     def __init__(
         self, analyzer: TextAnalyzer, words: tuple[str, ...] | None, hash_bits: int | None
     ) -> None:
-        self._analyzer, self._words, self._hash_bits = analyzer, words, hash_bits
+        stop = analyzer.stop_set if analyzer.unigrams else frozenset[str]()
+        known = dict.fromkeys([*(words or ()), *filter(None, stop)])
+        self._table = WordTable(analyzer, known, hash_bits)
+        self._hashed = hash_bits is not None
+        # By number, and last of words outside the table.
+        columns = [STOP if word in stop else n for n, word in enumerate(known)]
+        self._columns = np.array([*columns, UNSEEN], dtype=np.int32)
 
     def token_ids(
         self,
@@ -70,135 +156,21 @@ class Encoder:
         unreadable: list[int] | None = None,
         removed: Counter[str] | None = None,
     ) -> Tokens:
-        """Return the tokens of texts.
-
-        `unreadable` gets the numbers of texts that the user's analyzer fails on, `removed` the
-        pieces that were no text.
-        """
-        steps = self._analyzer.clean
-        texts = [clean_text(text, steps, removed) for text in texts]
-        if not self._analyzer.bytewise:
-            return self.by_word(texts, unreadable)
-        # By the method of str itself: the kernel relies on it, and a subclass may differ.
-        others = {
-            n: text
-            for n, text in enumerate(texts)
-            if not str.isascii(text) or isinstance(text, TokenizedText)
-        }
-        for n in others:
-            texts[n] = ""
-        found = self._ascii_words.ids(*join_letters(texts))
-        if others:
-            found = _merge_tokens(found, others, self.by_word([*others.values()]))
-        return found
-
-    def by_word(self, texts: list[str], unreadable: list[int] | None = None) -> Tokens:
-        """Return the tokens of clean texts of all kinds, one word at a time."""
-        analyze, look_up = self._analyze, self._look_up
-        found: list[int] = []
-        ends = [0]
-        for number, text in enumerate(texts):
-            try:
-                found += look_up(analyze(text))
-            except UnreadableTextError:
-                if unreadable is not None:
-                    unreadable.append(number)
-            ends.append(len(found))
-        ids = np.array(found, dtype=np.int32)
-        offsets = np.array(ends, dtype=np.int64)
+        """Return the columns of the tokens of texts; `unreadable` and `removed` as `WordTable`."""
+        ids, offsets = self._table.find(texts, unreadable=unreadable, removed=removed)
+        ids = np.where(ids < 0, -1 - ids, STOP) if self._hashed else self._columns[ids]
         kept = ids != STOP
         if kept.all():
             return ids, offsets
         return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
 
-    @cached_property
-    def _analyze(self) -> Callable[[str], list[str]]:
-        # Stop words among single tokens are left to the look-up, which every token passes anyway.
-        unigrams = self._analyzer.unigrams
-        if unigrams:
-            return self._analyzer.build_tokenizer()
-        return self._analyzer.with_settings(clean=()).build_analyzer(strict=True)
 
-    @cached_property
-    def _look_up(self) -> Callable[[list[str]], Iterator[int]]:
-        stop = self._analyzer.stop_set if self._analyzer.unigrams else frozenset[str]()
-        if self._hash_bits is not None:
-            hashed = _build_hash(self._hash_bits, stop)
-            return lambda words: map(hashed, words)
-        table = self._columns(stop)
-        return lambda words: map(table.get, words, repeat(UNSEEN))
-
-    @cached_property
-    def _ascii_words(self) -> AsciiWords:
-        columns = self._columns(self._analyzer.stop_set)
-        return AsciiWords(columns, self._hash_bits, self._analyzer.lowercase)
-
-    def _columns(self, stop: frozenset[str]) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self._words or ())} | dict.fromkeys(stop, STOP)
-
-
-def _build_hash(bits: int, stop: frozenset[str]) -> Callable[[str], int]:
-    """Return the function from a word to its hashed column."""
-    from sklearn.utils import murmurhash3_32
-
-    @lru_cache(CACHED_WORDS)
-    def find_column(word: str) -> int:
-        hashed: int = murmurhash3_32(word.encode("utf-8", "surrogatepass"))
-        return STOP if word in stop else abs(hashed) & (2**bits - 1)
-
-    return find_column
-
-
-class AsciiWords:
-    """Columns of the words of ASCII texts: the table of a kernel. About 100 bytes a word."""
-
-    def __init__(
-        self, columns: Mapping[str, int], hash_bits: int | None, lowercase: bool | str
-    ) -> None:
-        # No other word is ever met, and the kernel needs words of these bytes.
-        words = [word for word in columns if _is_word(word)]
-        self._letters, starts = join_letters(words)
-        self._slots = np.empty((2 ** (2 * len(words)).bit_length(), 4), dtype=np.int64)
-        wanted = np.array([columns[word] for word in words], dtype=np.int32)
-        fill_slots(self._letters, starts, wanted, self._slots)
-        self._classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
-        self._mask = -1 if hash_bits is None else 2**hash_bits - 1
-
-    def ids(self, joined: NDArray[np.uint8], starts: NDArray[np.int64]) -> Tokens:
-        """Return the tokens of ASCII texts."""
-        # A word has at least two letters, and something after it.
-        ids = np.empty(len(joined) // 3, dtype=np.int32)
-        offsets = np.empty(len(starts), dtype=np.int64)
-        find_words(
-            joined, starts, self._classes, self._letters, self._slots, self._mask, ids, offsets
-        )
-        return ids[: offsets[-1]].copy(), offsets
-
-
-_is_word = re.compile("[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*").fullmatch
-
-
-def join_letters(texts: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return ASCII texts as one run of bytes, a line end after each, and where each begins."""
-    starts = np.zeros(len(texts) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(str.__len__, texts), np.int64, len(texts)) + 1, out=starts[1:])
-    parts = ["\n".join(texts[n : n + TOGETHER]) for n in range(0, len(texts), TOGETHER)]
-    joined = b"\n".join([part.encode("ascii") for part in [*parts, ""]])
-    return np.frombuffer(joined, dtype=np.uint8), starts
-
-
-def _merge_tokens(ascii_tokens: Tokens, numbers: Iterable[int], other_tokens: Tokens) -> Tokens:
-    """Put the tokens of other documents, rising and empty so far, among those of ASCII texts."""
-    others = [*numbers]
-    (ids, offsets), (other_ids, other_offsets) = ascii_tokens, other_tokens
-    lengths = np.diff(offsets)
-    lengths[others] = np.diff(other_offsets)
-    is_other = np.zeros(len(lengths), dtype=np.bool_)
-    is_other[others] = True
-    from_other = np.repeat(is_other, lengths)
-    merged = np.empty(len(from_other), dtype=np.int32)
-    merged[from_other], merged[~from_other] = other_ids, ids
-    return merged, np.concatenate(([0], np.cumsum(lengths)))
+def _join_words(words: list[str]) -> bytes:
+    """Return words as bytes, `ENDS` after each."""
+    joined = "\n".join([*words, ""]).encode("utf-8", "surrogatepass").replace(b"\n", _END)
+    if joined.count(_END) == len(words):
+        return joined
+    return b"".join([word.encode("utf-8", "surrogatepass") + _END for word in words])
 
 
 def count_tokens(

@@ -14,13 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import at_least, require
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.encoding import WordTable, count_tokens
 from streamlda.text.faults import check
-from streamlda.text.functions import Analyze
 from streamlda.texts import check_texts
 from streamlda.utils.arrays import Arrays
 
-#: Most distinct words held while learning frequencies: about 100 MB for words of 8 letters.
+#: Most distinct words held while learning frequencies: about 80 MB for words of 8 letters.
 MAX_TABLE_WORDS = 500_000
+
+#: Characters that are counted at a time.
+PART_CHARACTERS = 2**20
 
 
 class WordFrequencies:
@@ -30,72 +34,98 @@ class WordFrequencies:
     rarer half of the table is dropped, as in lossy counting (Manku and Motwani 2002, section 4.2):
     a word that comes back starts at zero again, so a frequency may be too low, never too high, by
     at most `undercount`. A word that occurs more often than `undercount` is always in the table.
+    A text that the user's analyzer fails on has no words.
     """
 
-    def __init__(self, analyze: Analyze, max_words: int = MAX_TABLE_WORDS) -> None:
+    def __init__(self, analyzer: TextAnalyzer, max_words: int = MAX_TABLE_WORDS) -> None:
         at_least(1, max_words=max_words)
-        #: Occurrences of each word, and documents it occurs in.
-        self.words: Counter[str] = Counter()
-        self.documents: Counter[str] = Counter()
         self.n_documents = 0
         self.undercount = 0
-        self._analyze = analyze
-        self._max_words = max_words
-        # Counts that a word may have lost before it entered, for words that outlived a drop.
-        self._lost: dict[str, int] = {}
+        self._analyzer, self._max_words = analyzer, max_words
+        self._stop = sorted(filter(None, analyzer.stop_set)) if analyzer.unigrams else []
+        self._hold([], np.zeros((0, 3), dtype=np.int64))
+
+    def _hold(self, words: Iterable[str], counts: NDArray[np.int64]) -> None:
+        """Hold these words and no others, with their counts; stop words come first, with none."""
+        self._table = WordTable(self._analyzer, [*self._stop, *words])
+        # Occurrences, documents, and the most that a word may have lost before it entered.
+        self._counts = np.pad(counts, ((len(self._stop), 0), (0, 0)))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Occurrences of each word, documents it occurs in, and most occurrences before."""
+        return self._counts[len(self._stop) :]
+
+    def list_words(self) -> NDArray[np.object_]:
+        """Return the words of `counts`. Time O(characters)."""
+        return np.array(self._table.list_words()[len(self._stop) :], dtype=object)
+
+    @property
+    def words(self) -> Counter[str]:
+        """Occurrences of each word. Time O(characters)."""
+        return Counter(dict(zip(self.list_words(), self.counts[:, 0].tolist(), strict=True)))
 
     def update(self, texts: Iterable[str]) -> None:
         """Count the words of `texts`. Time O(characters); the drops add O(1) a word entered."""
+        part: list[str] = []
+        characters = 0
         for text in check_texts(texts):
-            found = self._analyze(text)
-            self.n_documents += 1
-            self.words.update(found)
-            self.documents.update(set(found))
-            while len(self.words) > self._max_words:
+            part.append(text)
+            characters += len(text)
+            if characters >= PART_CHARACTERS:
+                self._count(part)
+                part, characters = [], 0
+        self._count(part)
+
+    def _count(self, texts: list[str]) -> None:
+        while texts:
+            ids, offsets = self._table.find(texts, grow=True)
+            known, n_words, done = len(self._counts), len(self._table), len(texts)
+            # The text with the first word for which there is no room is the last before a drop.
+            beyond = np.flatnonzero(ids >= len(self._stop) + self._max_words)[:1]
+            if len(beyond):
+                done = int(np.searchsorted(offsets, beyond[0], side="right"))
+                ids, offsets = ids[: offsets[done]], offsets[: done + 1]
+            self._counts = np.pad(self._counts, ((0, n_words - known), (0, 0)))
+            self._counts[known:, 2] = self.undercount
+            self._counts[:, 0] += np.bincount(ids, minlength=n_words)
+            batch = count_tokens(ids, offsets, max(1, n_words))
+            self._counts[:, 1] += np.bincount(batch.word_ids, minlength=n_words)
+            self.n_documents += done
+            if len(beyond):
                 self._drop()
+            texts = texts[done:]
+
+    def _drop(self) -> None:
+        """Drop the rarer half of a table that is full, and again while it is."""
+        # Ranked by the most a word can have occurred, so that newcomers are not put at the end.
+        ranks, kept = self.counts[:, 0] + self.counts[:, 2], self.counts[:, 0] > 0
+        while (n_words := np.count_nonzero(kept)) > self._max_words:
+            middle = n_words - 1 - n_words // 2
+            self.undercount = int(np.partition(ranks[kept], middle)[middle])
+            kept &= ranks > self.undercount
+        self._hold(self.list_words()[kept], self.counts[kept])
 
     def halve(self) -> None:
         """Halve all counts, rounded down. Time O(words)."""
         self.n_documents //= 2
         self.undercount //= 2
-        self.words = Counter({word: n // 2 for word, n in self.words.items() if n > 1})
-        self.documents = Counter({word: self.documents[word] // 2 for word in self.words})
-        self._lost = {word: n // 2 for word, n in self._lost.items() if word in self.words}
+        kept = self.counts[:, 0] > 1
+        self._hold(self.list_words()[kept], self.counts[kept] // 2)
 
     def state(self) -> Arrays:
         """Return all counts, as named arrays."""
-        words = sorted(self.words)
-        tally = self.n_documents, self.undercount
-        counts = [
-            (self.words[word], self.documents[word], self._lost.get(word, -1)) for word in words
-        ]
+        words = json.dumps(self.list_words().tolist()).encode("ascii")
         return {
-            "words": np.frombuffer(json.dumps(words).encode("ascii"), dtype=np.uint8),
-            "counts": np.array(counts, dtype=np.int64).reshape(-1, 3),
-            "tally": np.array(tally, dtype=np.int64),
+            "words": np.frombuffer(words, dtype=np.uint8),
+            "counts": self.counts,
+            "tally": np.array([self.n_documents, self.undercount], dtype=np.int64),
         }
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Restore `state`."""
-        words = json.loads(arrays["words"].tobytes())
-        found, documents, lost = arrays["counts"].T.tolist()
         self.n_documents, self.undercount = arrays["tally"].tolist()
-        self.words = Counter(dict(zip(words, found, strict=True)))
-        self.documents = Counter(dict(zip(words, documents, strict=True)))
-        self._lost = {word: n for word, n in zip(words, lost, strict=True) if n >= 0}
-
-    def _drop(self) -> None:
-        """Drop the rarer half of a table that is full."""
-        # Ranked by the most a word can have occurred, so that newcomers are not put at the end.
-        lost, late = self._lost, self.undercount
-        most = {word: count + lost.get(word, late) for word, count in self.words.items()}
-        ranks = np.fromiter(most.values(), np.int64, len(most))
-        middle = len(most) - 1 - len(most) // 2
-        self.undercount = int(np.partition(ranks, middle)[middle])
-        kept = [word for word, rank in most.items() if rank > self.undercount]
-        self.words = Counter({word: self.words[word] for word in kept})
-        self.documents = Counter({word: self.documents[word] for word in kept})
-        self._lost = {word: most[word] - self.words[word] for word in kept}
+        self._hold(json.loads(arrays["words"].tobytes()), arrays["counts"])
 
 
 #: Reasons of words that are left out.
@@ -132,9 +162,9 @@ class FrequencyLimits:
     def count_left_out(self, found: WordFrequencies) -> dict[str, int]:
         """Return how many words are left out, by reason. Time O(words)."""
         low, high = self._bounds(found)
-        rare = sum(count < low for count in found.documents.values())
-        frequent = sum(count > high for count in found.documents.values())
-        fitting = len(found.documents) - rare - frequent
+        documents = found.counts[:, 1]
+        rare, frequent = int(np.sum(documents < low)), int(np.sum(documents > high))
+        fitting = len(documents) - rare - frequent
         beyond = 0 if self.size is None else max(0, fitting - self.size)
         return {TOO_RARE: rare, TOO_FREQUENT: frequent, BEYOND_SIZE: beyond}
 
@@ -150,7 +180,7 @@ class FrequencyLimits:
         if not self.few_documents:
             return low, high
         high = max(high, self.few_documents)
-        counts = np.fromiter(found.documents.values(), np.int64, len(found.documents))
+        counts = found.counts[:, 1]
         words_of_all = np.sum(counts > high) > MOST_OF_ALL * np.sum(counts >= low)
         return low, math.inf if words_of_all else high
 
@@ -165,9 +195,9 @@ class FrequencyLimits:
         counts = all(isinstance(limit, int) for limit in limits.values())
         room = "room of counts" if counts else "room"
         check(low <= high, room, **limits, documents=found.n_documents)
-        kept = [word for word, count in found.documents.items() if low <= count <= high]
-        kept.sort(key=lambda word: (-found.words[word], word))
-        return sorted(kept[: self.size])
+        fits = (low <= found.counts[:, 1]) & (found.counts[:, 1] <= high)
+        counted = zip((-found.counts[fits, 0]).tolist(), found.list_words()[fits], strict=True)
+        return sorted(word for _, word in sorted(counted)[: self.size])
 
 
 def _count_documents(limit: float, n_documents: int) -> float:

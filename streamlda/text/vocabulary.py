@@ -10,20 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidSettingError, between
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.encoding import EncodedTexts, Encoder, count_tokens
 from streamlda.text.faults import check, fault
 from streamlda.text.frequencies import TOO_FREQUENT, FrequencyLimits, WordFrequencies
 from streamlda.text.scripts import find_unsegmented
 from streamlda.texts import read_texts
-
-if TYPE_CHECKING:
-    from streamlda.text.encoding import EncodedTexts, Encoder
 
 #: Widest hashed vocabulary: 2^22 columns, 34 MB of float64 for each topic.
 MAX_HASH_BITS = 22
@@ -153,7 +151,7 @@ class Vocabulary:
         analyzer = analyzer or TextAnalyzer()
         low, high = min_document_frequency, max_document_frequency
         limits = FrequencyLimits(size, low, high, few_documents)
-        found = WordFrequencies(analyzer.build_analyzer())
+        found = WordFrequencies(analyzer)
         found.update(texts)
         return cls.from_frequencies(found, limits, analyzer)
 
@@ -172,7 +170,7 @@ class Vocabulary:
                 stacklevel=3,
             )
         words, left_out = limits.choose(found), limits.count_left_out(found)
-        counts = {"documents": found.n_documents, "words": len(found.words)}
+        counts = {"documents": found.n_documents, "words": len(found.counts)}
         check(words, "learned", **counts, in_too_many_documents=left_out[TOO_FREQUENT])
         return cls("learned", tuple(words), None, analyzer, found.undercount, left_out=left_out)
 
@@ -307,8 +305,6 @@ class Vocabulary:
         that are given are looked up as they are. Words outside a fixed vocabulary are counted,
         never an error. Time and memory O(characters).
         """
-        from streamlda.text.encoding import EncodedTexts, count_tokens
-
         unreadable: list[int] = []
         removed: Counter[str] = Counter()
         ids, offsets = self._encoder.token_ids(_read(texts), unreadable, removed)
@@ -318,9 +314,6 @@ class Vocabulary:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        # With the kernels of texts: a fit of counts has a vocabulary at most to be named by.
-        from streamlda.text.encoding import Encoder
-
         return Encoder(self.analyzer, self.words, self.hash_bits)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -20,8 +20,7 @@ OF_A_FIT = {
     *("inference.fold_in", "inference.word_probabilities"),
     *("refinement.resample_topics", "refinement.tally_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
-    *("text.fill_slots", "text.find_words"),
-    "words.copy_documents",
+    *("text.find_words", "words.copy_documents"),
 }
 
 

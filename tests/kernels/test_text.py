@@ -1,12 +1,14 @@
 """Text kernels against their slow twins: hashes, the table of words, and splitting."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils import murmurhash3_32
 
-from streamlda.kernels.text import fill_slots, find_words
+from streamlda.kernels.text import find_words
 from streamlda.text.analysis import ascii_classes
 from tests import oracle_text
 
@@ -29,61 +31,97 @@ ascii_texts = st.lists(
 )
 
 
-def as_bytes(texts):
-    """Return read-only arrays: the bytes of all texts, a line end behind each, and the starts."""
-    starts = np.cumsum([0, *(len(text) + 1 for text in texts)], dtype=np.int64)
+def as_bytes(texts, end=b"\n"):
+    """Return read-only arrays: the bytes of all texts, an end behind each, and the starts."""
+    parts = [text.encode() + end for text in texts]
+    starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
     starts.flags.writeable = False
-    joined = "".join(f"{text}\n" for text in texts).encode("ascii")
-    return np.frombuffer(joined, dtype=np.uint8), starts
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), starts
 
 
-def table(columns, spare=1):
-    """Return the table of words to columns, as full as can be without `spare`."""
-    letters, starts = as_bytes(list(columns))
-    n_slots = 2 ** len(columns).bit_length() * spare
-    slots = np.full((n_slots, 4), UNTOUCHED, dtype=np.int64)
-    fill_slots(letters, starts, np.array(list(columns.values()), dtype=np.int32), slots)
-    return letters, slots
+CLASSES = {
+    lowercase: np.frombuffer(
+        ascii_classes(lowercase).encode().replace(b" ", b"\xff").ljust(256, b"\xff")
+        + bytes(range(256)),
+        dtype=np.uint8,
+    )
+    for lowercase in (True, False)
+}
 
 
-def split(ids, offsets):
-    return [part.tolist() for part in np.split(ids[: offsets[-1]], offsets[1:-1])]
+class Table:
+    """A table of words, as full as can be without `spare`."""
+
+    def __init__(self, n_words, spare=1):
+        self.slots = np.zeros((2 ** n_words.bit_length() * spare, 4), dtype=np.int64)
+        self.letters, self.sizes = np.empty(0, dtype=np.uint8), np.zeros(2, dtype=np.int64)
+
+    def find(self, joined, starts, lowercase, whole, mask, most):
+        """Return what `find_words` finds, in the least room that it asks for."""
+        whole = np.full(len(starts) - 1, whole, dtype=np.uint8)
+        used = self.sizes[1] + len(joined)
+        self.letters = np.resize(self.letters, used) if used else self.letters
+        room = np.full(len(joined) // 2 + 1, UNTOUCHED, dtype=np.int32)
+        offsets = np.full(len(starts), UNTOUCHED, dtype=np.int64)
+        table = self.slots, self.letters, self.sizes
+        settings = CLASSES[lowercase], whole, mask, most
+        find_words(joined, starts, *settings, *table, room[:-1], offsets)
+        assert (room[offsets[-1] :] == UNTOUCHED).all()
+        return [room[i:j].tolist() for i, j in pairwise(offsets)]
+
+    def words(self):
+        return self.letters[: self.sizes[1]].tobytes().split(b"\xff")[:-1]
 
 
-def found_by(texts, lowercase, columns, mask, spare=1):
-    """Return what `find_words` finds, in the least room that it asks for."""
-    joined, starts = as_bytes(texts)
-    classes = np.frombuffer(ascii_classes(lowercase).encode("ascii"), dtype=np.uint8)
-    room = np.full(len(joined) // 3 + 1, UNTOUCHED, dtype=np.int32)
-    offsets = np.full(len(texts) + 1, UNTOUCHED, dtype=np.int64)
-    find_words(joined, starts, classes, *table(columns, spare=spare), mask, room[:-1], offsets)
-    assert (room[offsets[-1] :] == UNTOUCHED).all()
-    return split(room, offsets) if texts else []
+def found_by(texts, lowercase, words, mask, most=0, spare=1):
+    """Return numbers by a table that begins with `words`, and its words afterwards."""
+    table = Table(max(len(words), most), spare)
+    numbers = table.find(*as_bytes(words, b"\xff"), lowercase, 1, -1, len(words))
+    assert numbers == [[n] for n in range(len(words))]
+    found = table.find(*as_bytes(texts), lowercase, 0, mask, most)
+    return found, [word.decode() for word in table.words()]
+
+
+def check_equal(texts, lowercase, words, mask, most=0, spare=1):
+    known = {word: n for n, word in enumerate(words)}
+    expected = oracle_text.find_words(texts, lowercase, known, mask, most)
+    assert found_by(texts, lowercase, words, mask, most, spare) == (expected, [*known])
 
 
 def test_hashes_of_words_of_all_lengths_equal_sklearn():
     mask = 2**31 - 1
-    expected = [abs(murmurhash3_32(word.encode())) & mask for word in LENGTHS]
-    assert found_by([" ".join(LENGTHS)], True, {}, mask) == [expected]
+    expected = [-1 - (abs(murmurhash3_32(word.encode())) & mask) for word in LENGTHS]
+    assert found_by([" ".join(LENGTHS)], True, [], mask) == ([expected], [])
     for word in SMALLEST:
         assert murmurhash3_32(word.encode()) == -(2**31)
     for mask in (2**22 - 1, 2**31 - 1):
-        assert found_by([" ".join(SMALLEST)], True, {}, mask) == [[0, 0, 0]]
+        assert found_by([" ".join(SMALLEST)], True, [], mask) == ([[-1, -1, -1]], [])
 
 
 @pytest.mark.fuzz
 @given(
     texts=ascii_texts,
     words=st.lists(ascii_words, unique=True, max_size=9),
-    n_stops=st.integers(0, 3),
     lowercase=st.booleans(),
     mask=st.sampled_from([-1, 0, 1, 2**14 - 1, 2**22 - 1]),
+    most=st.integers(0, 30),
     spare=st.sampled_from([1, 4]),
 )
-def test_find_words_equals_oracle(texts, words, n_stops, lowercase, mask, spare):
-    columns = {word: n if n >= n_stops else -2 for n, word in enumerate(words)}
-    expected = oracle_text.find_words(texts, lowercase, columns, mask)
-    assert found_by(texts, lowercase, columns, mask, spare) == expected
+def test_find_words_equals_oracle(texts, words, lowercase, mask, most, spare):
+    check_equal(texts, lowercase, words, mask, most, spare)
+
+
+@given(documents=st.lists(st.lists(st.text(max_size=20)), max_size=5), most=st.integers(0, 9))
+def test_whole_words_are_of_any_bytes(documents, most):
+    ends = [b"".join(word.encode() + b"\xff" for word in words) for words in documents]
+    joined = np.frombuffer(b"".join(ends), dtype=np.uint8)
+    starts, known = np.cumsum([0, *map(len, ends)], dtype=np.int64), {}
+    table = Table(most)
+    assert table.find(joined, starts, True, 1, 2**9 - 1, most) == [
+        [oracle_text.number_word(word, known, 2**9 - 1, most) for word in words if word]
+        for words in documents
+    ]
+    assert [word.decode() for word in table.words()] == [*known]
 
 
 TEXTS = {
@@ -110,8 +148,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("mask", [-1, 2**10 - 1])
+@pytest.mark.parametrize("most", [0, 4, 99])
 @pytest.mark.parametrize("kind", TEXTS)
-def test_find_words_equals_oracle_at_the_edges(kind, mask):
-    columns = {"ab": 4, "cd": -2, "ab" * 50_000: 9}
-    expected = oracle_text.find_words(TEXTS[kind], True, columns, mask)
-    assert found_by(TEXTS[kind], True, columns, mask) == expected
+def test_find_words_equals_oracle_at_the_edges(kind, most, mask):
+    check_equal(TEXTS[kind], True, ["ab", "cd", "ab" * 50_000], mask, most)

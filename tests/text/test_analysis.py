@@ -52,21 +52,27 @@ def test_analyzer_is_equal_hashed_and_stored_by_content():
         assert TextAnalyzer.from_metadata(json.loads(json.dumps(analyzer.metadata()))) == analyzer
 
 
+def read(found):
+    """Return the counts of each word."""
+    return dict(zip(found.list_words(), found.counts.tolist(), strict=True))
+
+
 @pytest.mark.parametrize("max_words", [40, 100, 1000])
 def test_frequencies_are_short_by_undercount_at_most(max_words):
     texts = list(endless(300, seed=5))
     analyze = TextAnalyzer().build_analyzer()
-    found = WordFrequencies(analyze, max_words)
+    found, at_once = (WordFrequencies(TextAnalyzer(), max_words) for _ in range(2))
     for text in texts:
         found.update([text])
-        assert len(found.words) <= max_words
-        assert found.words.keys() == found.documents.keys() >= found._lost.keys()
+        assert len(found.counts) <= max_words
     assert found.undercount > 0
+    at_once.update(texts)
+    assert read(at_once) == read(found)
     truth = Counter(word for text in texts for word in analyze(text))
     documents = Counter(word for text in texts for word in set(analyze(text)))
     for word, count in truth.items():
         assert 0 <= count - found.words[word] <= found.undercount
-        assert 0 <= documents[word] - found.documents[word] <= found.undercount
+        assert 0 <= documents[word] - read(found).get(word, [0, 0])[1] <= found.undercount
 
 
 def test_english_stop_words_are_scikit_learns():

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from streamlda.errors import InvalidDocumentsError
-from streamlda.text import encoding
 from streamlda.text.analysis import LETTERS, TextAnalyzer
 from streamlda.text.encoding import UNSEEN, count_tokens
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
-from tests.texts import TEXTS, endless, reference, small_text, tricky, word_list
+from tests.texts import TEXTS, reference, small_text, tricky, word_list
 
 pytestmark = pytest.mark.kernels
 
@@ -105,14 +104,6 @@ def test_hashed_equals_sklearn(texts, bits):
     assert (encoded.tokens, encoded.unseen_tokens) == (theirs.sum(), 0)
 
 
-def test_hashed_memory_is_bounded_and_columns_survive_forgetting(monkeypatch):
-    texts = list(endless(20, seed=9))
-    expected = Vocabulary.hashed(12).token_ids(texts)[0].tolist()
-    monkeypatch.setattr(encoding, "CACHED_WORDS", 7)
-    made = Vocabulary.hashed(12, TextAnalyzer(token_pattern=LETTERS))
-    assert made.token_ids(texts)[0].tolist() == expected
-
-
 STOPS = TextAnalyzer(stop_words=["the", "cd", "Ef", "éa"])
 ANALYZERS = [
     TextAnalyzer(),
@@ -154,7 +145,9 @@ mixed_texts = st.lists(
 
 def check_equal(made, texts):
     ids, offsets = made.token_ids(texts)
-    expected_ids, expected_offsets = made._encoder.by_word(texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TextAnalyzer, "bytewise", False)
+        expected_ids, expected_offsets = made.token_ids(texts)
     assert (ids.dtype, offsets.dtype) == (expected_ids.dtype, expected_offsets.dtype)
     assert ids.tolist() == expected_ids.tolist()
     assert offsets.tolist() == expected_offsets.tolist()

@@ -96,7 +96,7 @@ def test_learn_equals_sklearn(texts, size, low, high, analyzer):
 
 def test_learn_finds_the_frequent_words_and_leaves_out_stop_words():
     exact = Vocabulary.learn(endless(400, seed=6), size=8)
-    found = WordFrequencies(TextAnalyzer().build_analyzer(), max_words=500)
+    found = WordFrequencies(TextAnalyzer(), max_words=500)
     found.update(endless(400, seed=6))
     bounded = Vocabulary.from_frequencies(found, FrequencyLimits(8), TextAnalyzer())
     assert exact.undercount == 0 < bounded.undercount
