@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,8 +21,8 @@ from streamlda.texts import TokenizedText
 #: Ids that are not columns: a word outside a fixed vocabulary, and a stop word.
 UNSEEN, STOP = -1, -2
 
-#: Slots of a table of no words.
-LEAST_SLOTS = 64
+#: New words that a table has room for, at least.
+LEAST_WORDS = 32
 
 _END, _WHOLE = bytes([ENDS]), np.ones(1, dtype=np.uint8)
 
@@ -59,7 +59,7 @@ class WordTable:
     """
 
     def __init__(
-        self, analyzer: TextAnalyzer, words: Iterable[str] = (), hash_bits: int | None = None
+        self, analyzer: TextAnalyzer, words: Collection[str] = (), hash_bits: int | None = None
     ) -> None:
         self._analyzer = analyzer
         self._mask = -1 if hash_bits is None else 2**hash_bits - 1
@@ -67,7 +67,8 @@ class WordTable:
         # Of bytes in ASCII texts, and among words that are found already.
         classes = classes.ljust(256, _END) + bytes(range(256))
         self._classes = np.frombuffer(classes, dtype=np.uint8)
-        self._slots = np.zeros((LEAST_SLOTS, 4), dtype=np.int64)
+        slots = 2 ** (2 * len(words) + LEAST_WORDS).bit_length()
+        self._slots = np.zeros((slots, 4), dtype=np.int64)
         self._letters = np.empty(0, dtype=np.uint8)
         self._sizes = np.zeros(2, dtype=np.int64)
         self._number([_join_words([*words])], _WHOLE, grow=True)

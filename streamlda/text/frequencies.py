@@ -23,8 +23,8 @@ from streamlda.utils.arrays import Arrays
 #: Most distinct words held while learning frequencies: about 80 MB for words of 8 letters.
 MAX_TABLE_WORDS = 500_000
 
-#: Characters that are counted at a time.
-PART_CHARACTERS = 2**20
+#: Characters that are counted at a time for each word of the table: so few seldom fill it twice.
+CHARACTERS = 4
 
 
 class WordFrequencies:
@@ -72,7 +72,7 @@ class WordFrequencies:
         for text in check_texts(texts):
             part.append(text)
             characters += len(text)
-            if characters >= PART_CHARACTERS:
+            if characters >= CHARACTERS * self._max_words:
                 self._count(part)
                 part, characters = [], 0
         self._count(part)
