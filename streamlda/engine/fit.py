@@ -64,11 +64,14 @@ def fit(
             *(make_start, settings.alpha_0, known, held_out),
             *(passes, times * SWEEPS, settings.seed % 2**63),
         )
+        # With the sums that starts are made of.
+        del make_start
         start, kept = chosen(found.start, found.model, held_out, known)
         if kept:
             found.start = start
             found.learn(held_out)
             model = with_estimate(found.measured(samples), estimate)
+            del start, found
             return Refinement.of_model(settings, counters, model), model
         said = choice_of(start) | ({} if estimate is None else {ESTIMATE: estimate})
     elif isinstance(passes, int) and passes:

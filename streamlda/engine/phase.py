@@ -25,7 +25,7 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import State, frozen
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class Phase(ABC):
             known[ESTIMATE] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(
-            components=found.normalized(),
+            components=frozen(found.normalized()),
             alpha=found.alpha,
             background=frequencies / frequencies.sum(),
             settings=asdict(self.settings),

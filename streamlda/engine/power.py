@@ -87,7 +87,8 @@ class OnlineRounds(Phase):
         held_out = held_out_pairs(documents, settings)
         sketch = Moments(first_projection(documents, settings), triple_columns=0)
         sketch.add(documents)
-        first, pairs, W = sketch.first_moment(), sketch.pair_moment(), sketch.whitening
+        first, W = sketch.first_moment(), sketch.whitening
+        pairs = sketch.pair_moment(spend=True)
         inner = second_moment_within(first, pairs, W, settings.working_alpha_0)
         V = np.ascontiguousarray(W @ whitening_root(inner, settings.n_components))
         del sketch, pairs, W
@@ -216,4 +217,4 @@ def _association(moments: Moments, settings: EngineSettings) -> DocumentAssociat
 
 def _moments_through(moments: Moments) -> tuple[Array, Array]:
     """Return M1, and V' P2 V; time O(d k^2)."""
-    return moments.first_moment(), moments.whitening.T @ moments.pair_moment()
+    return moments.first_moment(), moments.pairs_within()

@@ -45,7 +45,7 @@ class Refinement(Phase):
     """Topics that every minibatch moves.
 
     Time O(nnz K) a document and O(K V) a step or snapshot. Memory: 8 (d K + 2 d + K), and
-    16 K V + 32 MiB for a step.
+    16 K V + 16 MiB for a step.
     """
 
     stepwise: StepwiseEM

@@ -72,9 +72,7 @@ def _power_steps(
     for _ in range(steps):
         sketch = Moments(W, triple_columns=0)
         sketch.add(documents)
-        first, pairs = sketch.first_moment(), sketch.pair_moment()
-        # Sums take as much memory as a projection.
-        del sketch
+        first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
         W = _projection(first, pairs, W, settings)
     return W
 

@@ -23,10 +23,11 @@ from streamlda.kernels.refinement import (
     expect_topics,
 )
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.gibbs import UNSEEN, topics_of
+from streamlda.refinement.gibbs import UNSEEN
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
+from streamlda.utils.arrays import row_blocks
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
@@ -72,7 +73,7 @@ class CollapsedVariational:
     @staticmethod
     def fits(documents: DocumentBatch, n_topics: int) -> bool:
         """Return whether the responsibilities take 128 MiB at most."""
-        return documents.n_entries * _row_of(n_topics) <= 4 * MOST_RESPONSIBILITIES
+        return documents.n_entries * _row_of(n_topics) <= 8 * MOST_RESPONSIBILITIES
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
@@ -92,7 +93,7 @@ class CollapsedVariational:
                 advance(1)
         self.sweeps += n
         # Without the rounding of many small changes.
-        self.totals = np.zeros(self.totals.shape)
+        self.totals.fill(0.0)
         for part in self._parts:
             self._sum(*part)
 
@@ -104,12 +105,12 @@ class CollapsedVariational:
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
-        return topics_of(self._prior.on(self.totals), self.smoothing)
+        return self._prior.components(self.totals, self.smoothing)
 
     def _add(self, batch: DocumentBatch, topics: Array) -> None:
         """Begin with the mean-field answer under some topics."""
         found = np.empty((batch.n_entries, len(self._row)), dtype=np.float32)
-        words = self._widened(topics.T + UNSEEN / topics.size)
+        words = self._widened(topics.T, UNSEEN / topics.size)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, self._row),
             *(ITERATIONS, found, NO_SCORES),
@@ -121,10 +122,11 @@ class CollapsedVariational:
         by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
         add_responsibilities(*by_word, responsibilities, self.totals)
 
-    def _widened(self, numbers: Array) -> NDArray[np.float32]:
-        """Return numbers by word and topic in rows as wide as responsibilities."""
+    def _widened(self, numbers: Array, more: float = 0.0) -> NDArray[np.float32]:
+        """Return numbers by word and topic, and some more, in rows as wide as responsibilities."""
         found = np.zeros((len(numbers), len(self._row)), dtype=np.float32)
-        found[:, : numbers.shape[1]] = numbers
+        for rows in row_blocks(len(numbers)):
+            found[rows, : numbers.shape[1]] = numbers[rows] + more
         return found
 
 

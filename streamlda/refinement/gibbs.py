@@ -133,11 +133,12 @@ class GibbsSampler:
     @property
     def components(self) -> Array:
         """Topics of the totals, shape (K, V), rows summing to 1."""
-        return topics_of(self.prior.on(self.totals), self.settings.smoothing)
+        return self.prior.components(self.totals, self.settings.smoothing)
 
     def _topics(self, counts: NDArray[Any]) -> tuple[NDArray[np.float32], Array, Array]:
         """Return the topics of some counts word by word, alpha, and what a token adds to each."""
-        words = np.asarray(self.prior.on(counts.astype(np.float32)), dtype=np.float32)
+        words = counts.astype(np.float32)
+        self.prior.add(words)
         words += np.float32(self.settings.smoothing)
         own = 1 / words.sum(axis=0, dtype=np.float64)
         words *= own.astype(np.float32)
@@ -146,7 +147,8 @@ class GibbsSampler:
     def _draw(self, words: NDArray[np.float32], alpha: Array, own: Array) -> None:
         """Draw the topics of all tokens."""
         prior = alpha.astype(np.float32)
-        running = np.cumsum(words * prior, axis=1)
+        running = words * prior
+        np.cumsum(running, axis=1, out=running)
         document = token = 0
         for rows in self._documents.blocks():
             pointers = np.zeros(rows.n_entries + 1, dtype=np.int64)
@@ -164,13 +166,6 @@ class GibbsSampler:
             move_tokens(rows.word_ids, pointers, before, topics, self._counts)
             self.topics[tokens] = topics
             document, token = document + rows.n_documents, tokens.stop
-
-
-def topics_of(totals: Array, smoothing: float) -> Array:
-    """Return topics, shape (K, V), of tokens by word and topic, and some more of each word."""
-    topics = totals + smoothing
-    topics /= topics.sum(axis=0)
-    return np.ascontiguousarray(topics.T)
 
 
 def fit_alpha(

@@ -94,7 +94,7 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
 
 def infer_prevalence(model: TopicModel, drawn: Drawn, alpha: Array) -> Array:
     """Return the share of each topic in the tokens of a stream, by some of its documents."""
-    words, ids = word_major(drawn.documents, model.smoothed)
+    words, ids = word_major(drawn.documents, model.components, model.background)
     how = alpha, MAX_ITERATIONS, INFERENCE_TOLERANCE
     theta = fold_in_words(drawn.documents, words, ids, *how)
     # Row by row: BLAS rounds by address.
@@ -117,7 +117,7 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
     # Tokens were drawn alike; so that documents are, those of many tokens count for less.
     alike = drawn._replace(hits=drawn.hits / drawn.documents.lengths)
     chosen = alike.fewer(min(ALPHA_DOCUMENTS, len(drawn.hits) // 2)).documents
-    found, ids = word_major(chosen, model.smoothed)
+    found, ids = word_major(chosen, model.components, model.background)
     words = found.astype(np.float32)
     shrunk = np.minimum(1.0, LONGEST_TOKENS / chosen.lengths)
     counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.spectral.seeds import MOST_SHARE, WORD_SHARE
+from streamlda.utils.arrays import frozen, row_blocks
 
 Array = NDArray[np.float64]
 
@@ -29,13 +31,23 @@ class Prior:
         found: Array = self.parts * mass[self.topics]
         return found
 
-    def on(self, totals: Array) -> Array:
-        """Return tokens by word and topic with it; a copy, if there are seeds at all."""
+    def add(self, totals: NDArray[Any]) -> None:
+        """Add it to tokens by word and topic, (V, K)."""
         if len(self.columns):
-            added = self.tokens(totals.sum(axis=0))
-            totals = totals.copy()
-            totals[self.columns, self.topics] += added
-        return totals
+            totals[self.columns, self.topics] += self.tokens(totals.sum(axis=0))
+
+    def components(self, totals: Array, smoothing: float) -> Array:
+        """Return topics, (K, V), of tokens by word and topic, and some more of each word.
+
+        They are read-only, so that a model shares them. No other array of V K numbers is made.
+        """
+        found = np.empty(totals.T.shape)
+        for words in row_blocks(len(totals)):
+            found[:, words] = totals[words].T
+        self.add(found.T)
+        found += smoothing
+        found /= found.sum(axis=1, keepdims=True)
+        return frozen(found)
 
     def add_to(self, topics: NDArray[np.float32], words: NDArray[np.int64], mass: Array) -> None:
         """Add it to the rows of some words, rising, of topics with these masses."""

@@ -24,6 +24,7 @@ from streamlda.refinement.schedule import STEPS, annealed, pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, few_directions
+from streamlda.utils.arrays import frozen
 from streamlda.utils.progress import progress
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
@@ -39,7 +40,7 @@ class Candidate:
     """Topics that documents have moved from a start by passes, and may move on by sweeps.
 
     Equal arguments give equal results for any number of threads. Passes take O(nnz K) each in time,
-    and 24 V K and 32 MiB of memory.
+    and 24 V K and 16 MiB of memory.
     """
 
     def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
@@ -78,18 +79,24 @@ class Candidate:
         """
         start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
-        given = documents, self._learner.components, self._learner.alpha, settings
-        if tokens >= K * len(documents) and CollapsedVariational.fits(documents, K):
-            collapsed = CollapsedVariational(*given)
+        collapses = tokens >= K * len(documents) and CollapsedVariational.fits(documents, K)
+        draws = documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries
+        if not (collapses or draws):
+            return
+        given = self._learner.components, self._learner.alpha, settings
+        # The sums of passes make room.
+        del self._learner
+        if collapses:
+            self._learner = collapsed = CollapsedVariational(documents, *given)
+            del given
             collapsed.sweep(sweeps)
-            self._learner = collapsed
             self.done["collapsed_sweeps"] = sweeps
-        elif documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries:
-            sampler = GibbsSampler(*given)
+        else:
+            self._learner = sampler = GibbsSampler(documents, *given)
+            del given
             # As many again are averaged; more of short texts, which settle slowly and cost little.
             averaged = round(sweeps * (1 + 24 * len(documents) / tokens))
             sampler.sweep(2 * averaged, averaged=averaged)
-            self._learner = sampler
             self.done["sweeps"] = 2 * averaged
 
     def learn(self, held_out: DocumentBatch) -> None:
@@ -100,7 +107,7 @@ class Candidate:
             self.done["collapsed_sweeps"] = self._learner.sweeps
 
     def measured(self, samples: Callable[[], Samples]) -> TopicModel:
-        """Return the model, measured in samples, with the most prevalent topics first.
+        """End, and return the model, measured in samples, with the most prevalent topics first.
 
         Seeded ones stay before all others. Settings say ``refinement_passes`` and
         ``refinement_sweeps``; the diagnostic ``refinement`` says what was done, and which topic of
@@ -121,6 +128,8 @@ class Candidate:
             settings={**self.start.settings, **asked},
             diagnostics={**known, "refinement": done},
         )
+        # Its sums make room for samples.
+        del self._learner
         return most_prevalent_first(found, samples())
 
 
@@ -155,7 +164,7 @@ def most_prevalent_first(model: TopicModel, samples: Samples) -> TopicModel:
     known["refinement"] = {**known["refinement"], "start_topics": [start[k] for k in order]}
     found = replace(
         found,
-        components=found.components[order],
+        components=frozen(found.components[order]),
         alpha=found.alpha[order],
         prevalence=found.prevalence[order],
         diagnostics=known,

@@ -36,7 +36,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, State, named, with_prefix
+from streamlda.utils.arrays import Arrays, State, named, row_blocks, with_prefix
 
 Array = NDArray[np.float64]
 
@@ -44,8 +44,8 @@ Array = NDArray[np.float64]
 #: topics more coherent, at the cost of a percent of perplexity.
 ITERATIONS = 3
 
-#: Responsibilities that are found at a time, in single precision: 32 MiB.
-MOST_RESPONSIBILITIES = 2**23
+#: Responsibilities that are found at a time, in single precision: 16 MiB.
+MOST_RESPONSIBILITIES = 2**22
 
 
 class StepwiseEM:
@@ -60,7 +60,7 @@ class StepwiseEM:
     in them; `waiting` more wait for theirs.
 
     Time O(nnz K) for the documents and O(V K) a step. Memory 8 V K for the sums, and during a step
-    20 K a word of its documents and at most 32 MiB, or 4 K nnz of one document.
+    20 K a word of its documents and at most 16 MiB, or 4 K nnz of one document.
     """
 
     def __init__(
@@ -88,10 +88,12 @@ class StepwiseEM:
         cls, components: Array, alpha: Array, background: Array, settings: StepwiseEMSettings
     ) -> Self:
         """Begin with topics, shape (K, V), flattened as the first step works with them."""
-        start = (1 - settings.annealing) * components + settings.annealing * background
         # As a distribution over words and topics, until the first minibatch says how many tokens
         # a step holds.
-        totals = np.ascontiguousarray(((alpha / alpha.sum())[:, None] * start).T)
+        totals, shares = np.empty(components.T.shape), alpha / alpha.sum()
+        for words in row_blocks(len(totals)):
+            flat = settings.annealing * background[words, None]
+            totals[words] = ((1 - settings.annealing) * components[:, words].T + flat) * shares
         return cls(totals, alpha, background, settings)
 
     @classmethod
@@ -102,9 +104,11 @@ class StepwiseEM:
         """
         weight = (settings.step_offset + steps) ** settings.step_exponent
         tokens = model.tokens_seen / model.documents_seen * settings.batch_documents * weight
-        totals = (model.alpha / model.alpha.sum() * tokens)[:, None] * model.components
+        totals, shares = np.empty(model.components.T.shape), model.alpha / model.alpha.sum()
+        for words in row_blocks(len(totals)):
+            totals[words] = model.components[:, words].T * (shares * tokens)
         return cls(
-            np.ascontiguousarray(totals.T),
+            totals,
             *(model.alpha, model.background, settings),
             steps=steps,
             documents=model.documents_seen,
@@ -149,10 +153,7 @@ class StepwiseEM:
     @property
     def components(self) -> Array:
         """Topics of all minibatches so far, shape (K, V), rows summing to 1. Time O(V K)."""
-        smooth = self.totals + self._smoothing
-        prior = self._prior
-        smooth[prior.columns, prior.topics] += prior.tokens(self._mass)
-        return np.ascontiguousarray((smooth / smooth.sum(axis=0)).T)
+        return self._prior.components(self.totals, self._smoothing)
 
     def add(self, batch: DocumentBatch) -> None:
         """Learn from documents, or let them wait for their minibatch to fill."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sized
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -39,10 +40,15 @@ class Association(ABC, Generic[Batch]):
     """Sums of T(I, u, ..., u) over the documents of one round, at the probes it began with."""
 
     order: int
+    #: Arrays that are made for a round, at its probes.
+    _of_round: tuple[str, ...] = ("_images",)
+
+    @cached_property
+    def _images(self) -> Array:
+        return np.zeros((self._width, self._probes.shape[1]))
 
     def __init__(self, dimension: int, width: int) -> None:
         self.dimension, self._width = dimension, width
-        self._images = np.empty((0, 0))
         self.begin(np.zeros((dimension, 0)))
 
     def begin(self, probes: Array) -> None:
@@ -56,11 +62,9 @@ class Association(ABC, Generic[Batch]):
         )
         self._probes = np.ascontiguousarray(probes, dtype=np.float64)
         self.documents = 0
-        shape = (self._width, probes.shape[1])
-        if self._images.shape == shape:
-            self._images.fill(0.0)
-        else:
-            self._images = np.zeros(shape)
+        # Made again by the first document: a round that has none takes no memory.
+        for name in self._of_round:
+            vars(self).pop(name, None)
 
     @abstractmethod
     def add(self, batch: Batch, start: int = 0, limit: int | None = None) -> int:
@@ -75,7 +79,11 @@ class Association(ABC, Generic[Batch]):
             remedy="add some first",
             error=InsufficientDataError,
         )
-        return self._images / self.documents
+        return self._seen(self._images) / self.documents
+
+    def _seen(self, images: Array) -> Array:
+        """Return sums in the coordinates of the probes."""
+        return images
 
     def state(self) -> Arrays:
         """Return copies of the sums."""
@@ -160,6 +168,7 @@ class DocumentAssociation(Association[DocumentBatch]):
     """
 
     order = 3
+    _of_round = ("_images", "_directions", "_squares")
 
     def __init__(
         self, whitening: Array, alpha_0: float, first_moment: Array, pair_moment: Array
@@ -167,7 +176,6 @@ class DocumentAssociation(Association[DocumentBatch]):
         self._W = np.ascontiguousarray(whitening, dtype=np.float64)
         self.alpha_0 = alpha_0
         self.centre(first_moment, pair_moment)
-        self._directions = np.empty((0, 0))
         # Kept from block to block: new pages cost more than what is written into them.
         self._powers = np.empty((2, 0, 0))
         super().__init__(self._W.shape[1], len(self._W))
@@ -177,13 +185,15 @@ class DocumentAssociation(Association[DocumentBatch]):
         self._first: Array = self._W.T @ first_moment
         self._pairs: Array = (pair_moment + pair_moment.T) / 2
 
-    def begin(self, probes: Array) -> None:
-        """Begin a round at probes of shape (m, L)."""
-        super().begin(probes)
-        if self._directions.shape != self._images.shape:
-            self._directions = np.empty(self._images.shape)
-        np.matmul(self._W, self._probes, out=self._directions)
-        self._squares = self._directions**2
+    @cached_property
+    def _directions(self) -> Array:
+        found: Array = self._W @ self._probes
+        return found
+
+    @cached_property
+    def _squares(self) -> Array:
+        found: Array = self._directions**2
+        return found
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""
@@ -208,9 +218,13 @@ class DocumentAssociation(Association[DocumentBatch]):
 
     def answer(self) -> Array:
         """Return M3(W, Wu, Wu), shape (m, L)."""
+        how = self._probes, self._first, self._pairs, self.alpha_0
+        return centred_images(super().answer(), *how)
+
+    def _seen(self, images: Array) -> Array:
         with one_blas_thread():
-            images = self._W.T @ super().answer()
-        return centred_images(images, self._probes, self._first, self._pairs, self.alpha_0)
+            found: Array = self._W.T @ images
+        return found
 
 
 def centred_images(

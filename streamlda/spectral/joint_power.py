@@ -73,8 +73,9 @@ def apply_pairs(tensor: Array, vectors: Array) -> Array:
 def word_starts(whitening: Array) -> Array:
     """Return K words far from each other as columns, from V of shape (d, K); time O(d K^2)."""
     K = whitening.shape[1]
-    _, chosen = scipy.linalg.qr(whitening.T, mode="r", pivoting=True, check_finite=False)
-    starts = np.ascontiguousarray(whitening[chosen[:K]].T)
+    # A pivoted QR; `scipy.linalg.qr` would copy the triangle, and count from 0.
+    chosen = scipy.linalg.lapack.dgeqp3(whitening.T)[1]
+    starts = np.ascontiguousarray(whitening[chosen[:K] - 1].T)
     return unit_columns(starts, starts)
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.kernels import association
-from streamlda.utils.arrays import Arrays, fill
+from streamlda.utils.arrays import Arrays, fill, row_blocks
 from streamlda.utils.threads import one_blas_thread, run_pieces
 
 Array = NDArray[np.float64]
@@ -134,13 +134,29 @@ class Moments:
         self._require(1)
         return self.word_totals[:, _FIRST] / self.documents
 
-    def pair_moment(self) -> Array:
-        """Return G = mean of P2 W, shape (d, m)."""
+    def pair_moment(self, columns: int | None = None, *, spend: bool = False) -> Array:
+        """Return G = mean of P2 W over the leading columns, shape (d, m) by default.
+
+        With `spend`, it takes the memory of the sums of pairs, which are lost.
+        """
         self._require(1)
-        mean: Array = self.word_totals[:, _PAIR, None] * self.whitening
-        np.subtract(self.pair_cross, mean, out=mean)
+        mean: Array = self.pair_cross if spend else self.pair_cross[:, :columns].copy()
+        for rows in row_blocks(len(mean)):
+            repeats = self.word_totals[rows, _PAIR, None] * self.whitening[rows, :columns]
+            mean[rows] -= repeats
         mean /= self.documents
         return mean
+
+    def pairs_within(self, columns: int | None = None) -> Array:
+        """Return W'G over the leading columns, shape (m, m) by default; time O(d m^2)."""
+        self._require(1)
+        within: Array = np.zeros((self.whitening[:, :columns].shape[1],) * 2)
+        for rows in row_blocks(len(self.whitening)):
+            W = self.whitening[rows, :columns]
+            pairs = self.pair_cross[rows, :columns] - self.word_totals[rows, _PAIR, None] * W
+            within += W.T @ pairs
+        within /= self.documents
+        return within
 
     def triple_moment(self) -> Array:
         """Return T = mean of P3(W, W, W) over the t leading columns, shape (t, t, t).
@@ -152,21 +168,23 @@ class Moments:
 
     def triple_sum(self) -> Array:
         """Return the sum that `triple_moment` is the mean of."""
-        W = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
         total = fill_symmetric(self.cube.sum(axis=0))
         # Words drawn together with themselves: -sym(W W B) + W W W a, contracted over words.
-        repeats = self.word_totals[:, _TRIPLE, None] * W
-        repeats *= 2.0 / 3.0
-        np.subtract(self.triple_cross, repeats, out=repeats)
-        repeated = np.empty_like(total)
+        repeated = np.zeros_like(total)
 
-        def contract(first: int, last: int) -> None:
+        def contract(first: int, last: int, W: Array, repeats: Array) -> None:
             for i in range(first, last):
-                repeated[i, i:] = (W[:, i:] * W[:, i, None]).T @ repeats
-                repeated[i:, i] = repeated[i, i:]
+                repeated[i, i:] += (W[:, i:] * W[:, i, None]).T @ repeats
 
         with one_blas_thread():
-            run_pieces(contract, self.triple_columns)
+            for rows in row_blocks(len(self.whitening)):
+                W = np.ascontiguousarray(self.whitening[rows, : self.triple_columns])
+                repeats = (
+                    self.triple_cross[rows] - 2 / 3 * self.word_totals[rows, _TRIPLE, None] * W
+                )
+                run_pieces(contract, self.triple_columns, W, repeats)
+        for i in range(self.triple_columns):
+            repeated[i:, i] = repeated[i, i:]
         for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
             total -= repeated.transpose(order)
         return total

@@ -71,7 +71,7 @@ class HeldOutPairs:
     def of(cls, moments: Moments) -> Self:
         """Read sums whose projection was made of other documents. At least 2; O(d t^2)."""
         W = moments.whitening[:, : moments.triple_columns]
-        pairs = W.T @ moments.pair_moment()[:, : moments.triple_columns]
+        pairs = moments.pairs_within(moments.triple_columns)
         noise, _ = moments.half_differences()
         return cls(moments.documents, W.T @ moments.first_moment(), (pairs + pairs.T) / 2, noise)
 
@@ -84,7 +84,7 @@ class HeldOutPairs:
             sums = Moments(projection, triple_columns=0)
             sums.add(documents.where(half == which))
             first += projection.T @ sums.word_totals[:, 0] / n
-            pairs = projection.T @ sums.pair_moment()
+            pairs = sums.pairs_within()
             means.append((pairs + pairs.T) / 2)
         return cls(n, first, (means[0] + means[1]) / 2, (means[0] - means[1]) / 2)
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamlda.spectral.joint_power import Eigenpairs, apply_pairs, joint_power, word_starts
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import SHOW_NONE, Spectrum
-from streamlda.spectral.whitening import centred_pairs, second_moment_within, whitening_root
+from streamlda.spectral.whitening import second_moment_within, whitening_root
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class RoundMoments:
         triples, (_, noise) = moments.triple_moment(), moments.half_differences()
         leading = slice(None, moments.triple_columns)
         first, W = moments.first_moment(), moments.whitening[:, leading]
-        pairs = moments.pair_moment()[:, leading]
+        pairs = moments.pair_moment(moments.triple_columns)
         return cls(moments.documents, first, pairs, W, triples, noise, W.T @ first, W.T @ pairs)
 
 
@@ -118,16 +118,17 @@ class SpectralTopics:
         if directions >= len(self.alpha):
             return self.supported
         turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
-        roots, chosen = np.sqrt(self.normalized()), np.zeros(len(turned), dtype=np.bool_)
+        roots, chosen = self.normalized(), np.zeros(len(turned), dtype=np.bool_)
+        np.sqrt(roots, out=roots)
         for k in np.argsort(turned, kind="stable"):
-            same = bool(np.any(roots[chosen] @ roots[k] > SAME_TOPIC_AFFINITY))
+            same = bool(np.any((roots @ roots[k])[chosen] > SAME_TOPIC_AFFINITY))
             chosen[k] = directions > max(1, int(chosen.sum())) and not same
         return chosen & self.supported
 
     def normalized(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
-        clipped = np.maximum(self.topics, 0.0)
-        rows: Array = clipped / clipped.sum(axis=1, keepdims=True)
+        rows: Array = np.maximum(self.topics, 0.0)
+        rows /= rows.sum(axis=1, keepdims=True)
         return rows
 
 
@@ -160,27 +161,29 @@ def topics_along(
     One without direction, and those beyond K', repeat M1.
     """
     spectrum = np.linalg.eigvalsh(second_moment_within(first, pairs, whitening, alpha_0))[::-1]
-    found = (centred_pairs(first, pairs, whitening, alpha_0) @ vectors).T
+    found = vectors.T @ pairs.T
+    for row, towards in zip(found, first @ whitening @ vectors, strict=True):
+        row -= alpha_0 / (alpha_0 + 1.0) * towards * first
     missing = (0, n_components - len(found))
-    found = np.pad(found, (missing, (0, 0)))
-    mass = found.sum(axis=1)
-    definite = np.abs(mass) > 1e-9 * np.abs(found).sum(axis=1)
+    mass = np.pad(found.sum(axis=1), missing)
+    definite = np.abs(mass) > 1e-9 * np.pad([np.abs(row).sum() for row in found], missing)
     eigenvalues = np.where(definite, np.pad(eigenvalues, missing), 0.0)
     noise = np.where(definite, np.pad(noise, missing), np.inf)
-    topics = np.tile(first / first.sum(), (len(found), 1))
-    topics[definite] = found[definite] / mass[definite, None]
     alpha = _alpha(eigenvalues, alpha_0)
     # Every topic keeps a little prior weight: inference divides by it.
-    alpha = np.maximum(alpha, ALPHA_FLOOR * alpha.sum()) if alpha.any() else np.ones(len(found))
+    alpha = np.maximum(alpha, ALPHA_FLOOR * alpha.sum()) if alpha.any() else np.ones(len(mass))
     order = np.argsort(-alpha, kind="stable")
+    topics = np.empty((len(mass), len(first)))
+    for row, k in zip(topics, order, strict=True):
+        row[:] = found[k] / mass[k] if definite[k] else first / first.sum()
     return SpectralTopics(
-        topics=topics[order],
+        topics=topics,
         alpha=alpha[order] * (alpha_0 / alpha.sum()),
         alpha_0=alpha_0,
         eigenvalues=eigenvalues[order],
         eigenvalue_noise=noise[order],
         pair_eigenvalues=np.asarray(spectrum, dtype=np.float64),
-        pair_noise=np.zeros(len(found)),
+        pair_noise=np.zeros(len(mass)),
         documents=documents,
     )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, require
 from streamlda.kernels import association
+from streamlda.utils.arrays import row_blocks
 
 Array = NDArray[np.float64]
 
@@ -59,7 +60,8 @@ def centred_pairs(
 
 def second_moment_within(first: Array, pairs: Array, whitening: Array, alpha_0: float) -> Array:
     """Return W' M2 W, shape (m, m), symmetric; time O(d m^2)."""
-    inner = whitening.T @ centred_pairs(first, pairs, whitening, alpha_0)
+    towards = whitening.T @ first
+    inner = whitening.T @ pairs - alpha_0 / (alpha_0 + 1.0) * np.outer(towards, towards)
     return (inner + inner.T) / 2
 
 
@@ -84,13 +86,33 @@ def next_projection(pairs: Array, whitening: Array, scale: Array) -> Array:
 
     A randomised eigendecomposition: ``scale * M2 W`` sketches the range of the scaled M2, and the
     same sketch gives its action within that range; exact when M2 has rank m or less. The result is
-    ``scale * U`` with U orthonormal, shape (d, m). `pairs` are scaled in place. Time O(d m^2).
+    ``scale * U`` with U orthonormal, shape (d, m), in the memory of `pairs`. Time O(d m^2).
     """
-    # One matrix of words by columns less at a time is 6 MB of 8000 words and 100 columns.
     pairs *= scale[:, None]
-    left = np.linalg.qr(pairs)[0]
-    action = left.T @ pairs @ np.linalg.pinv(left.T @ (whitening / scale[:, None]))
+    corner, seen = orthonormalize(pairs), np.zeros((pairs.shape[1],) * 2)
+    for rows in row_blocks(len(pairs)):
+        seen += pairs[rows].T @ (whitening[rows] / scale[rows, None])
+    action = corner @ np.linalg.pinv(seen)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
-    directions = left @ vectors[:, np.argsort(-np.abs(values), kind="stable")]
-    directions *= scale[:, None]
-    return np.ascontiguousarray(directions)
+    turned = vectors[:, np.argsort(-np.abs(values), kind="stable")]
+    for rows in row_blocks(len(pairs)):
+        pairs[rows] = scale[rows, None] * (pairs[rows] @ turned)
+    return np.ascontiguousarray(pairs)
+
+
+def orthonormalize(columns: Array) -> Array:
+    """Make columns orthonormal in place, and return R, by which the new ones give the old ones.
+
+    Blocks of rows are decomposed, then their corners together. Time O(d m^2), memory O(m) a block.
+    """
+    corners, start = [], 0
+    for rows in row_blocks(len(columns)):
+        left, corner = np.linalg.qr(columns[rows])
+        columns[rows, : len(corner)] = left
+        corners.append(corner)
+    left, whole = np.linalg.qr(np.concatenate(corners))
+    for rows, corner in zip(row_blocks(len(columns)), corners, strict=True):
+        n = len(corner)
+        columns[rows] = columns[rows, :n] @ left[start : start + n]
+        start += n
+    return whole

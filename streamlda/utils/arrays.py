@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
@@ -12,10 +12,26 @@ from numpy.typing import NDArray
 from streamlda.errors import require
 
 T = TypeVar("T")
+S = TypeVar("S", bound=np.generic)
 Arrays = dict[str, NDArray[Any]]
 
 #: What is needed to continue, of anything: arrays, and plain JSON values.
 State = tuple[Arrays, dict[str, Any]]
+
+
+#: Rows of a large matrix that are worked on at a time.
+BLOCK_ROWS = 2**13
+
+
+def row_blocks(n_rows: int) -> Iterator[slice]:
+    """Yield the blocks of a matrix with so many rows, for work that is done in place."""
+    return (slice(start, start + BLOCK_ROWS) for start in range(0, n_rows, BLOCK_ROWS))
+
+
+def frozen(array: NDArray[S]) -> NDArray[S]:
+    """Return an array that nobody writes to any more, so that a model shares it."""
+    array.flags.writeable = False
+    return array
 
 
 def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:

@@ -25,3 +25,19 @@ def test_a_fit_holds_sums_and_then_samples_and_little_else():
         tracemalloc.stop()
     # 34 of 44 MB; it was 72 with copies of documents and samples beside the sums.
     assert peak < 1.2 * (settings.state_bytes + SAMPLES_BYTES)
+
+
+@pytest.mark.long
+def test_a_fit_by_the_online_power_method_holds_few_arrays_of_words_by_topics():
+    K, V = 20, 40_000
+    documents = PlantedLDA(K, V, mean_length=30, seed=1).documents(3000)
+    settings = EngineSettings(n_components=K, n_features=V, solver="online-power", n_iterations=2)
+    load_kernels()
+    tracemalloc.start()
+    try:
+        Engine.fit(settings, documents)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The most is held in a round: W, the sums of pairs, directions, squares and images.
+    assert peak < 6.5 * 8 * K * V
