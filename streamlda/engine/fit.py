@@ -142,7 +142,11 @@ def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[floa
 
 def _start(settings: EngineSettings, first: DocumentBatch) -> TopicModel:
     if settings.solver != WHITENED_TENSOR:
-        return _unmeasured(summed(settings, first))
+        phase = summed(settings, first)
+        assert isinstance(phase, OnlineRounds)
+        # A round that has not ended is in no topic; its sums make room.
+        phase.power.association.begin(phase.power.method.probes)
+        return _unmeasured(phase)
     counters = Counters()
     counters.count(first)
     with one_blas_thread():
