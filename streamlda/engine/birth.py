@@ -1,8 +1,9 @@
-"""A new topic for the documents that all topics predict worst; two other topics are merged for it.
+"""A new topic for the documents that all topics predict worst, in the row of one that goes.
 
 It begins as the word frequencies of these documents. A few steps of EM leave it only what no other
-topic explains. Each topic in turn is merged with the one most like it, which leaves its row to the
-new one; the merge that predicts some documents best is kept. Then all topics learn these documents.
+topic explains. Each topic in turn leaves its row to the new one, and either is dropped or merged
+with the one most like it; the move that predicts some documents best is kept. The new topic weighs
+what it has learned, so that the next documents move it soon. Then all topics learn the documents.
 Memoized variational Bayes has moves of this kind [1]_.
 
 References
@@ -14,6 +15,7 @@ References
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,7 @@ RARE = 100
 #: Steps of EM of a proposal.
 PROPOSAL_STEPS = 5
 
-#: Documents that are scored to find the topic that is missed least, over all topics.
+#: Documents that are scored to find the topic that is missed least, over all moves.
 SCORED = 10_000
 
 
@@ -59,33 +61,47 @@ def low_score(scores: Array) -> float:
     return float(np.partition(scores, rank)[rank])
 
 
+class Birth(NamedTuple):
+    """Topics with a new one, its row, and the tokens that it has learned."""
+
+    model: TopicModel
+    row: int
+    tokens: float
+
+
 def born(
     model: TopicModel, worst: DocumentBatch, learned: DocumentBatch, settings: StepwiseEMSettings
-) -> TopicModel:
-    """Return a model in which a topic of the worst documents has the row of a merged one."""
+) -> Birth:
+    """Return a model in which a topic of the worst documents has the row of one that goes."""
     topic, K = _proposal(model, worst, settings), model.n_components
-    alpha = np.full(K, model.alpha.mean())
     apart = hellinger(model.components, model.components)
     # Only with itself, where there is no other.
     np.fill_diagonal(apart, 2.0)
-    some = learned.rows(0, max(RARE, SCORED // K))
+    some = learned.rows(0, max(RARE, SCORED // (2 * K)))
 
-    def replaced(row: int) -> TopicModel:
-        components, near = model.components.copy(), int(apart[row].argmin())
-        both = model.alpha[[near, row]]
-        components[near] = both @ components[[near, row]] / both.sum()
-        components[row] = topic
+    def replaced(row: int, near: int) -> TopicModel:
+        components, alpha = model.components.copy(), model.alpha.copy()
+        if near != row:
+            both = alpha[[near, row]]
+            components[near] = both @ components[[near, row]] / both.sum()
+            alpha[near] = both.sum()
+        components[row], alpha[row] = topic, np.median(model.alpha)
         return replace(model, components=components, alpha=alpha)
 
-    def score(row: int) -> float:
-        return float(StepwiseEM.of_model(replaced(row), settings, 1).scored(some).mean())
+    def score(move: tuple[int, int]) -> float:
+        return float(StepwiseEM.of_model(replaced(*move), settings, 1).scored(some).mean())
 
-    best = replaced(max(range(len(model.seeds), K), key=score))
+    rows = range(len(model.seeds), K)
+    moves = [(row, near) for row in rows for near in (row, int(apart[row].argmin()))]
+    row, near = max(moves, key=score)
+    best = replaced(row, near)
     steps = max(1, model.documents_seen // settings.batch_documents)
     stepwise = StepwiseEM.of_model(best, settings, steps)
+    stepwise.weigh(row, stepwise.statistic(worst)[:, row].sum())
     stepwise.add(learned)
     stepwise.flush()
-    return replace(best, components=stepwise.components)
+    tokens = float(stepwise.totals[:, row].sum())
+    return Birth(replace(best, components=stepwise.components), row, tokens)
 
 
 def _proposal(model: TopicModel, worst: DocumentBatch, settings: StepwiseEMSettings) -> Array:

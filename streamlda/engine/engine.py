@@ -16,7 +16,7 @@ start* topics are refined from there. Engines of one such beginning can be merge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any, Self
@@ -28,7 +28,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.beginning import WarmUp
 from streamlda.engine.entering import divide_words
 from streamlda.engine.fit import fit
-from streamlda.engine.following import Following
+from streamlda.engine.following import Following, Newest
 from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.members import Beginning, beginning_of, begun, merged, new_beginning
 from streamlda.engine.phase import Counters, Phase, learned
@@ -304,19 +304,20 @@ class Engine(Learner):
         """What shows that the stream turns, if that is followed."""
         return self._following
 
-    def turn(self, newest: DocumentBatch) -> SharedStart | None:
+    def turn(self, members: Sequence[Newest], since: int) -> SharedStart | None:
         """Return a start from the newest documents of all members, if it predicts them better.
 
-        The engine begins again from it.
+        They are those `since` a turn; 0 asks them for a new topic alone. The engine begins again
+        from it.
         """
         phase, following = self._phase, self._following
         assert isinstance(phase, Refinement)
         assert following is not None
         with one_blas_thread():
-            start = following.turned(phase, newest)
+            start = following.turned(phase, members, since)
         if start is not None:
             self.begin_again(start)
-            self.measures.begin_again(newest)
+            self.measures.begin_again(DocumentBatch.joined([each.documents for each in members]))
         return start
 
     def begin_again(self, start: SharedStart) -> bool:

@@ -12,20 +12,22 @@ too many documents with very low scores, these propose a topic (`streamlda.engin
 that a challenger shares with the champion keep their rows and ids (`streamlda.engine.lineage`).
 
 A member of a shared start makes no challenger alone: it counts its documents since a turn. Whoever
-merges the members makes one of the newest documents of all, and all begin again from it.
+merges the members makes one of the newest documents of all, or lets these propose a topic where
+there is no turn; all begin again from it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.birth import born, low_score, worst_blocks
+from streamlda.engine.birth import Birth, born, low_score, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.lineage import Lineage
 from streamlda.engine.phase import Phase
@@ -58,6 +60,19 @@ MEMBER_PART = 4
 
 #: Documents of the stream for one that a challenger learns in vain.
 VAIN = 4
+
+
+class Newest(NamedTuple):
+    """Scores of the last blocks of a member, and the newest documents that it keeps."""
+
+    scores: list[Array]
+    documents: DocumentBatch
+
+    def latest(self, blocks: int) -> tuple[Array, DocumentBatch]:
+        """Return the scores of these last blocks, and their documents, as far as they are kept."""
+        scores = np.concatenate(self.scores[-blocks:])
+        kept = self.documents.rows(max(0, len(self.documents) - len(scores)), len(self.documents))
+        return scores[-len(kept) :], kept
 
 
 @dataclass(eq=False)
@@ -119,6 +134,13 @@ class Following:
         self.scores.begin_again(np.empty(0))
 
     @property
+    def newest(self) -> Newest | None:
+        """What a member gives to whoever merges it; None if it has learned nothing."""
+        if not (self.member and self.recent.parts):
+            return None
+        return Newest([*self.scores.last], self.recent.latest())
+
+    @property
     def since_turn(self) -> int:
         """Documents since a turn; 0 without one, and where they are more than a warm-up has."""
         return 0 if self.since is None else self.since[0]
@@ -137,13 +159,29 @@ class Following:
             self.recent.add(part)
         self.block = phase.stepwise.waiting_parts
 
-    def turned(self, phase: Refinement, newest: DocumentBatch) -> SharedStart | None:
+    def turned(
+        self, phase: Refinement, members: Sequence[Newest], since: int
+    ) -> SharedStart | None:
         """Return the start that all members begin again from, if their newest documents give one.
 
-        It must predict a fifth of these documents better, which the members have learned.
+        Documents `since` a turn make a challenger, which must predict a fifth of them better;
+        without a turn the worst predicted ones propose a topic.
         """
-        scores = judge_by(phase.snapshot(), self.settings).scored(newest)
-        made, before = self._challenged(phase, newest, scores), phase.shared
+        before, made = phase.shared, None
+        if since:
+            most = max(1, self.settings.warmup_documents // len(members))
+            kept = [each.documents for each in members]
+            newest = [each.rows(max(0, len(each) - min(since, most)), len(each)) for each in kept]
+            documents = DocumentBatch.joined(newest)
+            scores = judge_by(phase.snapshot(), self.settings).scored(documents)
+            made = self._challenged(phase, documents, scores)
+        else:
+            n = min(len(each.scores) for each in members)
+            blocks = [
+                np.concatenate([each.scores[-i] for each in members]) for i in range(n, 0, -1)
+            ]
+            if m := worst_blocks(blocks, 1, ERRORS):
+                made = self._born(phase, blocks, m, members)
         if made is None or before is None:
             return None
         assert isinstance(made, Refinement)
@@ -224,34 +262,39 @@ class Following:
     def _proposed(self, phase: Phase) -> Phase:
         """Let the documents that are predicted worst propose a topic if they are many."""
         scores = self.scores.last
-        blocks = worst_blocks(scores, self.proposing, ERRORS)
-        if not blocks:
+        if not (m := worst_blocks(scores, self.proposing, ERRORS)):
             self.proposing = 1
             return phase
-        last = np.concatenate(scores[-blocks:])
-        self.proposing = 2 * blocks
-        kept = self.recent.latest()
-        kept = kept.rows(max(0, len(kept) - len(last)), len(kept))
-        last = last[-len(kept) :]
+        self.proposing = 2 * m
+        return self._born(phase, scores, m, [Newest(scores, self.recent.latest())]) or phase
+
+    def _born(
+        self, phase: Phase, blocks: list[Array], m: int, members: Sequence[Newest]
+    ) -> Phase | None:
+        """Return the phase with a topic of the worst documents of m blocks, if it predicts more."""
+        parts = [each.latest(m) for each in members]
+        kept = DocumentBatch.joined([documents for _, documents in parts])
+        low = np.concatenate([own for own, _ in parts]) < low_score(np.concatenate(blocks[:-m]))
         # Of a rare theme there must be some among those that judge.
         judging = np.arange(len(kept)) % 2 == 0
         seeded = len(self.settings.seed_topics) == self.settings.n_components
-        low = last < low_score(np.concatenate(scores[:-blocks]))
         if seeded or not (low & ~judging).any():
-            return phase
+            return None
         judges, model = kept.where(judging), phase.snapshot()
         if "refinement" not in model.diagnostics:
             # Topics were spectral until now.
             done = {"start_topics": [*range(model.n_components)]}
             model = replace(model, diagnostics={**model.diagnostics, "refinement": done})
         plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
-        best = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
-        before, after = (judge_by(each, self.settings).scored(judges) for each in (model, best))
+        birth = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
+        before, after = (
+            judge_by(each, self.settings).scored(judges) for each in (model, birth.model)
+        )
         gain = Gain.of(after - before)
         if not gain.is_sure:
-            return phase
-        made = Refinement.of_model(self.settings, phase.counters, best)
-        return self._switched(phase, made, best, judges, gain)
+            return None
+        made = Refinement.of_model(self.settings, phase.counters, birth.model)
+        return self._switched(phase, made, birth.model, judges, gain, birth)
 
     def _challenged(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Phase | None:
         """Return the phase of a challenger of documents, the newest of which have scores."""
@@ -277,6 +320,7 @@ class Following:
         model: TopicModel,
         judges: DocumentBatch,
         gain: Gain,
+        birth: Birth | None = None,
     ) -> Phase:
         """Let a challenger take over."""
         seen = phase.counters.documents_seen
@@ -284,6 +328,8 @@ class Following:
             order = self.lineage.follow(phase.snapshot(), model, seen)
             model = permute_topics(model, order)
             made = Refinement.of_model(self.settings, made.counters, model)
+            if birth is not None:
+                made.stepwise.weigh(order.index(birth.row), birth.tokens)
         else:
             self.lineage.restart()
         self.scores.begin_again(judge_by(model, self.settings).scored(judges))

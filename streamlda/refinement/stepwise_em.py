@@ -155,6 +155,11 @@ class StepwiseEM:
         """Topics of all minibatches so far, shape (K, V), rows summing to 1. Time O(V K)."""
         return self._prior.components(self.totals, self._smoothing)
 
+    def weigh(self, topic: int, tokens: float) -> None:
+        """Let a topic weigh as if it had learned so many tokens: the next ones move it by more."""
+        self.totals[:, topic] *= tokens / self._mass[topic]
+        self._mass = self.totals.sum(axis=0)
+
     def add(self, batch: DocumentBatch) -> None:
         """Learn from documents, or let them wait for their minibatch to fill."""
         self._check(batch)

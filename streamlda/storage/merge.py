@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from streamlda.container import read_arrays, valid_content, write_arrays
-from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
+from streamlda.engine.following import Newest
 from streamlda.engine.members import Beginning, digest_of
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError, ModelFileError
@@ -197,12 +197,13 @@ def merge_checkpoints(
     """Return one engine with all that the newest checkpoints of several daemons have learned.
 
     Where their stream has turned, it begins again from their newest documents if that predicts
-    these better (`streamlda.engine.following`). `start` is the latest one of all, if it is known;
-    `tried` are the documents since a turn that were tried before: twice as many are tried again.
+    these better, and where it has not, with a new topic if many are predicted worst
+    (`streamlda.engine.following`). `start` is the latest one of all, if it is known; `tried` are
+    the documents since a turn that were tried before: twice as many are tried again.
     """
     taken: dict[str, Checkpoint] = {}
     merged: Engine | None = None
-    kept: list[DocumentBatch] = []
+    kept: list[Newest] = []
     since = 0
     for folder in folders:
         path = os.path.realpath(folder)
@@ -213,9 +214,9 @@ def merge_checkpoints(
             if (both := overlap(other.position, checkpoint.position)) is not None:
                 raise FAULTS.make("merged twice", both=both, paths=(before, path))
         member = engine.following
-        if member is not None and member.member and member.recent.parts:
+        if member is not None and (newest := member.newest) is not None:
             since = max(since, member.since_turn)
-            kept.append(member.recent.latest())
+            kept.append(newest)
         if merged is None:
             merged = engine
         else:
@@ -233,10 +234,8 @@ def merge_checkpoints(
     turned = None
     if tried <= since < 2 * tried:
         since = tried
-    elif since:
-        most = max(1, merged.settings.warmup_documents // len(kept))
-        newest = [each.rows(max(0, len(each) - min(since, most)), len(each)) for each in kept]
-        turned = merged.turn(DocumentBatch.joined(newest))
+    elif kept:
+        turned = merged.turn(kept, since)
     return MergedCheckpoints(merged, checkpoints[0].vocabulary, checkpoints, since, turned)
 
 

@@ -13,6 +13,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Gain, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.schedule import stream_settings
+from streamlda.refinement.shared_start import SharedStart
 from streamlda.simulate import PlantedLDA
 
 K, V, WARMUP, STEP = 6, 300, 2000, 100
@@ -136,7 +137,10 @@ def test_a_new_topic_has_the_row_of_one_of_two_that_are_merged():
     )
     worst = DocumentBatch.from_matrix(rng.multinomial(60, theme, 200))
     learned = DocumentBatch.joined([documents.rows(0, 1000), worst])
-    found = born(model, worst, learned, stream_settings(WARMUP)).components
+    birth = born(model, worst, learned, stream_settings(WARMUP))
+    found = birth.model.components
+    # Those of the worst documents and of one step, not of its share of 20,000 documents.
+    assert birth.tokens < 2.5 * worst.counts.sum()
     apart = np.abs(found[:, None] - np.vstack([truth.components, theme])).sum(axis=2)
     assert apart.min(axis=0).max() < 0.3
 
@@ -155,6 +159,42 @@ def test_a_theme_of_few_documents_takes_a_topic(share, documents):
     learner.add(DocumentBatch.from_matrix(rows))
     apart = np.abs(learner.snapshot().components - theme).sum(axis=1)
     assert apart.min() < 0.5
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_theme_that_two_members_share_takes_a_topic_where_they_are_merged(swapped):
+    """One document in twenty of both, which moves no mean; both begin again from it."""
+    planted, rng = corpus(4), np.random.default_rng(0)
+    theme = rng.dirichlet(np.full(V, 0.05))
+    settings = replace(SETTINGS, n_components=K + 1)
+    _, model = Engine.fit(settings, planted.documents(4000))
+    start = SharedStart.of_model(model, WARMUP)
+    members = [Engine(settings, shared_start=start) for _ in range(2)]
+    for member in members:
+        member.add(planted.documents(1000))
+    assert merged_and_turned(members).following.switches == 0
+    for member in members:
+        assert not member.following.since_turn
+        rows = planted.documents(500).to_csr().toarray()
+        chosen = rng.random(500) < 0.05
+        rows[chosen] = rng.multinomial(60, theme, chosen.sum())
+        member.add(DocumentBatch.from_matrix(rows))
+    merged = merged_and_turned(members[::-1] if swapped else members)
+    model = merged.snapshot()
+    assert merged.following.switches == 1
+    assert np.abs(model.components - theme).sum(axis=1).min() < 0.5
+    assert model.documents_seen == 3000
+    assert members[0].begin_again(merged.beginning)
+    assert ids(members[0].snapshot()) == ids(model)
+
+
+def merged_and_turned(members):
+    newest = [member.following.newest for member in members]
+    merged, other = (Engine.from_state(*member.state()) for member in members)
+    merged.merge(other)
+    merged.turn(newest, max(member.following.since_turn for member in members))
+    return merged
 
 
 def test_challengers_in_vain_learn_a_quarter_of_the_stream(monkeypatch):
