@@ -187,6 +187,8 @@ def _compile(function: Callable[..., Any]) -> Any:
 
         def define_pipelines(self) -> Any:
             self.state.flags.noalias = True
+            # Nothing calls a kernel from C.
+            self.state.flags.no_cfunc_wrapper = True
             return super().define_pipelines()  # type: ignore[no-untyped-call]
 
     names = function.__annotations__
