@@ -2,7 +2,7 @@
 
 The first has the alpha_0 given, or 1 where it is to be estimated. Where the prior that fits its
 topics says something else, another candidate starts with that; it replaces the first if it predicts
-held-out documents better.
+held-out documents better. Where alpha_0 was given, the topics must predict better with the other.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ def best_candidate(
         alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)
         if not (fits > TIMES * alpha_0 or (asked is None and fits < alpha_0 / TIMES)):
             break
+        if asked is not None:
+            fitting = replace(best.model, alpha=best.model.alpha * (fits / best.model.alpha_0))
+            if not judge.scored(fitting).is_better_than(score):
+                break
         # That of the flatter topics of passes: with more, a start is too flat.
         fits = alpha_0_of(passed, documents)
         other, after = make(fits, None)

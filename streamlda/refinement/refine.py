@@ -95,7 +95,7 @@ class Candidate:
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
             # As many again are averaged; more of short texts, which settle slowly and cost little.
-            averaged = round(sweeps * (1 + 24 * len(documents) / tokens))
+            averaged = round(sweeps * max(1.0, 40 * len(documents) / tokens))
             sampler.sweep(2 * averaged, averaged=averaged)
             self.done["sweeps"] = 2 * averaged
 
