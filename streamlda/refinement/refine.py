@@ -94,7 +94,7 @@ class Candidate:
         else:
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
-            # As many again are averaged; more of short texts, which settle slowly and cost little.
+            # As many again are averaged; of short texts as many tokens as of documents of 40.
             averaged = round(sweeps * max(1.0, 40 * len(documents) / tokens))
             sampler.sweep(2 * averaged, averaged=averaged)
             self.done["sweeps"] = 2 * averaged

@@ -37,7 +37,7 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
     found.sweep(4, seed=5)
     model = passed.model
     sampler = GibbsSampler(found.documents, model.components, model.alpha, GibbsSettings(seed=5))
-    averaged = round(4 * (1 + 24 * learned.n_documents / learned.lengths.sum()))
+    averaged = round(4 * max(1.0, 40 * learned.n_documents / learned.lengths.sum()))
     sampler.sweep(2 * averaged, averaged=averaged)
     assert found.done["sweeps"] == 2 * averaged > 16
     np.testing.assert_array_equal(found.model.components, sampler.components)
