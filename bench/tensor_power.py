@@ -1,7 +1,7 @@
 """The robust tensor power method beside other libraries: same tensors, same errors.
 
 A tensor is the third moment of samples x = sum_i s_i v_i + g with planted orthonormal v_i
-(`bench.papers.wa16_stream.skewed`), so that its noise is that of a sample. Libraries of tensors get
+(`bench.papers.wa16.skewed`), so that its noise is that of a sample. Libraries of tensors get
 the dense array; tlda learns from samples alone, and gets those. An error is the distance of a
 planted vector from the nearest that was found, up to its sign, the largest of all. TensorLy and
 pyttb draw starts of their own, which are not seeded.
@@ -78,7 +78,7 @@ FINDERS = {"streamlda": streamlda, "TensorLy": tensorly, "pyttb": pyttb, "tlda":
 
 def tensor_power(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
     """Time one library on one tensor, and measure its error."""
-    from bench.papers.wa16_stream import skewed
+    from bench.papers.wa16 import skewed
 
     d = parameters["dimension"]
     rng = np.random.default_rng([seed, d])

@@ -2,29 +2,42 @@
 
 Each figure has the authors' settings, our algorithms on newly drawn data, the algorithms as
 published (`route="paper"`, their calibration) on the same data, and, where the authors gave
-numbers, their own runs (`published/imtiaz-sarwate.json`).
+numbers, their own runs (`published/imtiaz-sarwate.json`). As in the paper, one data set is drawn
+and the noise ten times. Noise is that of the operating system, so that no two runs are equal.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
+from collections.abc import Callable, Iterable
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from scipy.stats import binom, ttest_ind
+from sklearn.datasets import load_digits
 
 from bench.kinds import Figure, Json
 from bench.panels import Panel
-from bench.papers.cape_tasks import cape_components, cape_pca
-from bench.papers.data import STAND_INS
-from bench.papers.reproduction import Reproduction
-from bench.papers.rule import CERTAIN, RESAMPLES, judge
+from bench.papers.data import STAND_INS, read_covertype, read_mnist
+from bench.papers.reproduction import Lines, Reproduction, lines_of
+from bench.papers.rule import CERTAIN, judge, resampled_medians
 from bench.styles import AS_PUBLISHED, AUTHORS
+from streamlda.documents import DocumentBatch
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
+from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
+from streamlda.papers.imtiaz_sarwate.pca import (
+    clipped,
+    partial_root_subspace,
+    principal_subspace,
+    second_sum,
+)
+from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
+from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 
 PUBLISHED = json.loads(
     (Path(__file__).parent / "published" / "imtiaz-sarwate.json").read_text("utf-8")
@@ -36,21 +49,34 @@ DELTAS, DELTA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), 0.01
 RUNS = 10
 
 
-class Swept(NamedTuple):
-    """Data or a model, and its sweeps."""
-
-    label: str
-    how: Json
-    #: Documents (a site, of directions) of sweeps over epsilon and delta; of one over documents.
-    documents: tuple[int, ...]
-    sizes: tuple[int, ...]
-    #: Of the sweep over documents, and of that over delta.
-    epsilons: tuple[float, float]
+#: Axes of the sweeps of a data set or a model: the points (epsilon, delta) of each.
+FEW, SIZES = (100, 1000, 4000), (50_000, 100_000, 200_000, 500_000, 800_000)
 
 
-FEW = (100, 1000, 4000)
+def sweeps(
+    name: str, how: Json, documents: Iterable[int], sizes: Iterable[int], *at: float
+) -> dict[str, dict[str, Json]]:
+    """Return the parameters of sweeps over epsilon, delta and documents, by axis and label.
+
+    The sweep over documents is at the first epsilon, that over delta at the second.
+    """
+    swept: dict[str, Any] = {
+        "epsilon": ([[x, DELTA] for x in EPSILONS], documents, ""),
+        "delta": ([[at[1], x] for x in DELTAS], documents, f", epsilon {at[1]:g}"),
+        "documents": ([[at[0], DELTA]], sizes, f", epsilon {at[0]:g}"),
+    }
+    found: dict[str, dict[str, Json]] = {}
+    for axis, (points, chosen, where) in swept.items():
+        for n in chosen:
+            label = f"{name} = {n:,}{where}"
+            panel = label if axis != "documents" else name.rpartition(", ")[0] + where
+            made = {"panel": panel, "axis": axis, "documents": n, "points": points, "runs": RUNS}
+            found.setdefault(axis, {})[f"{label}, over {axis}"] = {**how, **made}
+    return found
+
+
 DATA = [
-    Swept(f"{name}, N_s", {"data": name, "components": k, "sites": 10}, (n,), sizes, at)
+    sweeps(f"{name}, N_s", {"data": name, "components": k, "sites": 10}, [n], sizes, *at)
     for name, k, n, sizes, at in (
         ("synthetic", 50, 1000, FEW, (0.5, 1.0)),
         ("MNIST", 50, 1000, FEW, (0.5, 1.0)),
@@ -59,10 +85,9 @@ DATA = [
         ("cover types", 10, 500, FEW, (0.1, 0.5)),
     )
 ]
-SIZES = (50_000, 100_000, 200_000, 500_000, 800_000)
 MIXTURE, TOPICS = (
     [
-        Swept(f"{model}, D = {d}, N", {**how, "model": model}, (100_000, 800_000), SIZES, at)
+        sweeps(f"{model}, D = {d}, N", {**how, "model": model}, (100_000, 800_000), SIZES, *at)
         for d, k, at in ((10, 5, (0.5, 0.1)), (50, 10, (1.0, 2.0)))
         for how in [{"dimension": d, "components": k, "sites": 5}]
     ]
@@ -80,44 +105,208 @@ LEVEL = 0.01
 SHARE_OF_AUTHORS = 0.06
 
 
-def settings_of(swept: list[Swept], *axes: str) -> dict[str, Json]:
-    """Return the parameters of sweeps over some axes."""
-    found = {}
-    for (name, how, documents, sizes, (at_size, at_delta)), axis in product(swept, axes):
-        points, chosen, where = {
-            "epsilon": ([[x, DELTA] for x in EPSILONS], documents, "over epsilon"),
-            "delta": (
-                [[at_delta, x] for x in DELTAS],
-                documents,
-                f"epsilon {at_delta:g}, over delta",
-            ),
-            "documents": ([[at_size, DELTA]], sizes, f"epsilon {at_size:g}"),
-        }[axis]
-        for n in chosen:
-            made = {**how, "documents": n, "points": points, "runs": RUNS}
-            found[f"{name} = {n:,}, {where}"] = made
-    return found
+# Data and tasks
+
+#: Of the mixtures; the radius is a public number times the root mean square norm of their samples.
+VARIANCE, RADIUS = 0.05, 1.1
+
+#: Scheme of each curve; the route and the calibration are ours, or as published.
+_SCHEMES = {"capeAGN": "cape", "conventional": "conventional", "local": "local"}
+METHODS: dict[str, Any] = {
+    **_SCHEMES,
+    "pooled, private": "pooled-private",
+    "not private": "pooled",
+    **{f"{name}{AS_PUBLISHED}": scheme for name, scheme in _SCHEMES.items()},
+    "DPdisPCA": "conventional",
+    f"DPdisPCA{AS_PUBLISHED}": "conventional",
+}
+
+#: Methods of Figures 3 to 5: that of one holder with noise has the law of capeAGN.
+COMPONENT_METHODS = [name for name in METHODS if not name.startswith(("pooled", "DPdisPCA"))]
+
+
+class Planted(NamedTuple):
+    """Components, the sites that hold samples of them, and the sites as the authors have them."""
+
+    components: Any
+    sites: list[Any]
+    as_published: list[Any]
+    #: sigma^2 as the authors estimate it.
+    variance: float | None = None
+
+
+def linear(n: int) -> Any:
+    """Return shares in proportion to 1 ... 10 n in n equal steps, the weights of the authors."""
+    shares = np.linspace(1, 10 * n, n)
+    return shares / shares.sum()
+
+
+def planted_topics(parameters: Json, rng: np.random.Generator) -> Planted:
+    """Draw documents of three words, one topic each, as the authors do."""
+    d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
+    topics = half_normal(d, k, rng)
+    topic = rng.choice(k, size=n, p=linear(k))
+    words = np.empty((n, 3), dtype=np.int64)
+    for i in range(k):
+        own = topic == i
+        words[own] = rng.choice(d, size=(own.sum(), 3), p=topics[i])
+    counts = csr_matrix((np.ones(3 * n), words.ravel(), np.arange(0, 3 * n + 1, 3)), shape=(n, d))
+    cuts = np.linspace(0, n, parameters["sites"] + 1).astype(int)
+    batch = DocumentBatch.from_matrix(counts)
+    sites = [SingleTopicSite(batch.rows(a, b)) for a, b in pairwise(cuts)]
+    return Planted(topics, sites, sites)
+
+
+def planted_mixture(parameters: Json, rng: np.random.Generator) -> Planted:
+    """Draw samples around orthonormal means, as the authors do.
+
+    Their program scales by the largest norm, and takes the least variance of each site's samples
+    for sigma^2. Neither is private.
+    """
+    d, k, n = (parameters[name] for name in ("dimension", "components", "documents"))
+    means = orthonormal(d, k, rng)
+    samples = means[rng.choice(k, size=n, p=linear(k))]
+    samples += math.sqrt(VARIANCE) * rng.standard_normal((n, d))
+    radius = RADIUS * math.sqrt(1 + d * VARIANCE)
+    largest = float(np.linalg.norm(samples, axis=1).max()) * (1 + 1e-9)
+    parts = np.array_split(samples, parameters["sites"])
+    least = [float(np.linalg.eigvalsh(np.cov(part.T, bias=True))[0]) for part in parts]
+    return Planted(
+        means,
+        [MixtureSite(part, radius) for part in parts],
+        [MixtureSite(part, largest) for part in parts],
+        sum(least) / len(least),
+    )
+
+
+def orthonormal(d: int, k: int, rng: np.random.Generator) -> Any:
+    """Return k random orthonormal rows."""
+    return np.linalg.qr(rng.standard_normal((d, d)))[0].T[:k]
+
+
+def half_normal(d: int, k: int, rng: np.random.Generator) -> Any:
+    """Return the positive parts of random orthonormal rows, each divided by its sum."""
+    drawn = np.maximum(orthonormal(d, k, rng), 0.0)
+    while not drawn.sum(axis=1).all():
+        drawn = np.maximum(orthonormal(d, k, rng), 0.0)
+    return drawn / drawn.sum(axis=1, keepdims=True)
+
+
+def repeated(parameters: Json, methods: Iterable[str], measure: Callable[..., float]) -> list[Json]:
+    """Measure every method at every (epsilon, delta), with fresh noise in every run."""
+    rows = []
+    for (epsilon, delta), method in product(parameters["points"], methods):
+        runs = 1 if METHODS[method] == "pooled" else parameters["runs"]
+        values = [measure(method, epsilon, delta) for _ in range(runs)]
+        x = {**parameters, "epsilon": epsilon, "delta": delta}[parameters["axis"]]
+        rows.append({"line": method, "x": x, "values": values})
+    return rows
+
+
+def network_of(sizes: list[int], method: str, epsilon: float, delta: float) -> SimulatedSites:
+    calibration: Any = "paper" if method.endswith(AS_PUBLISHED) else "exact"
+    return SimulatedSites(sizes, Promise(epsilon, delta, calibration), METHODS[method])
+
+
+def learned(
+    planted: Planted, parameters: Json, method: str, epsilon: float, delta: float, rng: Any
+) -> Any:
+    """Return the components that one method finds at all sites, in the units of the metric."""
+    network = network_of([site.documents for site in planted.sites], method, epsilon, delta)
+    ours = not method.endswith(AS_PUBLISHED)
+    # Without privacy nothing is scaled down: samples have the radius of the largest.
+    whole = not ours or METHODS[method] == "pooled"
+    asked = planted.as_published if whole else planted.sites, parameters["components"], network
+    if parameters["model"] == "topics":
+        return learn_topics(*asked, route="whitened" if ours else "paper", rng=rng).components
+    way: Any = "projected" if ours else "paper"
+    found = learn_mixture(*asked, variance=None if ours else planted.variance, route=way, rng=rng)
+    # The authors compare directions: their means have unit length.
+    lengths = np.linalg.norm(found.components, axis=1, keepdims=True)
+    return found.components / np.where(lengths > 0, lengths, 1.0)
+
+
+def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
+    """Measure q_comp of every method."""
+    rng = np.random.default_rng([seed, parameters["documents"], parameters["dimension"]])
+    draw = {"topics": planted_topics, "mixture": planted_mixture}[parameters["model"]]
+    planted = draw(parameters, rng)
+
+    def error(method: str, epsilon: float, delta: float) -> float:
+        found = learned(planted, parameters, method, epsilon, delta, rng)
+        return component_error(planted.components, found)
+
+    rows = repeated(parameters, COMPONENT_METHODS, error)
+    # q_comp of components drawn without any data, as the authors draw them.
+    (k, d), blind = planted.components.shape, {"topics": half_normal, "mixture": orthonormal}
+    drawn = (blind[parameters["model"]](d, k, rng) for _ in range(100))
+    errors = [component_error(planted.components, components) for components in drawn]
+    random = {"line": "random", "values": [float(np.mean(errors))]}
+    return {"rows": rows + [{**random, "x": x} for x in dict.fromkeys(row["x"] for row in rows)]}
+
+
+def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any:
+    """Return n centred samples; digits are those that scikit-learn brings, up to 1797.
+
+    MNIST and Covertype are read from the user's files, rows at random.
+    """
+    if data == "synthetic":
+        # Variances as in the authors' generator, in 200 dimensions of rank about 50.
+        variances = np.concatenate([np.linspace(10, 1, 50), 0.5 * rng.random(150)])
+        return rng.standard_normal((n, 200)) * np.sqrt(variances)
+    if data == "cover types":
+        found = cover_types(n, rng)
+    else:
+        read = {"MNIST": read_mnist, "Covertype": read_covertype}.get(data)
+        rows = read(Path(inputs[data.lower()])) if read else load_digits().data
+        found = rows[rng.permutation(len(rows))[:n]].astype(np.float64)
+    return found - found.mean(axis=0)
+
+
+def cover_types(n: int, rng: np.random.Generator) -> Any:
+    """Return samples shaped as Covertype: 10 correlated measurements, 4 and 40 of one kind each.
+
+    Standard deviations are of the size of that data set's: metres, degrees and shades.
+    """
+    scale = np.array([280.0, 112.0, 7.5, 213.0, 58.0, 1559.0, 27.0, 20.0, 38.0, 1324.0])
+    mixing = np.eye(10) + 0.3 * rng.standard_normal((10, 10))
+    mixing /= np.linalg.norm(mixing, axis=1, keepdims=True)
+    measured = rng.standard_normal((n, 10)) @ mixing.T * scale
+    kinds = [measured]
+    for count in (4, 40):
+        shares = 1.0 / np.arange(1, count + 1)
+        chosen = rng.choice(count, size=n, p=shares / shares.sum())
+        kinds.append(np.eye(count)[chosen])
+    return np.hstack(kinds)
+
+
+def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
+    """Measure q_CE of every method over that of the best subspace."""
+    rng = np.random.default_rng([seed, parameters["documents"]])
+    k, n_sites = parameters["components"], parameters["sites"]
+    samples = samples_of(parameters["data"], n_sites * parameters["documents"], rng, inputs)
+    # As in the paper, and not private: the radius is the largest norm.
+    radius = float(np.linalg.norm(samples, axis=1).max()) * (1 + 1e-9)
+    parts = [clipped(part, radius) for part in np.array_split(samples, n_sites)]
+    sums = [second_sum(part) for part in parts]
+    moment = samples.T @ samples / len(samples)
+    best = float(np.linalg.eigvalsh(moment)[-k:].sum())
+
+    def energy(method: str, epsilon: float, delta: float) -> float:
+        network = network_of([len(part) for part in parts], method, epsilon, delta)
+        way: Any = "paper" if method.endswith(AS_PUBLISHED) else "packed"
+        learn = partial_root_subspace if method.startswith("DPdisPCA") else principal_subspace
+        return captured_energy(learn(sums, k, network, radius, route=way).vectors, moment) / best
+
+    return {"rows": repeated(parameters, METHODS, energy)}
 
 
 # What was measured
 
-Lines = dict[str, dict[float, list[float]]]
-
-
-def axis_of(parameters: Json) -> str:
-    epsilons, deltas = (set(values) for values in zip(*parameters["points"], strict=True))
-    return "epsilon" if len(epsilons) > 1 else "delta" if len(deltas) > 1 else "documents"
-
-
-def title_of(label: str, axis: str) -> str:
-    """Return the panel of a case; documents are no part of it where they are its axis."""
-    title = re.sub(r", over \w+$", "", label)
-    return re.sub(r"N(_s)? = [\d,]+, ", "", title) if axis == "documents" else title
-
 
 def authors_lines(parameters: Json) -> Lines:
     """Return the authors' own runs of the same settings."""
-    asked = {**parameters, "against": axis_of(parameters)}
+    asked = {**parameters, "against": parameters["axis"]}
     for curve in PUBLISHED["curves"]:
         if all(asked.get(x) == curve[x] for x in ("model", "dimension", "documents", "against")):
             floor = [curve["non_private"]] * len(curve["values"])
@@ -130,23 +319,11 @@ def authors_lines(parameters: Json) -> Lines:
 
 
 def measured(result: Json) -> dict[tuple[str, str], Lines]:
-    """Return q_comp, or q_CE over the best, by title and axis, method, and place on the axis.
-
-    The error of random components is a line too, and so are the authors' runs.
-    """
-    found: dict[tuple[str, str], Lines] = {}
-    for run in result["runs"]:
-        p, each = result["cases"][run["case"]]["parameters"], run["measured"]
-        axis = axis_of(p)
-        lines = found.setdefault((title_of(run["case"], axis), axis), {})
-        for row in each["rows"]:
-            values = row.get("q_comp") or [x / each["best"] for x in row["q_CE"]]
-            place = {**row, **p}[axis]
-            lines.setdefault(row["method"], {})[place] = values
-            if "q_comp" in row:
-                lines.setdefault("random", {})[place] = [each["random"]]
-        lines.update(authors_lines(p))
-    return found
+    """Return q_comp, or q_CE over the best, by panel and axis, and the authors' own runs."""
+    found, cases = lines_of(result), [case["parameters"] for case in result["cases"].values()]
+    for p in cases:
+        found[p["panel"]].update(authors_lines(p))
+    return {(p["panel"], p["axis"]): found[p["panel"]] for p in cases}
 
 
 #: Values that should be less, values that should be more, and what the opposite is called.
@@ -222,7 +399,7 @@ def authors_figure(result: Json) -> Figure:
     target = f"1 within {SHARE_OF_AUTHORS:.0%}"
     if len(ratios) < 3:
         return judge(name, "too few points", target, [math.nan])
-    medians = np.median(np.random.default_rng(0).choice(ratios, (RESAMPLES, len(ratios))), axis=1)
+    medians = resampled_medians(ratios)
     shown = f"{median(ratios):.3f} (standard error {medians.std():.3f})"
     return judge(name, shown, target, np.abs(medians - 1) <= SHARE_OF_AUTHORS)
 
@@ -275,24 +452,28 @@ def panels(result: Json) -> list[Panel]:
     return sorted(found, key=lambda panel: ("epsilon", "delta", unit).index(panel.x))
 
 
-def cape_figure(number: int, claim: str, settings: dict[str, Json], **more: Any) -> Reproduction:
-    drawn: Json = {"figures": figures, "panels": panels, "tabled": False, "more": details}
+def cape_figure(
+    number: int, claim: str, swept: list[Any], axes: Iterable[str], **more: Any
+) -> Reproduction:
+    """Return a figure over all data or models and some axes."""
+    settings = {x: p for each, axis in product(swept, axes) for x, p in each[axis].items()}
     named = {"id": f"cape-figure-{number}", "question": claim, "settings": settings}
-    return Reproduction(**named, **drawn, **{"task": cape_components, "fast": FAST, **more})
+    drawn: Json = {"figures": figures, "panels": panels, "tabled": False, "more": details}
+    fast = {"documents": 200_000}
+    return Reproduction(**named, **drawn, **{"task": cape_components, "fast": fast, **more})
 
 
-FAST = {"documents": 200_000}
 LESS, OVER = "capeAGN has less error than conventional and local noise", ("epsilon", "documents")
 FALLS = "The error of capeAGN falls with delta, and is below the others."
 FIGURE_2: Json = {"task": cape_pca, "columns": 3, "data": ("mnist", "covertype")}
 CAPE = [
     cape_figure(
-        *(2, "capePCA captures more energy than the others."),
-        settings_of(DATA, "epsilon", "delta", "documents"),
+        *(2, "capePCA captures more energy than the others.", DATA),
+        ("epsilon", "delta", "documents"),
         contenders=("synthetic", *STAND_INS.values()),
         **FIGURE_2,
     ),
-    cape_figure(3, f"{LESS}: mixture of Gaussians.", settings_of(MIXTURE, *OVER)),
-    cape_figure(4, f"{LESS}: single-topic model.", settings_of(TOPICS, *OVER)),
-    cape_figure(5, FALLS, settings_of([*MIXTURE, *TOPICS], "delta")),
+    cape_figure(3, f"{LESS}: mixture of Gaussians.", MIXTURE, OVER),
+    cape_figure(4, f"{LESS}: single-topic model.", TOPICS, OVER),
+    cape_figure(5, FALLS, [*MIXTURE, *TOPICS], ["delta"]),
 ]

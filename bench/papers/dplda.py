@@ -17,9 +17,8 @@ import numpy as np
 
 from bench import private_contenders as known
 from bench.corpus import read_counts, read_words
-from bench.kinds import Figure, Json, mark, markdown, series
-from bench.panels import Panel
-from bench.papers.reproduction import Reproduction
+from bench.kinds import Figure, Json, markdown
+from bench.papers.reproduction import Reproduction, lines_of
 from bench.papers.rule import judge_count
 from streamlda import papers
 from streamlda.documents import DocumentBatch
@@ -43,6 +42,9 @@ LARGE = (known.ENGINE, known.ENGINE_REPLACE_ONE, known.WA16, *CONFIGURATIONS, kn
 #: Of a corpus of 8000 words.
 CORPUS: Json = {"alpha_0": 0.01, "delta": 1e-4, "documents": 50_000, "held_out": 2000}
 
+#: What Figure 4 calls a released bound.
+BOUND = ", bound"
+
 #: Table 2 of version 2: topics and words shown.
 TABLE_TOPICS, TABLE_WORDS = 10, 6
 
@@ -63,22 +65,17 @@ def sizes(parameters: Json) -> list[Any]:
     return [parameters[name] for name in ("documents", "n_components", "n_features", "alpha_0")]
 
 
-def budgets(parameters: Json) -> list[float]:
-    """Return the epsilons of a case; one is enough where none is used."""
-    asked: list[float] = parameters["epsilons"]
-    return asked[:1] if known.CONTENDERS[parameters["contender"]].claim == known.NONE else asked
-
-
 def measured(
     parameters: Json, documents: DocumentBatch, seed: int, measure: Callable[[Any, Any], Any]
 ) -> Json:
-    """Measure the topics and alpha of the contender of a case, for each epsilon."""
+    """Measure the topics and alpha of a contender for each epsilon, once if it uses none."""
     k, alpha_0, delta = (parameters[name] for name in ("n_components", "alpha_0", "delta"))
-    fit = known.CONTENDERS[parameters["contender"]].fit
-    return {
-        mark(epsilon): measure(*fit(documents, k, alpha_0, epsilon, delta, seed))
-        for epsilon in budgets(parameters)
-    }
+    contender, rows = known.CONTENDERS[parameters["line"]], []
+    for epsilon in parameters["epsilons"]:
+        if not rows or contender.claim != known.NONE:
+            found = measure(*contender.fit(documents, k, alpha_0, epsilon, delta, seed))
+        rows.append({"x": epsilon, "values": [found]})
+    return {"rows": rows}
 
 
 def dplda_figure_2(parameters: Json, inputs: Json, seed: int) -> Json:
@@ -115,8 +112,7 @@ def dplda_table_2(parameters: Json, inputs: Json, seed: int) -> Json:
         order = np.argsort(-kept, axis=1, kind="stable")[:, :TABLE_WORDS]
         return [[str(word) for word in words[top]] for top in order]
 
-    (found,) = measured(parameters, train, seed, tops).values()
-    return {"words": found}
+    return measured(parameters, train, seed, tops)
 
 
 def dplda_figure_4(parameters: Json, inputs: Json, seed: int) -> Json:
@@ -130,7 +126,14 @@ def dplda_figure_4(parameters: Json, inputs: Json, seed: int) -> Json:
     cells = {"gaussian_cells": 1, "laplace_cells": 2}
     plan = papers.make_plan(chosen, parameters["epsilon"], DELTA_2, **how, **cells)
     bounds = papers.procedure_1(chosen, papers.Facts(n, k, alpha_0, **found), plan, SecureNoise())
-    return {**found, **{f"released {name}": getattr(bounds, name) for name in found}}
+    line = parameters["line"]
+    return {
+        "rows": [
+            {"panel": name, "line": said, "values": [value]}
+            for name, truth in found.items()
+            for said, value in ((line, truth), (f"{line}{BOUND}", getattr(bounds, name)))
+        ]
+    }
 
 
 def spaced(documents: DocumentBatch, n: int) -> DocumentBatch:
@@ -142,42 +145,23 @@ def spaced(documents: DocumentBatch, n: int) -> DocumentBatch:
 # Figures and panels
 
 
-def settings(result: Json) -> dict[str, dict[str, dict[float, list[float]]]]:
-    """Return the values of each contender by epsilon, over the repeats, for each setting."""
-    found: dict[str, dict[str, dict[float, list[float]]]] = {}
-    for label, case in result["cases"].items():
-        p = case["parameters"]
-        values = {x: series(result, label, mark(x)) for x in budgets(p)}
-        same = next(iter(values.values()))
-        by_epsilon = {x: values.get(x, same) for x in p["epsilons"]}
-        found.setdefault(label.partition(": ")[0], {})[p["contender"]] = by_epsilon
-    return found
-
-
 def figures(result: Json, rivals: dict[str, tuple[str, ...]]) -> list[Figure]:
     """Count points where the best of some contenders is before DP-VI."""
     found = []
     for name, contenders in rivals.items():
         won = [
             min(mean(by_name[x][epsilon]) for x in contenders) < mean(theirs)
-            for by_name in settings(result).values()
+            for by_name in lines_of(result).values()
             for epsilon, theirs in by_name[known.DPVI].items()
         ]
         found.append(judge_count(f"points where {name} is before DP-VI", sum(won), len(won)))
     return found
 
 
-def panels(result: Json) -> list[Panel]:
-    measure = "perplexity" if result["scenario"] == "dplda-figure-3" else "L1 error of a topic"
-    return [Panel(x, "epsilon", measure, by_name) for x, by_name in settings(result).items()]
-
-
-def words_by_contender(result: Json) -> dict[str, list[list[str]]]:
+def words_by_contender(result: Json) -> dict[str, Any]:
     """Return the words of each topic that is published."""
-    return {
-        case["parameters"]["contender"]: series(result, label, "words")[0]
-        for label, case in result["cases"].items()
-    }
+    (lines,) = lines_of(result).values()
+    return {name: topics for name, points in lines.items() for (topics,) in points.values()}
 
 
 def figures_t2(result: Json) -> list[Figure]:
@@ -201,44 +185,34 @@ def words_of(result: Json) -> str:
 
 def figures_4(result: Json) -> list[Figure]:
     """Count how often Procedure 1 leaves a bound above 0, without which noise is infinite."""
-    runs = [run["measured"] for run in result["runs"]]
-    return [
-        judge_count(f"runs with {name} above 0", sum(run[name] > 0 for run in runs), len(runs))
-        for name in ("released sigma_k", "released gamma_s")
-    ]
-
-
-def panels_4(result: Json) -> list[Panel]:
-    """sigma_k and gamma_s against k, and what Procedure 1 releases of them."""
     found = []
-    for truth in ("sigma_k", "gamma_s"):
-        lines: dict[str, dict[float, list[float]]] = {}
-        for name, ending in ((truth, ""), (f"released {truth}", ", bound")):
-            for label, case in result["cases"].items():
-                p, values = case["parameters"], series(result, label, name)
-                line = f"alpha_0 = {p['alpha_0']:g}{ending}"
-                lines.setdefault(line, {})[p["n_components"]] = values
-        found.append(Panel(truth, "k", truth, lines, ("linear", "symlog")))
+    for name, lines in lines_of(result).items():
+        bounds = [points.values() for line, points in lines.items() if line.endswith(BOUND)]
+        above = [value > 0 for values in bounds for each in values for value in each]
+        found.append(judge_count(f"runs with released {name} above 0", sum(above), len(above)))
     return found
 
 
 def planted_settings(
     documents: tuple[int, ...], alphas: tuple[float, ...], delta: float, names: Iterable[str]
 ) -> dict[str, Json]:
-    budget = {"delta": delta, "epsilons": EPSILONS}
     return {
-        f"N = {n:,}, alpha_0 = {alpha_0:g}: {name}": {
-            **PLANTED,
-            **budget,
-            **{"documents": n, "alpha_0": alpha_0, "contender": name},
+        f"{panel}: {name}": {
+            **{**PLANTED, "panel": panel, "line": name, "documents": n, "alpha_0": alpha_0},
+            **{"delta": delta, "epsilons": EPSILONS},
         }
-        for n, alpha_0, name in product(documents, alphas, names)
+        for n, alpha_0 in product(documents, alphas)
+        for panel in [f"N = {n:,}, alpha_0 = {alpha_0:g}"]
+        for name in names
     }
 
 
 def corpus_settings(epsilons: list[float], *topics: int) -> dict[str, Json]:
     return {
-        f"k = {k}: {name}": {**CORPUS, "n_components": k, "epsilons": epsilons, "contender": name}
+        f"k = {k}: {name}": {
+            **{**CORPUS, "panel": f"k = {k}", "line": name},
+            **{"n_components": k, "epsilons": epsilons},
+        }
         for k, name in product(topics, LARGE)
     }
 
@@ -253,7 +227,6 @@ DPLDA = [
         settings=planted_settings((10_000, 100_000), ALPHAS, DELTA_2, known.CONTENDERS),
         fast={"documents": 10_000},
         figures=partial(figures, rivals=RIVALS),
-        panels=panels,
         repeats=3,
     ),
     Reproduction(
@@ -266,7 +239,6 @@ DPLDA = [
         ),
         fast={"documents": 1000},
         figures=partial(figures, rivals=RIVALS_V2),
-        panels=panels,
     ),
     Reproduction(
         id="dplda-figure-3",
@@ -275,7 +247,7 @@ DPLDA = [
         settings=corpus_settings([0.5, 1.0, 2.0, 10.0], 10, 50),
         fast={"n_components": 10},
         figures=partial(figures, rivals=RIVALS),
-        panels=panels,
+        axes=("epsilon", "perplexity"),
         data=("corpus",),
     ),
     Reproduction(
@@ -284,6 +256,7 @@ DPLDA = [
         task=dplda_table_2,
         settings=corpus_settings([1.0], TABLE_TOPICS),
         figures=figures_t2,
+        panels=lambda result: [],
         data=("corpus",),
         more=words_of,
     ),
@@ -296,13 +269,14 @@ DPLDA = [
         settings={
             f"alpha_0 = {alpha_0:g}, k = {k}": {
                 **{"n_features": 500, "documents": 100_000, "epsilon": 1.0},
-                **{"n_components": k, "alpha_0": alpha_0},
+                **{"line": f"alpha_0 = {alpha_0:g}", "x": k, "n_components": k, "alpha_0": alpha_0},
             }
             for alpha_0, k in product(ALPHAS, (5, 10, 20, 30, 50))
         },
         fast={"n_components": 20},
         figures=figures_4,
-        panels=panels_4,
+        axes=("k", ""),
+        scales=("linear", "symlog"),
         repeats=3,
     ),
 ]

@@ -11,6 +11,23 @@ from bench.kinds import Case, Json, Scenario
 from bench.panels import Panel, draw, table
 from bench.papers.rule import Verdict, verdict_of
 
+#: Values of each line by their place on the axis.
+Lines = dict[str, dict[float, list[float]]]
+
+
+def lines_of(result: Json) -> dict[str, Lines]:
+    """Return all values of a result by panel, line and place.
+
+    Each row has them, or the parameters of its case where all rows have the same.
+    """
+    found: dict[str, Lines] = {}
+    for run in result["runs"]:
+        for row in run["measured"]["rows"]:
+            at = {**result["cases"][run["case"]]["parameters"], **row}
+            lines = found.setdefault(at["panel"], {})
+            lines.setdefault(at["line"], {}).setdefault(at["x"], []).extend(at["values"])
+    return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction(Scenario):
@@ -23,8 +40,11 @@ class Reproduction(Scenario):
     cases: Any = None
     repeats: int = 1
     judges_small: bool = True
-    #: None of a table, whose page is all that there is.
-    panels: Callable[[Json], list[Panel]] = lambda result: []
+    #: Axes of panels that show what was measured, and nothing else; y is their name if left out.
+    axes: tuple[str, str] = ("epsilon", "L1 error of a topic")
+    scales: tuple[str, str] = ("log", "log")
+    #: Other panels; none of a table, whose page is all that there is.
+    panels: Any = None
     #: Panels in a row, and whether the page has them as tables.
     columns: int = 2
     tabled: bool = True
@@ -36,6 +56,7 @@ class Reproduction(Scenario):
         object.__setattr__(self, "needs_corpus", "corpus" in self.data)
         object.__setattr__(self, "details", self.page)
         object.__setattr__(self, "cases", self.choose_cases)
+        object.__setattr__(self, "panels", self.panels or self.measured_panels)
 
     def choose_cases(self, quick: bool, contenders: tuple[str, ...]) -> list[Case]:
         """Return the cases; of data, of which some stand in for others, those of contenders."""
@@ -45,6 +66,11 @@ class Reproduction(Scenario):
             if not contenders or p.get("data") in (None, *contenders)
             if not quick or all(p[name] <= most for name, most in self.fast.items())
         ]
+
+    def measured_panels(self, result: Json) -> list[Panel]:
+        x, y = self.axes
+        measured = lines_of(result).items()
+        return [Panel(name, x, y or name, lines, self.scales) for name, lines in measured]
 
     def verdict(self, result: Json) -> Verdict:
         return verdict_of(self.figures(result))

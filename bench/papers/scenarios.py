@@ -8,10 +8,9 @@ from bench.kinds import Json
 from bench.measure import ROOT
 from bench.papers.cape import CAPE
 from bench.papers.dplda import DPLDA
-from bench.papers.wa16_noise import WA16_NOISE
-from bench.papers.wa16_stream import WA16_THEOREM_3_1
+from bench.papers.wa16 import WA16
 
-REPRODUCTIONS = {each.id: each for each in (*WA16_NOISE, WA16_THEOREM_3_1, *DPLDA, *CAPE)}
+REPRODUCTIONS = {each.id: each for each in (*WA16, *DPLDA, *CAPE)}
 
 PAGE = ROOT / "streamlda" / "papers" / "README.md"
 #: The cells of a row of a table of items: the fifth names scenarios, the sixth is their verdicts.

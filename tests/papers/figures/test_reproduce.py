@@ -52,7 +52,7 @@ def test_a_run_writes_picture_table_and_one_line(monkeypatch, tmp_path, capsys):
     assert (out / "wa16-theorem-3-1.png").read_bytes().startswith(b"\x89PNG")
     result = json.loads((out / "wa16-theorem-3-1.json").read_text("utf-8"))
     assert [run["case"] for run in result["runs"]] == ["n = 1024", "n = 4096", "d = 10", "d = 20"]
-    assert all(len(run["measured"]["errors"]) == 2 for run in result["runs"])
+    assert all(len(row["values"]) == 2 for run in result["runs"] for row in run["measured"]["rows"])
     assert REPRODUCTIONS["wa16-theorem-3-1"].verdict(result).line in line
     assert len(list(out.iterdir())) == 2
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bench import tables
 from bench.entrants import ENTRANTS
-from bench.papers import cape_tasks
+from bench.papers import cape
 from bench.private_contenders import CONTENDERS
 from bench.styles import (
     BLACK,
@@ -31,10 +31,10 @@ RESULTS = tables.read_results()
 
 def test_every_contender_has_a_style_of_safe_colours():
     libraries = {entrant.library for entrant in ENTRANTS.values()}
-    assert {*CONTENDERS, *cape_tasks.METHODS, *libraries} <= set(STYLES)
+    assert {*CONTENDERS, *cape.METHODS, *libraries} <= set(STYLES)
     safe = {BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE}
     assert {style.colour for style in (*STYLES.values(), *SERIES)} <= safe
-    for group in (CONTENDERS, cape_tasks.METHODS, libraries):
+    for group in (CONTENDERS, cape.METHODS, libraries):
         assert len({STYLES[name] for name in group}) == len(group)
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bench.papers import cape_tasks, dplda, wa16_noise
-from bench.papers.cape_tasks import COMPONENT_METHODS
+from bench.papers import cape, dplda, wa16
+from bench.papers.cape import COMPONENT_METHODS
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import (
     CONTENDERS,
@@ -73,25 +73,30 @@ def test_claims_budgets_and_missing_topics_are_as_said(documents):
 # Wang & Anandkumar (2016)
 
 
+def failures(name, **parameters):
+    rows = measured_by("wa16_failures", {"panel": name, **parameters})["rows"]
+    assert [row["x"] for row in rows] == parameters["levels"]
+    return [row["values"] for row in rows]
+
+
 def test_epsilon_is_that_of_the_noise_multiplier():
-    for method, queries in ((wa16_noise.ITERATED, 390), (wa16_noise.INPUT, 1)):
-        schedule = Schedule(0.7, wa16_noise.DELTA, Neighbours("entry", magnitude=1.0))
+    for method, queries in ((wa16.ITERATED, 390), (wa16.INPUT, 1)):
+        schedule = Schedule(0.7, wa16.DELTA, Neighbours("entry", magnitude=1.0))
         z = schedule.noise_multiplier(queries)
-        assert wa16_noise.queries(100, method) == queries
-        assert wa16_noise.epsilon_of(z, 100, method) == pytest.approx(0.7, rel=1e-3)
+        assert wa16.queries(100, method) == queries
+        assert wa16.epsilon_of(z, 100, method) == pytest.approx(0.7, rel=1e-3)
 
 
-@pytest.mark.parametrize("sweep", wa16_noise.THEOREM_4_2)
+@pytest.mark.parametrize("sweep", wa16.UNITS)
 def test_first_components_are_found_under_little_noise_and_not_under_much(sweep):
-    middle = wa16_noise.THEOREM_4_2[sweep].unit.shape(24)
-    parameters = {"sweep": sweep, "dimension": 24, "levels": [middle / 20, middle * 20]}
-    assert measured_by("wa16_failures", {**parameters, "trials": 1})["failures"] == [0, 1]
+    middle = wa16.UNITS[sweep](24)
+    levels = [middle / 20, middle * 20]
+    assert failures(sweep, dimension=24, levels=levels, trials=1) == [[0], [1]]
 
 
-@pytest.mark.parametrize("sweep", [*wa16_noise.FIGURE_1, *wa16_noise.APPENDIX_B])
+@pytest.mark.parametrize("sweep", [*wa16.CLAIMED, wa16.DIRECT, wa16.MARGINAL])
 def test_noise_of_figure_1_hides_components_where_it_is_strong(sweep):
-    parameters = {"sweep": sweep, "dimension": 25, "trials": 2, "levels": [0.001, 3.0]}
-    assert measured_by("wa16_failures", parameters)["failures"] == [0, 1]
+    assert failures(sweep, dimension=25, levels=[0.001, 3.0], trials=2) == [[0], [1]]
 
 
 # DP-LDA
@@ -100,10 +105,10 @@ def test_noise_of_figure_1_hides_components_where_it_is_strong(sweep):
 def test_figures_of_dplda_are_measured(tmp_path):
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
     for case in (REPRODUCTIONS[f"dplda-figure-{n}"].cases(True, ())[0] for n in "24"):
-        measured = measured_by(case.task, {**case.parameters, **small})
-        wanted = [dplda.mark(e) for e in case.parameters.get("epsilons", [])]
-        assert set(wanted) <= set(measured)
-        assert all(map(np.isfinite, measured.values()))
+        rows = measured_by(case.task, {**case.parameters, **small})["rows"]
+        wanted = case.parameters.get("epsilons", [])
+        assert [row["x"] for row in rows if "x" in row] == wanted
+        assert all(np.isfinite(row["values"]).all() for row in rows)
     rows = planted(900, d=40, k=3)[1]
     arrays = {"n_features": np.array(40), "words": np.array([f"w{i}" for i in range(40)])}
     for part in ("train", "held_out"):
@@ -115,9 +120,11 @@ def test_figures_of_dplda_are_measured(tmp_path):
     figure, table = (
         REPRODUCTIONS[f"dplda-{x}"].cases(True, ())[0] for x in ("figure-3", "v2-table-2")
     )
-    measured = measured_by(figure.task, {**figure.parameters, **changes}, {"counts": str(path)})
-    assert 1 < measured[dplda.mark(5.0)] < 50
-    words = measured_by(table.task, {**table.parameters, **changes}, {"counts": str(path)})["words"]
+    (perplexity,), (words,) = (
+        measured_by(x.task, {**x.parameters, **changes}, {"counts": str(path)})["rows"][0]["values"]
+        for x in (figure, table)
+    )
+    assert 1 < perplexity < 50
     assert words
     assert all(word.startswith("w") for topic in words for word in topic)
 
@@ -126,8 +133,8 @@ def test_figures_of_dplda_are_measured(tmp_path):
 
 
 def test_data_are_shaped_as_described():
-    assert cape_tasks.linear(5) == pytest.approx(np.linspace(1, 50, 5) / 127.5)
-    x = cape_tasks.cover_types(2000, np.random.default_rng(0))
+    assert cape.linear(5) == pytest.approx(np.linspace(1, 50, 5) / 127.5)
+    x = cape.cover_types(2000, np.random.default_rng(0))
     assert x.shape == (2000, 54)
     assert x[:, 10:14].sum() == x[:, 14:].sum() == 2000
     assert x[:, 5].std() == pytest.approx(1559, rel=0.1)
@@ -138,14 +145,15 @@ def test_components_are_planted_and_measured(model, bound):
     parameters = {
         **{"model": model, "dimension": 10, "components": 3 if bound else 5},
         **{"sites": 5, "documents": 5000, "runs": 2, "points": [[100.0, 0.01], [100.0, 0.05]]},
+        "axis": "delta",
     }
-    found = measured_by("cape_components", parameters)
-    assert len(found["rows"]) == 2 * len(COMPONENT_METHODS)
-    rows = {row["method"]: row for row in found["rows"] if row["delta"] == 0.01}
-    assert set(rows) == set(COMPONENT_METHODS)
-    ours = rows["capeAGN"]
-    assert len(ours["q_comp"]) == 2
-    assert max(ours["q_comp"]) < (bound or found["random"]) <= found["random"]
+    found = measured_by("cape_components", parameters)["rows"]
+    assert len(found) == 2 * (len(COMPONENT_METHODS) + 1)
+    rows = {row["line"]: row["values"] for row in found if row["x"] == 0.01}
+    assert set(rows) == {*COMPONENT_METHODS, "random"}
+    (random,), ours = rows["random"], rows["capeAGN"]
+    assert len(ours) == 2
+    assert max(ours) < (bound or random) <= random
 
 
 def test_mixtures_without_privacy_are_not_scaled_down():
@@ -153,10 +161,10 @@ def test_mixtures_without_privacy_are_not_scaled_down():
     parameters = {"dimension": 10, "components": 3, "documents": 20_000, "sites": 5}
     parameters["model"] = "mixture"
     rng = np.random.default_rng(0)
-    planted_data = cape_tasks.planted_mixture(parameters, rng)
+    planted_data = cape.planted_mixture(parameters, rng)
     short = [MixtureSite(site.samples, 0.9) for site in planted_data.sites]
     found = [
-        cape_tasks.learned(data, parameters, "not private", 1.0, 0.01, np.random.default_rng(1))
+        cape.learned(data, parameters, "not private", 1.0, 0.01, np.random.default_rng(1))
         for data in (planted_data, planted_data._replace(sites=short))
     ]
     np.testing.assert_array_equal(*found)
@@ -164,7 +172,7 @@ def test_mixtures_without_privacy_are_not_scaled_down():
 
 def test_mixtures_as_published_have_the_scale_and_the_variance_of_the_authors_program():
     parameters = {"dimension": 10, "components": 3, "documents": 5000, "sites": 5}
-    made = cape_tasks.planted_mixture(parameters, np.random.default_rng(0))
+    made = cape.planted_mixture(parameters, np.random.default_rng(0))
     parts = [site.samples for site in made.as_published]
     norms = np.linalg.norm(np.vstack(parts), axis=1)
     # None is scaled down.
@@ -173,7 +181,7 @@ def test_mixtures_as_published_have_the_scale_and_the_variance_of_the_authors_pr
     pairs = zip(parts, means, strict=True)
     least = [np.linalg.eigvalsh(part.T @ part / len(part) - cut)[0] for part, cut in pairs]
     assert made.variance == pytest.approx(np.mean(least))
-    assert 0.8 * cape_tasks.VARIANCE < made.variance < cape_tasks.VARIANCE
+    assert 0.8 * cape.VARIANCE < made.variance < cape.VARIANCE
     assert made.sites[0].radius < norms.max()
 
 
@@ -181,9 +189,10 @@ def test_mixtures_as_published_have_the_scale_and_the_variance_of_the_authors_pr
 def test_directions_are_measured(data):
     parameters = {
         **{"data": data, "components": 10, "documents": 100, "sites": 10, "runs": 2},
-        "points": [[100.0, 0.01]],
+        **{"points": [[100.0, 0.01]], "axis": "documents"},
     }
-    found = measured_by("cape_pca", parameters)
-    rows = {row["method"]: row["q_CE"] for row in found["rows"]}
-    assert rows["not private"][0] == pytest.approx(found["best"])
-    assert 0.9 * found["best"] < rows["capeAGN"][0] <= found["best"] * (1 + 1e-9)
+    found = measured_by("cape_pca", parameters)["rows"]
+    assert {row["x"] for row in found} == {100}
+    rows = {row["line"]: row["values"] for row in found}
+    assert rows["not private"] == pytest.approx([1.0])
+    assert 0.9 < rows["capeAGN"][0] <= 1 + 1e-9

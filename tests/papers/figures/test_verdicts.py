@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from bench.kinds import Figure, mark
-from bench.papers import rule, wa16_noise
-from bench.papers.cape import ORDER, PUBLISHED, authors_lines
-from bench.papers.cape_tasks import METHODS
+from bench.kinds import Figure
+from bench.papers import rule, wa16
+from bench.papers.cape import METHODS, ORDER, PUBLISHED, authors_lines
+from bench.papers.dplda import BOUND
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import DPVI
 from tests.bench.results import result_of
@@ -24,7 +24,8 @@ def planted(name, measured, change=None, quick=False):
 
 
 def rates(levels, half, steepness=8.0):
-    return (1 / (1 + (np.asarray(levels) / half) ** -steepness)).tolist()
+    rates = (1 / (1 + (np.asarray(levels) / half) ** -steepness)).tolist()
+    return {"rows": [{"x": x, "values": [y]} for x, y in zip(levels, rates, strict=True)]}
 
 
 FIGURE_1 = {
@@ -38,13 +39,12 @@ def figure_1(wrong=None, trials=100, quick=False):
     laws = {**FIGURE_1, **(wrong or {})}
 
     def change(p):
-        levels = (laws[p["sweep"]](p["dimension"]) * np.geomspace(0.2, 5, 24)).tolist()
+        levels = (laws[p["panel"]](p["dimension"]) * np.geomspace(0.2, 5, 24)).tolist()
         return {"levels": levels, "trials": trials}
 
     def measured(case):
-        half = laws[case.parameters["sweep"]](case.parameters["dimension"])
-        found = rates(case.parameters["levels"], half, 2.0 if trials < 10 else 8.0)
-        return {"failures": found}
+        half = laws[case.parameters["panel"]](case.parameters["dimension"])
+        return rates(case.parameters["levels"], half, 2.0 if trials < 10 else 8.0)
 
     return planted("wa16-figure-1", measured, change, quick)
 
@@ -55,8 +55,8 @@ def theorem_3_1(n=-0.5, d=0.5, spread=0.05, trials=20):
     def measured(case):
         p = case.parameters
         error = 10 * p["documents_per_round"] ** n * p["dimension"] ** d
-        values = error * np.exp(spread * rng.standard_normal((trials, 1)))
-        return {"errors": values.tolist()}
+        values = error * np.exp(spread * rng.standard_normal(trials))
+        return {"rows": [{"values": values.tolist()}]}
 
     return planted("wa16-theorem-3-1", measured)
 
@@ -64,8 +64,8 @@ def theorem_3_1(n=-0.5, d=0.5, spread=0.05, trials=20):
 def theorem_4_2(iterated=lambda d: math.log(d) ** 1.5, once=float, trials=300):
     def half(p):
         d = p["dimension"]
-        if p["sweep"] == wa16_noise.ITERATED:
-            return 3000 * math.sqrt(wa16_noise.queries(d, p["sweep"])) / iterated(d)
+        if p["panel"] == wa16.ITERATED:
+            return 3000 * math.sqrt(wa16.queries(d, p["panel"])) / iterated(d)
         # z epsilon falls where epsilon rises: far below 1 it does not.
         return 1e5 / once(d)
 
@@ -75,21 +75,21 @@ def theorem_4_2(iterated=lambda d: math.log(d) ** 1.5, once=float, trials=300):
 
     def measured(case):
         p = case.parameters
-        return {"failures": rates(p["levels"], half(p), 4.0 if trials < 10 else 30.0)}
+        return rates(p["levels"], half(p), 4.0 if trials < 10 else 30.0)
 
     return planted("wa16-theorem-4-2", measured, change)
 
 
 def appendix_b(exponent=-0.5, gain=8.0, trials=300):
     def half(p):
-        return 0.5 * p["dimension"] ** exponent * (gain if p["sweep"] == "Algorithm 1" else 1)
+        return 0.5 * p["dimension"] ** exponent * (gain if p["panel"] == "Algorithm 1" else 1)
 
     def change(p):
         return {"levels": (half(p) * np.geomspace(0.2, 5, 24)).tolist(), "trials": trials}
 
     def measured(case):
         steepness = 1.0 if trials < 10 else 8.0
-        return {"failures": rates(case.parameters["levels"], half(case.parameters), steepness)}
+        return rates(case.parameters["levels"], half(case.parameters), steepness)
 
     return planted("wa16-appendix-b", measured, change)
 
@@ -98,23 +98,27 @@ def dplda(name, level=0.4, which="DP-LDA", quick=False):
     """Return errors of which those of some contenders are `level`, of DP-VI 0.5, of others 1."""
 
     def measured(case):
-        who = case.parameters["contender"]
+        who = case.parameters["line"]
         own = 0.5 if who == DPVI else level if who.startswith(which) else 1.0
-        return {mark(e): own / e for e in case.parameters["epsilons"]} | {"frequencies": 2.0}
+        return {"rows": [{"x": e, "values": [own / e]} for e in case.parameters["epsilons"]]}
 
     return planted(name, measured, quick=quick)
 
 
 def figure_4(released=0.05):
-    values = {"sigma_k": 0.1, "gamma_s": 0.2, "released sigma_k": 0.05}
-    return planted("dplda-figure-4", {**values, "released gamma_s": released})
+    values = {"sigma_k": (0.1, 0.05), "gamma_s": (0.2, released)}
+    rows = [
+        {"panel": name, "line": f"alpha_0{said}", "values": [value]}
+        for name, pair in values.items()
+        for said, value in zip(("", BOUND), pair, strict=True)
+    ]
+    return planted("dplda-figure-4", {"rows": rows})
 
 
 def table_2(topics=10):
     def measured(case):
-        return {
-            "words": [["a", "b"]] * (topics if case.parameters["contender"] == "DP-LDA 3" else 10)
-        }
+        words = [["a", "b"]] * (topics if case.parameters["line"] == "DP-LDA 3" else 10)
+        return {"rows": [{"x": 1.0, "values": [words]}]}
 
     return planted("dplda-v2-table-2", measured)
 
@@ -135,10 +139,12 @@ def cape(name, errors=(0.04, 0.06, 0.08), factor=1.0, falls=0.9, spread=0.01, qu
                     (value,) = theirs.get(epsilon, theirs.get(delta, [1.0]))
                     value *= factor
                 draws = value * (1 + spread * rng.standard_normal(p["runs"]))
-                key, draws = ("q_CE", 1 - draws) if energy else ("q_comp", draws)
-                row = {"method": method, "epsilon": epsilon, "delta": delta}
-                rows.append({**row, key: draws.tolist()})
-        return {"rows": rows, "random": 1.0, "best": 1.0, "trace": 2.0}
+                x = {**p, "epsilon": epsilon, "delta": delta}[p["axis"]]
+                values = (1 - draws if energy else draws).tolist()
+                rows.append({"line": method, "x": x, "values": values})
+            if not energy:
+                rows.append({"line": "random", "x": x, "values": [1.0]})
+        return {"rows": rows}
 
     return planted(name, measured, quick=quick)
 
@@ -297,9 +303,7 @@ def test_the_published_curves_are_whole():
     assert "Imtiaz" in PUBLISHED["source"]
     assert len(PUBLISHED["curves"]) == 16
     for curve in PUBLISHED["curves"]:
-        points = {"delta": [[1.0, x] for x in curve["values"]]}
-        points["epsilon"] = [[x, 0.01] for x in curve["values"]]
-        asked = {**curve, "points": points[curve["against"]]}
+        asked = {**curve, "axis": curve["against"]}
         lines = authors_lines(asked)
         assert len(lines) == 4
         assert all(list(line) == curve["values"] for line in lines.values())

@@ -6,7 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bench.papers.wa16_noise import noise_tensor
+from bench.papers.wa16 import noise_tensor
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,

@@ -1,4 +1,4 @@
-"""Figure 1, appendix B and Theorem 4.2 of Wang & Anandkumar (2016): how much noise is too much.
+"""Figure 1, appendix B and Theorems 3.1 and 4.2 of Wang & Anandkumar (2016).
 
 Each trial has its own noise and starts. Laws are judged by where half of the trials fail, by d.
 Adversarial noise of Figure 1 pulls to v2, which is then found first and deflated with the noise
@@ -8,20 +8,25 @@ along it: only the order found, of the paper's text, sees the law 1/d.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from statistics import median
+from typing import Any
 
 import numpy as np
 
-from bench.kinds import Figure, Json, series
+from bench.kinds import Figure, Json
 from bench.panels import Panel
 from bench.papers import rule
-from bench.papers.reproduction import Reproduction
+from bench.papers.reproduction import Reproduction, lines_of
 from bench.papers.rule import Law, exponent_figure, judge, judge_law, power
 from streamlda import papers
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
+from streamlda.spectral.associations import VectorAssociation
+from streamlda.spectral.online import OnlinePower
+from streamlda.spectral.power import DeflatedPower
 
 #: Of Figure 1 and appendix B. L, which the paper does not state, is that of `suggest_restarts`.
 EIGENVALUES, RESTARTS, ITERATIONS, RECOVERED = (1.0, 0.75, 0.5), 24, 30, 0.25
@@ -39,55 +44,58 @@ SCALES = {
 }
 LAWS = [Law(name, lambda d, scale=scale: 1 / scale(d)) for name, scale in SCALES.items()]
 
+#: Of Theorem 3.1.
+K, STREAM = 3, {"n_restarts": 10, "n_iterations": 12}
+SIZES, DIMENSIONS = [1024, 4096, 16_384, 65_536], [10, 20, 40, 80]
+#: Where n varies, and where d does.
+FIXED_D, FIXED_N = 20, 16_384
+
+#: Axis and exponent of each law of the theorem.
+THEOREM_3_1 = {"n": ("documents a round, n", -0.5), "d": ("dimension d", 0.5)}
+
 DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 ITERATED, INPUT = "Algorithm 3", "input perturbation"
 
 
-class Sweep(NamedTuple):
-    """Levels of noise between two numbers, in units of a law of d, and trials by d."""
-
-    unit: Law
-    least: float
-    most: float
-    trials: dict[int, int]
-
-
-#: In units of the law that the paper claims.
-FIGURE_1 = {
-    kind: Sweep(law, least, most, dict.fromkeys((25, 50, 100, 200), 20))
-    for kind, law, least, most in (
-        ("Gaussian", LAWS[1], 1.0, 15.0),
-        ("adversarial", LAWS[2], 1.5, 40.0),
-        ("weakly correlated", LAWS[3], 0.5, 5.0),
-    )
+#: Where half of the trials of Theorem 4.2 succeed, by a first, wide search; noise on the tensor has
+#: two limits, of which the smaller decides.
+UNITS = {
+    ITERATED: lambda d: LARGEST * 0.33 / math.log(d),
+    INPUT: lambda d: LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3),
 }
-APPENDIX_B = {
-    DIRECT: Sweep(LAWS[1], 0.8, 15.0, dict.fromkeys((25, 50, 100), 20)),
-    MARGINAL: Sweep(LAWS[1], 0.05, 1.5, dict.fromkeys((25, 50, 100), 60)),
-}
-#: Around where half of the trials succeed by a first, wide search; of two limits near the smaller.
-THEOREM_4_2 = {
-    ITERATED: Sweep(
-        Law("", lambda d: LARGEST * 0.33 / math.log(d)),
-        *(0.55, 1.75, dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40)),
-    ),
-    INPUT: Sweep(
-        Law("", lambda d: LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3)),
-        *(0.55, 1.75, {50: 200, 71: 200, 100: 200, 141: 100, 200: 80, 283: 100, 400: 80, 566: 50}),
-    ),
-}
+#: The law that the paper claims for each kind of noise of Figure 1.
+CLAIMED = {"Gaussian": LAWS[1], "adversarial": LAWS[2], "weakly correlated": LAWS[3]}
 
 
-def settings_of(sweeps: dict[str, Sweep], count: int) -> dict[str, Json]:
-    """Return the parameters of sweeps, at so many levels."""
+def sweep(
+    name: str, unit: Callable[[Any], Any], least: float, most: float, count: int, trials: Any
+) -> dict[str, Json]:
+    """Return cases at levels of noise between two numbers, in units of a law of d."""
     return {
         f"{name}, d = {d}": {
-            **{"sweep": name, "dimension": d, "trials": trials},
-            "levels": (sweep.unit.shape(d) * np.geomspace(sweep.least, sweep.most, count)).tolist(),
+            **{"panel": name, "line": f"d = {d}", "dimension": d, "trials": n},
+            "levels": (unit(d) * np.geomspace(least, most, count)).tolist(),
         }
-        for name, sweep in sweeps.items()
-        for d, trials in sweep.trials.items()
+        for d, n in trials.items()
     }
+
+
+TWENTY = dict.fromkeys((25, 50, 100, 200), 20)
+FIGURE_1 = {
+    **sweep("Gaussian", CLAIMED["Gaussian"].shape, 1.0, 15.0, 16, TWENTY),
+    **sweep("adversarial", CLAIMED["adversarial"].shape, 1.5, 40.0, 16, TWENTY),
+    **sweep("weakly correlated", CLAIMED["weakly correlated"].shape, 0.5, 5.0, 16, TWENTY),
+}
+APPENDIX_B = {
+    **sweep(DIRECT, LAWS[1].shape, 0.8, 15.0, 8, dict.fromkeys((25, 50, 100), 20)),
+    **sweep(MARGINAL, LAWS[1].shape, 0.05, 1.5, 8, dict.fromkeys((25, 50, 100), 60)),
+}
+FEW = dict.fromkeys((100, 200, 400, 800, 1600, 3200), 40)
+MANY = {50: 200, 71: 200, 100: 200, 141: 100, 200: 80, 283: 100, 400: 80, 566: 50}
+THEOREM_4_2 = {
+    **sweep(ITERATED, UNITS[ITERATED], 0.55, 1.75, 11, FEW),
+    **sweep(INPUT, UNITS[INPUT], 0.55, 1.75, 11, MANY),
+}
 
 
 # Trials
@@ -95,24 +103,25 @@ def settings_of(sweeps: dict[str, Sweep], count: int) -> dict[str, Json]:
 
 def wa16_failures(parameters: Json, inputs: Json, seed: int) -> Json:
     """Measure the share of trials that fail at every level of noise."""
-    trial = first_missed if parameters["sweep"] in THEOREM_4_2 else components_missed
+    trial = first_missed if parameters["panel"] in UNITS else components_missed
     outcomes = [trial(parameters, seed, number) for number in range(parameters["trials"])]
-    return {"failures": np.mean(outcomes, axis=0).tolist()}
+    rates = zip(parameters["levels"], np.mean(outcomes, axis=0).tolist(), strict=True)
+    return {"rows": [{"x": level, "values": [rate]} for level, rate in rates]}
 
 
 def components_missed(parameters: Json, seed: int, number: int) -> list[bool]:
     """Run a method on the tensor of Figure 1 at every level."""
-    d, k, sweep = parameters["dimension"], len(EIGENVALUES), parameters["sweep"]
-    kind = sweep if sweep in FIGURE_1 else "Gaussian"
+    d, k, name = parameters["dimension"], len(EIGENVALUES), parameters["panel"]
+    kind = name if name in CLAIMED else "Gaussian"
     noise, norm = noise_tensor(kind, d, np.random.default_rng([seed, d, number]))
     signal = papers.FactoredTensor(EIGENVALUES, np.eye(d)[:, :k])
-    find = papers.random_marginal_power if sweep == MARGINAL else papers.robust_tensor_power
+    find = papers.random_marginal_power if name == MARGINAL else papers.robust_tensor_power
     missed = []
     for level in parameters["levels"]:
         tensor, starts = noisy(signal, noise, level / norm), seed * 1000 + number
         # Random starts have no preferred direction, so the v_i are the first unit vectors.
         cosines = find(tensor, k, RESTARTS, ITERATIONS, seed=starts).eigenvectors[:k]
-        orders = [range(k)] if sweep in FIGURE_1 else permutations(range(k))
+        orders = [range(k)] if name in CLAIMED else permutations(range(k))
         missed.append(not any((cosines[range(k), way] >= RECOVERED).all() for way in orders))
     return missed
 
@@ -146,13 +155,13 @@ def first_missed(parameters: Json, seed: int, number: int) -> list[bool]:
     vectors, values = np.linalg.qr(signs)[0], LARGEST * np.array(SHARES)
     signal, settings = papers.FactoredTensor(values, vectors), {**lengths(d), "seed": own}
     neighbours = papers.Neighbours("entry", magnitude=values.sum(), roundings=2 * d + 16)
-    if parameters["sweep"] == INPUT:
+    if parameters["panel"] == INPUT:
         # The noise of a release, drawn once and scaled to each z.
         drawn = papers.perturb_tensor(np.zeros((d, d, d)), 1.0, DELTA, neighbours, SeededNoise(own))
         noise = papers.DenseTensor(drawn.tensor / drawn.event.noise_multiplier)
     missed = []
     for z in parameters["levels"]:
-        if parameters["sweep"] == INPUT:
+        if parameters["panel"] == INPUT:
             found: Any = papers.robust_tensor_power(noisy(signal, noise, z), 1, **settings)
         else:
             multipliers = [z] * (settings["n_iterations"] + 1)
@@ -168,19 +177,49 @@ def lengths(d: int) -> Json:
     return {"n_restarts": 10, "n_iterations": math.ceil(2.5 * math.log(d))}
 
 
+def skewed(rng: np.random.Generator, vectors: Any, n: int) -> Any:
+    """Return n vectors x = sum_i s_i v_i + g, with E x^(x3) = sum_i (8/3) v_i^(x3) exactly.
+
+    Independent s_i of mean 0 are 3 with probability 1/10, else -1/3; g are random signs without
+    their part in the span of the v_i. All is bounded, hence sub-Gaussian, all other third moments
+    are 0, and the covariance is the identity.
+    """
+    d, k = vectors.shape
+    factors = np.where(rng.random((n, k)) < 0.1, 3.0, -1 / 3)
+    bits = np.unpackbits(rng.integers(0, 256, (n, -(-d // 8)), dtype=np.uint8), axis=1)[:, :d]
+    signs = 2.0 * bits - 1.0
+    return signs + (factors - signs @ vectors) @ vectors.T
+
+
+def theorem_3_1(parameters: Json, inputs: Json, seed: int) -> Json:
+    """Run Algorithm 2 on fresh planted streams: the largest error of a vector in every trial."""
+    d, n = parameters["dimension"], parameters["documents_per_round"]
+    errors = []
+    for trial in range(parameters["trials"]):
+        rng = np.random.default_rng([seed, trial, d])
+        vectors = np.linalg.qr(rng.standard_normal((d, K)))[0]
+        method = DeflatedPower(d, K, eigenvalue_round=False, seed=trial, **STREAM)
+        online = OnlinePower(method, VectorAssociation(d), n)
+        while not online.finished:
+            online.add(skewed(rng, vectors, min(8192, online.remaining)))
+        found = online.components().eigenvectors
+        gaps = np.linalg.norm(found[:, :, None] - vectors[:, None, :], axis=0)
+        errors.append(float(gaps.min(axis=0).max()))
+    return {"rows": [{"values": errors}]}
+
+
 # Figures
 
 
 def curves(result: Json, name: str) -> dict[int, Any]:
     """Return levels, failure rates and trials by d, of a sweep."""
-    return {
-        (p := case["parameters"])["dimension"]: (
-            *(p["levels"], np.mean(series(result, label, "failures"), axis=0)),
-            p["trials"],
-        )
-        for label, case in result["cases"].items()
-        if label.startswith(f"{name}, d = ")
-    }
+    found = {}
+    for p in (case["parameters"] for case in result["cases"].values()):
+        if p["panel"] == name:
+            points = lines_of(result)[name][p["line"]]
+            rates = [rate for (rate,) in points.values()]
+            found[p["dimension"]] = list(points), rates, p["trials"]
+    return found
 
 
 def middles(result: Json, name: str) -> dict[float, float]:
@@ -202,16 +241,16 @@ def shown(result: Json, name: str) -> list[Figure]:
 
 def figures_1(result: Json) -> list[Figure]:
     found = []
-    for kind, sweep in FIGURE_1.items():
+    for kind, law in CLAIMED.items():
         name, samples = f"{kind}: sigma at failure 1/2", halves(result, kind)
-        found += [*shown(result, kind), judge_law(name, samples, LAWS, sweep.unit.name)]
+        found += [*shown(result, kind), judge_law(name, samples, LAWS, law.name)]
     return found
 
 
 def panels_1(result: Json) -> list[Panel]:
     """The 3 x 4 panels of the paper's Figure 1."""
     found = []
-    for kind, (name, scale) in product(FIGURE_1, SCALES.items()):
+    for kind, (name, scale) in product(CLAIMED, SCALES.items()):
         lines = {}
         for d, (sigmas, rates, _) in curves(result, kind).items():
             x = np.array(sigmas) * scale(float(d))
@@ -232,7 +271,9 @@ def figures_b(result: Json) -> list[Figure]:
 
 
 def panels_b(result: Json) -> list[Panel]:
-    lines = {name: {d: [y] for d, y in middles(result, name).items()} for name in APPENDIX_B}
+    lines = {
+        name: {d: [y] for d, y in middles(result, name).items()} for name in (DIRECT, MARGINAL)
+    }
     lines["claimed law"] = power(-0.5).through(middles(result, MARGINAL))
     return [Panel("Operator norm of noise at failure 1/2", "d", "sigma", lines)]
 
@@ -275,18 +316,44 @@ def figures_4_2(result: Json) -> list[Figure]:
 def panels_4_2(result: Json) -> list[Panel]:
     lines = {
         method: {d: [epsilon_of(z, int(d), method)] for d, z in middles(result, method).items()}
-        for method in THEOREM_4_2
+        for method in UNITS
     }
     return [Panel("First component found in half of the trials", "d", "epsilon", lines)]
 
 
-WA16_NOISE = [
+def figures_3_1(result: Json) -> list[Figure]:
+    found = []
+    for name, (_, claimed) in THEOREM_3_1.items():
+        (points,) = lines_of(result)[name].values()
+        samples = {x: rule.resampled_medians(errors, seed=int(x)) for x, errors in points.items()}
+        found.append(exponent_figure(f"exponent of the error in {name}", samples))
+        laws = [power(claimed * share, name) for share in (1, 0.5, 1.5)]
+        found.append(judge_law(f"error in {name}", samples, laws, laws[0].name))
+    return found
+
+
+def panels_3_1(result: Json) -> list[Panel]:
+    """The error against n and against d, with the laws of the theorem."""
+    found = []
+    for name, (axis, claimed) in THEOREM_3_1.items():
+        (points,) = lines_of(result)[name].values()
+        middles = {x: median(errors) for x, errors in points.items()}
+        lines = {
+            "Algorithm 2": {x: [middle] for x, middle in middles.items()},
+            "claimed law": power(claimed).through(middles),
+        }
+        title = f"d = {FIXED_D}" if name == "n" else "n fixed"
+        found.append(Panel(title, axis, f"median of the largest error of {K} vectors", lines))
+    return found
+
+
+WA16 = [
     Reproduction(
         id="wa16-figure-1",
         question="Curves of all d meet: Gaussian noise in sigma sqrt d, adversarial noise in "
         "sigma d, weakly correlated noise in sigma ln d.",
         task=wa16_failures,
-        settings=settings_of(FIGURE_1, 16),
+        settings=FIGURE_1,
         fast={"dimension": 100},
         figures=figures_1,
         panels=panels_1,
@@ -298,7 +365,7 @@ WA16_NOISE = [
         question="The epsilon that a first component needs grows as log^2 d at most with noise on "
         "every iteration, and as d with noise on the tensor.",
         task=wa16_failures,
-        settings=settings_of(THEOREM_4_2, 11),
+        settings=THEOREM_4_2,
         fast={"dimension": 200},
         figures=figures_4_2,
         panels=panels_4_2,
@@ -308,9 +375,27 @@ WA16_NOISE = [
         question="A random marginal tolerates noise of the order lambda_min / sqrt d only; "
         "Algorithm 1 tolerates more.",
         task=wa16_failures,
-        settings=settings_of(APPENDIX_B, 8),
+        settings=APPENDIX_B,
         fast={"dimension": 50},
         figures=figures_b,
         panels=panels_b,
+    ),
+    Reproduction(
+        id="wa16-theorem-3-1",
+        question="The error of the online tensor power method goes as sqrt(d / n).",
+        task=theorem_3_1,
+        settings={
+            f"{panel} = {x}": {
+                **{"panel": panel, "line": "Algorithm 2", "x": x},
+                **{"dimension": d, "documents_per_round": n, "trials": 20},
+            }
+            for panel, x, d, n in (
+                *(("n", n, FIXED_D, n) for n in SIZES),
+                *(("d", d, d, FIXED_N) for d in DIMENSIONS),
+            )
+        },
+        fast={"dimension": 40, "documents_per_round": FIXED_N},
+        figures=figures_3_1,
+        panels=panels_3_1,
     ),
 ]
