@@ -134,6 +134,8 @@ def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[floa
     if settings.solver == WHITENED_TENSOR and not by_documents(settings):
         # One sum, whatever alpha_0.
         phase = summed(settings, first)
+        for moments in phase.rounds():
+            moments.narrow()
         return lambda alpha_0: _unmeasured(
             replace(phase, settings=replace(settings, alpha_0=alpha_0))
         )

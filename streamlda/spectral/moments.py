@@ -158,6 +158,11 @@ class Moments:
         within /= self.documents
         return within
 
+    def narrow(self) -> None:
+        """Drop what topics are not read from: the columns of W beyond t, and their sums."""
+        self.whitening = np.ascontiguousarray(self.whitening[:, : self.triple_columns])
+        self.pair_cross = np.ascontiguousarray(self.pair_cross[:, : self.triple_columns])
+
     def triple_moment(self) -> Array:
         """Return T = mean of P3(W, W, W) over the t leading columns, shape (t, t, t).
 
