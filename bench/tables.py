@@ -233,8 +233,8 @@ def plot(results: dict[str, Json], folder: Path = PLOTS) -> None:
         if panels:
             draw(panels, folder / f"{name}.png")
     compare_plot.plot(results, folder)
-    if "prequential-arxiv" in results:
-        prequential.plot(results["prequential-arxiv"], folder)
+    if "dated" in results:
+        prequential.plot(results["dated"], folder)
     for name, reproduction in REPRODUCTIONS.items():
         if name in results:
             reproduction.draw(results[name], folder)

@@ -1,4 +1,4 @@
-"""Streams whose subjects change: a turn, a new theme, a drift, documents in order of date.
+"""Streams whose subjects change: a turn, a new theme, a drift.
 
 Perplexities are of documents that nothing has learned, with alpha 1 / K for all and the words
 counted so far behind the topics.
@@ -7,38 +7,42 @@ counted so far behind the topics.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contenders_elsewhere import RIVER_FOLDER
 from bench.data import read_all
 from bench.kinds import Case, Figure, Json, Scenario, at_most, series
 from bench.measure import HELD_OUT_EVERY, VOCABULARY_SIZE
-from bench.prequential import LEARNERS, OURS, Online, months, river
+from bench.prequential import (
+    BLOCK,
+    LEARNERS,
+    OURS,
+    REFIT,
+    Judge,
+    Online,
+    Rows,
+    Topics,
+    blocks,
+    fit_anew,
+    stacked,
+)
 
 if TYPE_CHECKING:
     from bench.measure import Meter
-    from streamlda.model.evaluation import CompletionResult
 
-#: Documents of a block, which is learned at once, and of a planted test.
-BLOCK, TESTED = 1000, 500
+#: Documents of a planted test.
+TESTED = 500
 #: Documents after a turn at which perplexity is measured.
 AFTER = 2000, 4000, 8000
 #: Documents before a turn within the warm-up.
 EARLY = 3000, 8000, 15_000, 19_000
 #: Planted documents: words, tokens of each, sum of alpha, topics.
 PLANTED = {"n_features": 2000, "tokens": 60, "alpha_0": 1.0, "n_components": 10}
-#: Documents of a refit, and between two.
-REFIT, EVERY = 20_000, 5000
-
-Rows = Any
-Topics = NDArray[np.float64]
 
 
 class Planted(NamedTuple):
@@ -64,44 +68,6 @@ class Planted(NamedTuple):
 def planted(parameters: Json, seed: int) -> Planted:
     names = "n_features", "tokens", "alpha_0"
     return Planted(np.random.default_rng(seed), **{name: parameters[name] for name in names})
-
-
-class Judge:
-    """Perplexity of held-out documents by topics, smoothed with the words that were learned."""
-
-    def __init__(self, n_features: int) -> None:
-        self.seen = np.zeros(n_features)
-
-    def learn(self, rows: Rows) -> None:
-        self.seen += np.asarray(rows.sum(axis=0)).ravel()
-
-    def perplexity(self, topics: Topics, rows: Rows) -> float:
-        return float(self.complete(topics, rows).perplexity)
-
-    def complete(self, topics: Topics, rows: Rows) -> CompletionResult:
-        from streamlda.documents import DocumentBatch
-        from streamlda.model.evaluation import document_completion
-
-        alpha = np.full(len(topics), 1 / len(topics))
-        background = (self.seen + 1e-9) / (self.seen + 1e-9).sum()
-        return document_completion(DocumentBatch.from_matrix(rows), topics, alpha, background)
-
-
-def fit_anew(n_components: int, rows: Rows, seed: int) -> Topics:
-    from streamlda.estimator import StreamLDA
-
-    found: Topics = StreamLDA(n_components, random_state=seed).fit(rows).components_
-    return found
-
-
-def blocks(rows: Rows) -> Iterator[Rows]:
-    return (rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK))
-
-
-def stacked(parts: list[Rows]) -> Rows:
-    from scipy.sparse import vstack
-
-    return vstack(parts, format="csr")
 
 
 # turn-planted, turn-text
@@ -365,129 +331,6 @@ def drift_figures(result: Json) -> list[Figure]:
     return found
 
 
-# refits
-
-
-def refits(n_components: int, n_documents: int, n_features: int, seed: int) -> Online:
-    """A new fit of the newest documents, again and again."""
-    kept: list[Rows] = []
-    made: list[Topics] = []
-    learned = [0]
-
-    def learn(rows: Rows) -> None:
-        kept.append(rows)
-        learned[0] += rows.shape[0]
-        while sum(part.shape[0] for part in kept[1:]) >= REFIT:
-            del kept[0]
-        if learned[0] % EVERY < rows.shape[0]:
-            made[:] = [fit_anew(n_components, stacked(kept), seed)]
-
-    return Online(learn, lambda: (made[0], None))
-
-
-def monthly(dates: list[str], n_components: int, seed: int) -> Online:
-    """A new fit of all documents of a month, when it is over."""
-    kept: list[Rows] = []
-    made: list[Topics] = []
-    at = [0]
-
-    def learn(rows: Rows) -> None:
-        kept.append(rows)
-        start, at[0] = at[0], at[0] + rows.shape[0]
-        if dates[start] != dates[min(at[0], len(dates) - 1)]:
-            made[:] = [fit_anew(n_components, stacked(kept), seed)]
-            kept.clear()
-
-    def topics() -> tuple[Topics, None]:
-        # The first month is not over when the first documents are predicted.
-        return (made[0] if made else fit_anew(n_components, stacked(kept), seed)), None
-
-    return Online(learn, topics)
-
-
-REFITS, MONTHLY = f"a fit of the last {REFIT:,}, each {EVERY:,}", "a fit each month"
-#: river takes 40 ms a document of 8000 words: it gets the first documents alone.
-RIVER, FEW = "river", 8000
-
-
-def dated(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Documents in order of date: a tenth of each block is predicted before it is learned.
-
-    Topics are read as often as others are fitted.
-    """
-    rows = read_all(inputs["counts"], HELD_OUT_EVERY).to_csr()[: parameters["documents"]]
-    dates = months(inputs["corpus"])[: rows.shape[0]]
-    sizes = parameters["n_components"], rows.shape[0], rows.shape[1]
-    learner = parameters["learner"]
-    if learner == MONTHLY:
-        online = monthly(dates, parameters["n_components"], seed)
-    else:
-        online = (LEARNERS | {REFITS: refits, RIVER: river})[learner](*sizes, seed)
-    judge, spent, nats, tokens, none = Judge(rows.shape[1]), 0.0, 0.0, 0.0, 0.0
-    meter.started()
-    with meter.timed():
-        for number, block in enumerate(blocks(rows)):
-            if number * BLOCK >= EVERY:
-                if number * BLOCK % EVERY == 0:
-                    before = time.process_time()
-                    topics = online.topics()[0]
-                    spent += time.process_time() - before
-                found = judge.complete(topics, block[::10])
-                nats += found.log_likelihood_nats
-                none += found.unigram_log_likelihood_nats
-                tokens += found.held_out_tokens
-            before = time.process_time()
-            online.learn(block)
-            spent += time.process_time() - before
-            judge.learn(block)
-    return {
-        "perplexity": math.exp(-nats / tokens),
-        "unigram_perplexity": math.exp(-none / tokens),
-        "learning_seconds": spent,
-    }
-
-
-def dated_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    shared = {
-        "n_components": 5 if quick else 20,
-        "vocabulary_size": VOCABULARY_SIZE,
-        "documents": 8000 if quick else 100_000,
-        "cores": 1,
-    }
-    few = [OURS, RIVER] if RIVER_FOLDER in os.environ and not quick else []
-    return [
-        Case(name, "dated", {"learner": name, **shared}) for name in (*LEARNERS, REFITS, MONTHLY)
-    ] + [Case(first(name), "dated", {"learner": name, **shared, "documents": FEW}) for name in few]
-
-
-def first(learner: str) -> str:
-    return f"{learner}, the first {FEW:,}"
-
-
-def dated_figures(result: Json) -> list[Figure]:
-    quality = {label: median(series(result, label, "perplexity")) for label in result["cases"]}
-    spent = {label: median(series(result, label, "learning_seconds")) for label in quality}
-    without = {
-        label: median(series(result, label, "unigram_perplexity")) for label in result["cases"]
-    }
-    found = [
-        at_most(f"perplexity / {REFITS}", quality[OURS] / quality[REFITS], 1.02, "{:.3f}"),
-        at_most(f"processor seconds / {REFITS}", spent[OURS] / spent[REFITS], 0.25, "{:.2f}"),
-    ]
-    rivals = [(OURS, label) for label in (*LEARNERS, MONTHLY) if label != OURS]
-    if first(RIVER) in quality:
-        rivals.append((first(OURS), first(RIVER)))
-    for own, label in rivals:
-        ratio = quality[own] / quality[label]
-        found.append(at_most(f"perplexity / {label}", ratio, 1.0, "{:.3f}"))
-    for label in quality:
-        worse = ", worse than word frequencies" if quality[label] > without[label] else ""
-        text = f"perplexity, processor seconds, {label}"
-        found.append(Figure(text, f"{quality[label]:,.0f}, {spent[label]:,.1f}{worse}"))
-    found.append(Figure("perplexity of word frequencies", f"{without[OURS]:,.0f}"))
-    return found
-
-
 # young-stream
 
 
@@ -524,7 +367,7 @@ def young_figures(result: Json) -> list[Figure]:
     ]
 
 
-TURNS_TASKS = turn_planted, turn_text, new_theme, drift, dated, young
+TURNS_TASKS = turn_planted, turn_text, new_theme, drift, young
 
 TURNS = [
     Scenario(
@@ -555,14 +398,6 @@ TURNS = [
         5,
         drift_cases,
         drift_figures,
-    ),
-    Scenario(
-        "dated",
-        "Does a stream predict the next documents as well as fits of the newest, and for less?",
-        3,
-        dated_cases,
-        dated_figures,
-        needs_corpus=True,
     ),
     Scenario(
         "young-stream",

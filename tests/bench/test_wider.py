@@ -55,50 +55,62 @@ def dated_corpus(path, dates):
     return path
 
 
-def test_each_month_is_scored_before_it_is_learned(tmp_path, monkeypatch):
+def dated(tmp_path, monkeypatch, wrong=False):
+    """Measure 8,000 dated documents; return the result, and when gensim learned and told."""
     dates = [f"20{year}-{month:02}" for year in (18, 19) for month in range(1, 13)]
-    corpus = dated_corpus(tmp_path / "dated.jsonl.gz", np.repeat(dates, 100).tolist())
+    corpus = dated_corpus(tmp_path / "dated.jsonl.gz", np.sort(dates * 334)[:8000].tolist())
     counts = str(tmp_path / "counts.npz")
     count_words(lambda: texts_of_lines(corpus), 300, counts)
-    documents = read_all(counts, 40)
-    held_out = read_counts(counts, "held_out")
-    assert len(documents) == 2400
+    documents, held_out = read_all(counts, 40), read_counts(counts, "held_out")
+    assert len(documents) == 8000
     np.testing.assert_array_equal(
         documents.rows(39, 40).to_csr().toarray(), held_out.rows(0, 1).to_csr().toarray()
     )
-    learned, told = [], []
-    made = prequential.LEARNERS["gensim"]
+    done, made = [], prequential.LEARNERS["gensim"]
 
     def watched(*sizes):
         online = made(*sizes)
 
         def learn(X):
-            learned.append(X.shape[0])
+            done.append(X.shape[0])
             online.learn(X)
 
         def topics():
-            told.append(sum(learned))
-            return online.topics()
+            done.append("read")
+            found, alpha = online.topics()
+            return (found[:, ::-1] if wrong else found), alpha
 
         return prequential.Online(learn, topics)
 
     monkeypatch.setitem(prequential.LEARNERS, "gensim", watched)
-    cases = BY_ID["prequential-arxiv"].cases(True, ())
+    kept = prequential.OURS, "gensim", prequential.REFITS
+    cases = [case for case in BY_ID["dated"].cases(True, ()) if case.label in kept]
     inputs = {"corpus": str(corpus), "counts": counts}
-    result = result_of(
-        "prequential-arxiv", cases, lambda case: measured_by(case.task, case.parameters, inputs)
-    )
-    assert learned == [100] * 24
-    assert told == [2000, 2100, 2200, 2300]
-    months = result["runs"][0]["measured"]["months"]
-    assert [row[0] for row in months] == ["2019-09", "2019-10", "2019-11", "2019-12"]
-    ours, without = (prequential.overall(result, "streamlda", column) for column in (2, 3))
+    result = result_of("dated", cases, lambda case: measured_by(case.task, case.parameters, inputs))
+    return result, done
+
+
+def test_each_block_is_scored_before_it_is_learned(tmp_path, monkeypatch):
+    result, done = dated(tmp_path, monkeypatch)
+    assert done == [1000] * 5 + ["read"] + [1000] * 3
+    years = result["runs"][0]["measured"]["years"]
+    assert list(years) == ["2019"]
+    # A tenth of three blocks, and half of 60 tokens of each.
+    assert years["2019"][0] == pytest.approx(300 * 30, rel=0.1)
+    ours, without = (prequential.overall(result, "streamlda", column) for column in (1, 2))
     assert 1 < ours < 0.9 * without
-    assert set(prequential.by_year(result, "streamlda")) == {"2019"}
-    named = [figure.name for figure in BY_ID["prequential-arxiv"].figures(result)]
-    assert "perplexity of the next month, streamlda / gensim" in named
-    tables.plot({"prequential-arxiv": result}, tmp_path)
+    figures = {figure.name: figure for figure in BY_ID["dated"].figures(result)}
+    assert figures["perplexity / gensim"].met is not None
+    tables.plot({"dated": result}, tmp_path)
     assert (tmp_path / "prequential.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_topics_that_predict_worse_than_word_frequencies_have_failed(tmp_path, monkeypatch):
+    result, _ = dated(tmp_path, monkeypatch, wrong=True)
+    page = tables.shown(BY_ID["dated"], result)
+    assert "| perplexity / gensim | not judged: it **failed** | - |" in page
+    assert "processor seconds, gensim (**failed**) |" in page
+    assert "processor seconds, streamlda |" in page
 
 
 @pytest.mark.parametrize(
