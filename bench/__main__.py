@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bench import tables
 from bench.compare import LARGE_CORPUS, comparison, held_out_every
-from bench.contenders import CONTENDERS
-from bench.entrants import ENTRANTS, missing
+from bench.entrants import ENTRANTS, KINDS, missing
 from bench.measure import ROOT, Harness, describe_corpus
 from bench.papers.data import DOWNLOADS, check_files, list_missing
 from bench.papers.scenarios import REPRODUCTIONS
@@ -31,12 +30,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--corpus", type=Path, help="JSON Lines, gzip; adds the corpus scenarios")
     run.add_argument("--text-field", default="text")
     run.add_argument("--repeats", type=int, help="instead of the scenario's own number")
-    run.add_argument("--contender", action="append", choices=CONTENDERS, help="instead of usual")
     run.add_argument("--quick", action="store_true", help="small sizes; nothing is stored here")
     compared = commands.add_parser("compare", help="measure others beside this, in any sittings")
     compared.add_argument("corpus", type=Path, help="JSON Lines, gzip")
     compared.add_argument("--topics", type=int, required=True)
     compared.add_argument("--text-field", default="text")
+    compared.add_argument("--kind", choices=KINDS, help="make other documents of them")
+    compared.add_argument("--documents", type=int, metavar="N", help="learn the first N alone")
     compared.add_argument("--contender", action="append", choices=ENTRANTS)
     compared.add_argument("--seeds", type=int, help="of each contender, stored ones included")
     compared.add_argument(
@@ -108,7 +108,7 @@ def run(asked: argparse.Namespace) -> int:
     harness = Harness(asked.corpus, asked.text_field, asked.quick)
     for scenario in chosen:
         print(f"{scenario.id}: {scenario.question}", file=sys.stderr, flush=True)
-        result = harness.run(scenario, asked.repeats, asked.contender or ())
+        result = harness.run(scenario, asked.repeats)
         print(f"stored {tables.write_result(result, folder)}", file=sys.stderr)
         print(tables.scenario_block(scenario.id, tables.read_results(folder)), flush=True)
     if not asked.quick:
@@ -120,12 +120,16 @@ def run(asked: argparse.Namespace) -> int:
 def compare(asked: argparse.Namespace) -> int:
     """Add to a comparison what it lacks, and make its tables."""
     check_corpus(asked.corpus)
-    for name, value in (("topics", asked.topics), ("seeds", asked.seeds)):
+    for name, value in (
+        *(("topics", asked.topics), ("seeds", asked.seeds)),
+        ("documents", asked.documents),
+    ):
         if value is not None and value < 1:
             raise SystemExit(f"there must be at least 1 of {name}, got {name}={value}")
     name = asked.corpus.name.removesuffix(".gz").removesuffix(".jsonl")
     documents = describe_corpus(asked.corpus)["documents"]
-    scenario, every = comparison(name, asked.topics, documents), held_out_every(documents)
+    own = {"kind": asked.kind, "most": asked.documents}
+    scenario, every = comparison(name, asked.topics, documents, **own), held_out_every(documents)
     labels = asked.contender or scenario.contenders
     why = {label: reason for label in labels if (reason := missing(ENTRANTS[label].library))}
     for label, reason in why.items():

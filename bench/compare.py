@@ -6,7 +6,7 @@ is measured is added to the result that is stored (`bench.sittings`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from statistics import median
 from typing import NamedTuple
@@ -38,7 +38,9 @@ def held_out_every(documents: int) -> int:
     return 10 if documents < LARGE_CORPUS else HELD_OUT_EVERY
 
 
-def cases(n_components: int, every: int) -> Callable[[bool, tuple[str, ...]], list[Case]]:
+def cases(
+    n_components: int, every: int, kind: str | None = None, most: int | None = None
+) -> Callable[[bool, tuple[str, ...]], list[Case]]:
     def listed(quick: bool, labels: tuple[str, ...]) -> list[Case]:
         unknown = sorted(set(labels) - set(ENTRANTS))
         if unknown:
@@ -50,8 +52,9 @@ def cases(n_components: int, every: int) -> Callable[[bool, tuple[str, ...]], li
             "n_components": min(n_components, 10) if quick else n_components,
             "vocabulary_size": VOCABULARY_SIZE,
             "held_out_every": every,
-            "documents": 2000 if quick else None,
+            "documents": 2000 if quick else most,
             "shuffled": True,
+            **({"kind": kind} if kind else {}),
         }
         return [
             Case(
@@ -303,16 +306,17 @@ def notes(result: Json) -> str:
     return "".join(lines)
 
 
-def compare_block(results: Mapping[str, Json], origin: Callable[[Json], str]) -> str:
-    """Return processor seconds, perplexity and NPMI over all corpora.
+def compare_block(
+    results: Mapping[str, Json],
+    origin: Callable[[Json], str],
+    scenarios: Sequence[Scenario] | None = None,
+) -> str:
+    """Return processor seconds, perplexity and NPMI over all corpora, or those of the scenarios.
 
-    Parameters
-    ----------
-    results : mapping of scenario ids to results
-    origin : callable
-        A line about where a result was measured.
+    `origin` makes a line about where a result was measured.
     """
-    shown = [results[scenario.id] for scenario in COMPARE if scenario.id in results]
+    scenarios = COMPARE if scenarios is None else scenarios
+    shown = [results[scenario.id] for scenario in scenarios if scenario.id in results]
     if not shown:
         return "Not measured yet.\n"
     lines = [("contender", *map(corpus_title, shown)), ("---", *["---"] * len(shown))]
@@ -328,7 +332,8 @@ def compare_block(results: Mapping[str, Json], origin: Callable[[Json], str]) ->
         if figure.met is not None
     ]
     met = sum(bool(figure.met) for _, figure in judged)
-    page += f"\nOf {len(judged)} figures with a target, {met} are met.\n"
+    if judged:
+        page += f"\nOf {len(judged)} figures with a target, {met} are met.\n"
     for scenario, figure in judged:
         if not figure.met:
             page += f"**Missed** (`{scenario}`): {figure.name}: {figure.measured}, "
@@ -338,8 +343,10 @@ def compare_block(results: Mapping[str, Json], origin: Callable[[Json], str]) ->
 
 def corpus_title(result: Json) -> str:
     name = result["corpus"]["name"].removesuffix(".jsonl.gz")
-    topics = {case["parameters"]["n_components"] for case in result["cases"].values()}
-    return f"{name}, {result['corpus']['documents']:,} documents, K = {min(topics)}"
+    given = next(iter(result["cases"].values()))["parameters"]
+    documents = given.get("documents") or result["corpus"]["documents"]
+    kind = f"{given['kind']} " if "kind" in given else ""
+    return f"{name}, {documents:,} {kind}documents, K = {given['n_components']}"
 
 
 def cell(result: Json, label: str) -> str:
@@ -351,16 +358,22 @@ def cell(result: Json, label: str) -> str:
     return f"{seconds:,.1f} s, perplexity {perplexity:,.0f}{mark}, NPMI {npmi:.3f}"
 
 
-def comparison(name: str, n_components: int, documents: int) -> Scenario:
-    """Return the scenario of a corpus of this name and about this number of documents."""
-    small = documents < LARGE_CORPUS
+def comparison(
+    name: str, n_components: int, documents: int, kind: str | None = None, most: int | None = None
+) -> Scenario:
+    """Return the scenario of a corpus of this name and about this number of documents.
+
+    `kind` makes other documents of them, `most` takes the first alone.
+    """
+    parts = [f"compare-{name}-{n_components}", *filter(None, (kind, most and str(most)))]
+    said = " ".join(filter(None, (most and f"{most:,}", kind, "documents")))
     return Scenario(
-        f"compare-{name}-{n_components}",
-        f"How good are {n_components} topics of {name}, and how soon, beside other libraries?",
+        "-".join(parts),
+        f"How good are {n_components} topics of {said} of {name}, and how soon, beside others?",
         max(max(entrant.seeds) for entrant in ENTRANTS.values()),
-        cases(n_components, held_out_every(documents)),
+        cases(n_components, held_out_every(documents), kind, most),
         figures,
-        tuple(label for label, entrant in ENTRANTS.items() if small or not entrant.dense),
+        tuple(ENTRANTS),
         needs_corpus=True,
         details=details,
         command="compare",
@@ -371,4 +384,9 @@ COMPARE = [
     comparison("arxiv", 50, 200_000),
     comparison("20newsgroups", 20, 18_846),
     comparison("kos", 20, 3430),
+]
+#: Other kinds and sizes, of which one table is shown.
+COMPARE_KINDS = [
+    comparison("20newsgroups", 20, 18_846, **own)
+    for own in ({"kind": "short"}, {"kind": "repeated"}, {"most": 2000}, {"most": 8000})
 ]

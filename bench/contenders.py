@@ -277,14 +277,6 @@ def vowpal_wabbit(n_components: int, seed: int, passes: int = 1) -> Contender:
     return Contender(load, fit)
 
 
-#: Contenders of `corpus-counts` and `planted-*`; those of `bench.compare` are listed there.
-CONTENDERS: dict[str, Callable[[int, int], Contender]] = {
-    "streamlda": engine,
-    "gensim": gensim,
-    "scikit-learn": scikit_learn,
-}
-
-
 def sparse_rows(documents: Counts, dtype: str | None = None) -> Any:
     """Return counts as a CSR matrix that shares their arrays, but for counts of another dtype.
 

@@ -1,21 +1,28 @@
-"""Contenders that the environment of the benchmarks does not have: topica, tlda, river and MALLET.
+"""Contenders that the environment of the benchmarks does not have.
 
-Each is measured where it is found: topica where it is installed, the others in folders that
-environment variables name (`bench/quality.md` says how they are made).
+Each is measured where it is found: topica and anchortopics where they are installed, river and
+MALLET in folders that environment variables name (`bench/quality.md` says how they are made).
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.contenders import Contender, Counts, Topics, cores, normalised, occurrences
+from bench.contenders import (
+    Contender,
+    Counts,
+    Topics,
+    cores,
+    normalised,
+    occurrences,
+    sparse_rows,
+)
 
 #: Variables with the folders of tensorly's package `tlda`, of river, and of MALLET's jars.
 TLDA_FOLDER, RIVER_FOLDER = "STREAMLDA_BENCH_TLDA", "STREAMLDA_BENCH_RIVER"
@@ -50,39 +57,15 @@ def topica(n_components: int, seed: int, model: str, **options: Any) -> Contende
     return Contender(load, fit)
 
 
-def tlda(n_components: int, seed: int) -> Contender:
-    """Tensor LDA of tensorly, in memory; it takes dense counts.
+def anchortopics(n_components: int, seed: int) -> Contender:
+    """Anchor words of rectified word pairs, at the defaults of anchortopics; alpha is even."""
+    from anchortopics import OTFR  # type: ignore[import-not-found]
 
-    The settings are the best of 24 that were tried on 20 newsgroups; its example's are worse.
-    """
-    sys.path.append(os.environ[TLDA_FOLDER])
-    import tensorly  # type: ignore[import-not-found]
-    from tlda import TLDA  # type: ignore[import-not-found]
+    def fit(X: Any) -> Topics:
+        topics = np.maximum(OTFR(n_components, random_state=seed).fit(X).components_, 0.0)
+        return normalised(topics), np.full(n_components, 1 / n_components)
 
-    tensorly.set_backend("numpy")
-
-    def load(documents: Counts) -> Any:
-        dense = np.zeros((len(documents.row_pointers) - 1, documents.n_features))
-        rows = np.repeat(np.arange(len(dense)), np.diff(documents.row_pointers))
-        dense[rows, documents.word_ids] = documents.counts
-        return dense
-
-    def fit(dense: Any) -> Topics:
-        model = TLDA(
-            n_topic=n_components,
-            alpha_0=1.0,
-            n_iter_train=2000,
-            n_iter_test=10,
-            learning_rate=1e-3,
-            pca_batch_size=1000,
-            theta=5.005,
-            random_seed=seed,
-        )
-        model.fit(dense)
-        # Its weights are nearly those of one topic alone.
-        return normalised(model.unwhitened_factors.T), np.full(n_components, 1 / n_components)
-
-    return Contender(load, fit)
+    return Contender(lambda documents: sparse_rows(documents, "float64"), fit)
 
 
 def mallet(n_components: int, seed: int, sweeps: int) -> Contender:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench import contenders
 from bench.contenders import Contender
-from bench.contenders_elsewhere import MALLET_FOLDER, TLDA_FOLDER, mallet, tlda, topica
+from bench.contenders_elsewhere import MALLET_FOLDER, anchortopics, mallet, topica
 from bench.corpus import read_counts
 from bench.data import completed, quality
 from bench.kinds import Json
@@ -43,11 +43,8 @@ NEEDS = {
     "scikit-learn": ("sklearn", "pip install scikit-learn"),
     "vowpal-wabbit": ("vowpalwabbit", "pip install vowpalwabbit"),
     "topica": ("topica", "pip install topica"),
+    "anchortopics": ("anchortopics", "pip install anchortopics"),
     "mallet": (MALLET_FOLDER, f"set {MALLET_FOLDER} to the folder of its jars"),
-    "tlda": (
-        TLDA_FOLDER,
-        f"pip install tensorly, and set {TLDA_FOLDER} to a clone of github.com/tensorly/tlda",
-    ),
 }
 
 
@@ -59,8 +56,6 @@ class Entrant(NamedTuple):
     options: Json
     #: On small corpora and on large ones; seed 0 has documents in order, others shuffled.
     seeds: tuple[int, int] = (3, 1)
-    #: Whether it takes dense counts, for which a large corpus has too many.
-    dense: bool = False
     cores: int = 1
 
 
@@ -78,7 +73,6 @@ ONE_CORE = {
     "vowpal-wabbit-1": Entrant(
         "vowpal-wabbit", contenders.vowpal_wabbit, {"passes": 1}, seeds=(3, 3)
     ),
-    "gensim-1": Entrant("gensim", contenders.gensim, {"dtype": "int32"}, (3, 2)),
     "gensim-256": Entrant(
         "gensim", contenders.gensim, {"dtype": "int32", **contenders.HOFFMAN}, (3, 2)
     ),
@@ -89,21 +83,14 @@ ONE_CORE = {
             {"batch_documents": n, "dtype": "float32"},
             (3, 2),
         )
-        for n in (2000, 128)
+        for n in (2000, 256)
     },
-    **{
-        f"tomotopy-{n}": Entrant("tomotopy", contenders.tomotopy, {"sweeps": n})
-        for n in (200, 50, 25, 100)
-    },
+    **{f"tomotopy-{n}": Entrant("tomotopy", contenders.tomotopy, {"sweeps": n}) for n in (200, 50)},
     "topica-online-1": Entrant("topica", topica, {"model": "OnlineLDA", "fit_iters": 1}),
-    **{
-        f"topica-{sampler}-100": Entrant(
-            "topica",
-            topica,
-            {"model": "LDA", "sampler": sampler, "burn_in": 50, "fit_iters": 100},
-        )
-        for sampler in ("sparse", "warp")
-    },
+    "topica-sparse-100": Entrant(
+        "topica", topica, {"model": "LDA", "sampler": "sparse", "burn_in": 50, "fit_iters": 100}
+    ),
+    "anchortopics": Entrant("anchortopics", anchortopics, {}, (3, 3)),
     "streamlda-random": Entrant("streamlda", contenders.random_start, {}),
     "topica-tensor": Entrant("topica", topica, {"model": "TensorLDA"}),
     "scikit-learn-nmf": Entrant("scikit-learn", contenders.factorisation, {"dtype": "float32"}),
@@ -113,7 +100,6 @@ ONE_CORE = {
         "scikit-learn", contenders.scikit_learn, {"passes": 10, "dtype": "float32"}
     ),
     "gensim-10": Entrant("gensim", contenders.gensim, {"passes": 10, "dtype": "int32"}),
-    "tlda": Entrant("tlda", tlda, {}, (1, 1), dense=True),
 }
 
 #: Who uses a second core, at their fastest; judged by the clock.
@@ -147,16 +133,19 @@ def compare(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
     Only the fit is timed. Memory is that of the process: interpreter, imports, the documents in
     the contender's own form, and the fit. Seed 0 has the documents in their order, others in one
-    of their own.
+    of their own. Topics of any kind of documents are judged by the documents as they were.
     """
     entrant = ENTRANTS[parameters["contender"]]
     options = parameters["options"]
     contender = entrant.make(parameters["n_components"], seed, **options)
     meter.started()
     counts = PlainCounts.read(inputs["counts"], parameters["documents"])
+    documents = len(counts)
+    if "kind" in parameters:
+        counts = KINDS[parameters["kind"]](counts, seed)
     if seed and parameters["shuffled"]:
         counts = counts.shuffled(seed)
-    documents, before = len(counts.row_pointers) - 1, time.perf_counter()
+    before = time.perf_counter()
     held = contender.load(counts)
     load_seconds = time.perf_counter() - before
     del counts
@@ -191,9 +180,11 @@ class PlainCounts(NamedTuple):
             counts, words = counts[: pointers[-1]].copy(), words[: pointers[-1]].copy()
         return cls(counts, words, pointers, n_features)
 
-    def shuffled(self, seed: int) -> PlainCounts:
-        """Return the same documents in another order."""
-        order = np.random.default_rng(seed).permutation(len(self.row_pointers) - 1)
+    def __len__(self) -> int:
+        return len(self.row_pointers) - 1
+
+    def take(self, order: Any) -> PlainCounts:
+        """Return the documents of these rows."""
         lengths = np.diff(self.row_pointers)[order]
         pointers = np.concatenate([[0], np.cumsum(lengths)])
         entries = np.repeat(self.row_pointers[order] - pointers[:-1], lengths)
@@ -201,5 +192,36 @@ class PlainCounts(NamedTuple):
         pointers = pointers.astype(self.row_pointers.dtype)
         return PlainCounts(self.counts[entries], self.word_ids[entries], pointers, self.n_features)
 
+    def shuffled(self, seed: int) -> PlainCounts:
+        """Return the same documents in another order."""
+        return self.take(np.random.default_rng(seed).permutation(len(self)))
+
+    def repeated(self, seed: int) -> PlainCounts:
+        """Return as many documents, half of them copies of twenty, as of forwarded messages."""
+        n, rng = len(self), np.random.default_rng(seed)
+        copies = rng.choice(rng.choice(n, COPIED), n - n // 2)
+        return self.take(rng.permutation(np.concatenate([np.arange(n // 2), copies])))
+
+    def shortened(self, seed: int) -> PlainCounts:
+        """Return documents of at most six tokens of each, drawn at random, as of titles."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
+        times = self.counts.astype(np.int64)
+        rows, words = np.repeat(rows, times), np.repeat(self.word_ids, times)
+        by_row = np.lexsort((np.random.default_rng(seed).random(len(rows)), rows))
+        rows, words = rows[by_row], words[by_row]
+        starts = np.searchsorted(rows, rows)
+        kept = np.arange(len(rows)) - starts < SHORT
+        cells, counts = np.unique(rows[kept] * self.n_features + words[kept], return_counts=True)
+        rows, words = np.divmod(cells, self.n_features)
+        pointers = np.searchsorted(rows, np.arange(len(self) + 1))
+        pointers = pointers.astype(self.row_pointers.dtype)
+        words, counts = words.astype(self.word_ids.dtype), counts.astype(self.counts.dtype)
+        return PlainCounts(counts, words, pointers, self.n_features)
+
+
+#: Documents that half of a repeated corpus are copies of, and tokens of a short document.
+COPIED, SHORT = 20, 6
+#: Kinds of documents that a corpus is made to, by name.
+KINDS = {"repeated": PlainCounts.repeated, "short": PlainCounts.shortened}
 
 COMPARE_TASKS = (compare,)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.contenders import Contender, gensim, scikit_learn, tomotopy
-from bench.contenders_elsewhere import tlda, topica
+from bench.contenders_elsewhere import anchortopics, topica
 from bench.entrants import DEFAULT, ENTRANTS, Entrant, PlainCounts, missing
 from bench.kinds import Case, Figure, Json, Scenario, at_least, series
 
@@ -28,7 +28,7 @@ CONTENDERS: dict[str, Entrant] = {
     "topica-sparse": Entrant("topica", topica, {"model": "LDA", "burn_in": 50, "fit_iters": 200}),
     "topica-online": Entrant("topica", topica, {"model": "OnlineLDA", "fit_iters": 10}),
     "topica-tensor": Entrant("topica", topica, {"model": "TensorLDA"}),
-    "tlda": Entrant("tlda", tlda, {}),
+    "anchortopics": Entrant("anchortopics", anchortopics, {}),
 }
 #: Cosine from which on a topic is taken as found.
 FOUND = 0.99

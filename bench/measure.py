@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = (":!bench/results", ":!bench/plots", ":!bench/*.md", ":!README.md")
 PACKAGES = (
     *("streamlda", "numpy", "numba", "scipy", "scikit-learn"),
-    *("gensim", "tomotopy", "vowpalwabbit", "topica", "tensorly", "pyttb"),
+    *("gensim", "tomotopy", "vowpalwabbit", "topica", "anchortopics", "tensorly", "pyttb"),
 )
 #: Which documents of a corpus are held out: every fortieth.
 HELD_OUT_EVERY = 40

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
 
-from bench.compare import COMPARE
+from bench.compare import COMPARE, COMPARE_KINDS
 from bench.daemon import DAEMON
 from bench.grid import GRID
 from bench.kinds import (
@@ -57,48 +57,23 @@ def planted(d: int, k: int, concentration: float, limit: float) -> Scenario:
             "mean_length": 80,
             "documents": 5000 if quick else 100_000,
         }
-        return [Case(name, "fit", {"contender": name, **parameters}) for name in contenders]
+        return [Case("streamlda", "fit", parameters)]
 
     def figures(result: Json) -> list[Figure]:
-        found = []
-        for case in result["cases"]:
-            errors = series(result, case, "l1_error")
-            error = at_most(
-                f"mean L1 error of a topic, {case}, {len(errors)} seeds",
-                *(mean(errors), limit, "{:.4f}"),
-            )
-            found.append(error if case == "streamlda" else error._replace(target="-", met=None))
-            found.append(Figure(f"worst seed, {case}", f"{max(errors):.4f}"))
-            speed = median(documents_per_second(result, case))
-            found.append(Figure(f"documents/s, {case}", f"{speed:,.0f}"))
-        return found
+        errors = series(result, "streamlda", "l1_error")
+        name = f"mean L1 error of a topic, {len(errors)} seeds"
+        speed = median(documents_per_second(result, "streamlda"))
+        return [
+            at_most(name, mean(errors), limit, "{:.4f}"),
+            Figure("worst seed", f"{max(errors):.4f}"),
+            Figure("documents/s", f"{speed:,.0f}"),
+        ]
 
     question = f"Are {k} planted topics over {d:,} words found from 100,000 documents in one pass?"
-    return Scenario(f"planted-{d}-{k}", question, 5, cases, figures, ("streamlda",))
+    return Scenario(f"planted-{d}-{k}", question, 5, cases, figures)
 
 
-# corpus-*
-
-
-def corpus_counts_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    parameters = {"n_components": 10 if quick else 50, "vocabulary_size": 8000}
-    return [Case(name, "fit", {"contender": name, **parameters}) for name in contenders]
-
-
-def corpus_counts_figures(result: Json) -> list[Figure]:
-    """Ratios are taken repeat by repeat: contenders took turns."""
-    speed = {case: documents_per_second(result, case) for case in result["cases"]}
-    ours = speed.pop("streamlda", None)
-    if ours is None:
-        return [Figure(f"documents/s, {name}", f"{median(speed[name]):,.0f}") for name in speed]
-    found = [at_least("documents/s", median(ours), 20_000, "{:,.0f}")]
-    for name, theirs in speed.items():
-        ratio = median(a / b for a, b in zip(ours, theirs, strict=True))
-        faster = at_least(f"times as fast as {name}", ratio, 20, "{:.1f}")
-        found.append(faster if name == "gensim" else faster._replace(target="-", met=None))
-        a, b = (median(series(result, who, "perplexity")) for who in ("streamlda", name))
-        found.append(Figure(f"perplexity / that of {name}", f"{a / b:.3f}"))
-    return found
+# corpus-text
 
 
 def corpus_text_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
@@ -259,15 +234,6 @@ ALL = [
     planted(1000, 10, 0.05, 0.03),
     planted(50, 5, 0.2, 0.008),
     Scenario(
-        "corpus-counts",
-        "How fast and how good are 50 topics in one pass over word counts, beside others?",
-        3,
-        corpus_counts_cases,
-        corpus_counts_figures,
-        ("streamlda", "gensim"),
-        needs_corpus=True,
-    ),
-    Scenario(
         "corpus-text",
         "How long does `streamlda fit` take from compressed text to a model file?",
         3,
@@ -302,6 +268,7 @@ ALL = [
     *GRID,
     *SHARES,
     *COMPARE,
+    *COMPARE_KINDS,
     *KNOWN_TRUTH,
     *PREQUENTIAL,
     *TURNS,

@@ -57,6 +57,7 @@ STYLES = {
     "tomotopy": Style(VERMILION, "-", "D"),
     "gensim": Style(ORANGE, "-", "p"),
     "scikit-learn": Style(GREEN, "-", "s"),
+    "anchortopics": Style(SKY, "-", "*"),
     "vowpal-wabbit": Style(PURPLE, "-", "v"),
     "topica": Style(SKY, "-", "^"),
     "mallet": Style(BLACK, "-", "X"),

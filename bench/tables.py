@@ -7,13 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bench import compare_plot, prequential
-from bench.compare import COMPARE, compare_block
+from bench.compare import COMPARE, COMPARE_KINDS, compare_block
 from bench.front import front
-from bench.kinds import Figure, Scenario, documents_per_second, judged, series
+from bench.kinds import Figure, Scenario, judged, series
 from bench.measure import ROOT
 from bench.panels import Panel, draw
 from bench.papers.scenarios import PAGE, REPRODUCTIONS, with_verdicts
@@ -35,7 +34,8 @@ PAGES = (
 )
 
 #: Scenarios of the first summary; the others have blocks of their own.
-PLAIN = [scenario for scenario in ALL if scenario not in (*OF_PRIVACY, *COMPARE, *ROOFLINE)]
+ELSEWHERE = (*OF_PRIVACY, *COMPARE, *COMPARE_KINDS, *ROOFLINE)
+PLAIN = [scenario for scenario in ALL if scenario not in ELSEWHERE]
 
 BLOCK = re.compile(r"(<!-- bench:([\w-]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 MARKER = re.compile(r"^<!-- /?bench:[\w-]+ -->$", re.MULTILINE)
@@ -110,30 +110,6 @@ def noise_block(results: dict[str, Json]) -> str:
     return how_much_noise(result) + "\n" + origin(result)
 
 
-def contenders_block(results: dict[str, Json]) -> str:
-    if "corpus-counts" not in results:
-        return "Not measured yet.\n"
-    result = results["corpus-counts"]
-    rows = []
-    for case in result["cases"]:
-        seconds, cpu, before, peak, perplexity, unigram, npmi, diversity = (
-            median(series(result, case, key))
-            for key in (
-                *("fit_seconds", "cpu_seconds", "rss_before_bytes", "peak_rss_bytes"),
-                *("perplexity", "unigram_perplexity", "npmi", "diversity"),
-            )
-        )
-        speed = f"{median(documents_per_second(result, case)):,.0f}"
-        memory = f"{peak / 1e6:,.0f}", f"{(peak - before) / 1e6:,.0f}"
-        quality = f"{perplexity:,.0f}", f"{unigram:,.0f}", f"{npmi:.3f}", f"{diversity:.2f}"
-        rows.append((case, speed, f"{seconds:,.1f}", f"{cpu:,.1f}", *memory, *quality))
-    header = (
-        *("contender", "documents/s", "seconds", "processor seconds", "peak MB"),
-        *("of it while fitting", "perplexity", "without topics", "NPMI", "diversity"),
-    )
-    return table(header, rows) + "\n" + origin(result)
-
-
 def origin(result: Json) -> str:
     """One line: which processor, when, on which corpus, with which other libraries."""
     machine, versions, corpus = result["machine"], result["versions"], result["corpus"]
@@ -176,8 +152,8 @@ def block(name: str, results: dict[str, Json]) -> str:
         "machines": machines_block,
         "summary": summary_block,
         "summary-private": private_block,
-        "contenders": contenders_block,
         "compare": lambda results: compare_block(results, origin),
+        "compare-kinds": lambda results: compare_block(results, origin, COMPARE_KINDS),
         "how-much-noise": noise_block,
     }
     if name in special:

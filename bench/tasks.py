@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.contenders import CONTENDERS
-from bench.corpus import count_words, read_counts, texts_of
+from bench.contenders import engine
+from bench.corpus import count_words, texts_of
 from bench.daemon_tasks import DAEMON_TASKS
 from bench.data import planted, planted_counts, quality, zipf_documents
 from bench.entrants import COMPARE_TASKS
@@ -60,15 +60,10 @@ def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
 
 
 def fit(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """One pass of a contender over counts that lie in memory, then how good its topics are."""
-    n_components = parameters["n_components"]
-    contender = CONTENDERS[parameters["contender"]](n_components, seed)
+    """One pass of sums over planted counts that lie in memory, then how good the topics are."""
+    contender = engine(parameters["n_components"], seed)
     meter.started()
-    truth = None
-    if "documents" in parameters:
-        train, held_out, truth = planted_counts(parameters, seed)
-    else:
-        train, held_out = (read_counts(inputs["counts"], part) for part in ("train", "held_out"))
+    train, held_out, truth = planted_counts(parameters, seed)
     with meter.timed():
         components, alpha = contender.fit(contender.load(train))
     return {"documents": len(train), **quality(train, held_out, components, alpha, truth)}
