@@ -287,6 +287,7 @@ def test_runs_with_other_parameters_are_dropped_and_the_time_of_the_rest_is_know
     [
         ({"machine": {**HEADER["machine"], "cores": 4}}, "one cores, got stored=2 now=4"),
         ({"versions": {**HEADER["versions"], "tomotopy": "0.15"}}, "one version of tomotopy, got"),
+        ({"machine": {**HEADER["machine"], "memory_bytes": 2**33}}, "one memory_bytes"),
         ({"quick": True}, "one quick, got stored=False now=True"),
         ({"corpus": {**HEADER["corpus"], "sha256": "1"}}, "one corpus"),
     ],
@@ -295,6 +296,11 @@ def test_sittings_of_other_machines_or_documents_do_not_mix(changed, message):
     stored = merged(None, HEADER, [case("a")], False)
     with pytest.raises(SystemExit, match=message):
         merged(stored, {**HEADER, **changed}, [case("a")], False)
+
+
+def test_a_machine_that_started_again_is_the_same():
+    again = {**HEADER["machine"], "memory_bytes": HEADER["machine"]["memory_bytes"] + 4096}
+    merged(merged(None, HEADER, [], False), {**HEADER, "machine": again}, [case("a")], False)
 
 
 # What is said
