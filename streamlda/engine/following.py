@@ -280,11 +280,7 @@ class Following:
         seeded = len(self.settings.seed_topics) == self.settings.n_components
         if seeded or not (low & ~judging).any():
             return None
-        judges, model = kept.where(judging), phase.snapshot()
-        if "refinement" not in model.diagnostics:
-            # Topics were spectral until now.
-            done = {"start_topics": [*range(model.n_components)]}
-            model = replace(model, diagnostics={**model.diagnostics, "refinement": done})
+        judges, model = kept.where(judging), _refinable(phase.snapshot())
         plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
         birth = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
         before, after = (
@@ -308,9 +304,13 @@ class Following:
         except InsufficientDataError:
             return None
         gain = Gain.of(judge_by(model, self.settings).scored(judges) - scores[::JUDGING])
-        if not gain.is_sure or (self.member and not isinstance(made, Refinement)):
+        if not gain.is_sure:
             self.credit -= len(kept)
             return None
+        if self.member:
+            # Members share topics, not sums: a start that a refinement does not better is one too.
+            model = _refinable(model)
+            made = Refinement.of_model(self.settings, made.counters, model)
         return self._switched(phase, made, model, judges, gain)
 
     def _switched(
@@ -391,3 +391,11 @@ class Following:
         made.credit, made.proposing = own["credit"], own["proposing"]
         made.switches, made.last = own["switches"], own["last"]
         return made
+
+
+def _refinable(model: TopicModel) -> TopicModel:
+    """Return a model whose topics may have been spectral until now."""
+    if "refinement" in model.diagnostics:
+        return model
+    done = {"start_topics": [*range(model.n_components)]}
+    return replace(model, diagnostics={**model.diagnostics, "refinement": done})
