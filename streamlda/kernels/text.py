@@ -124,7 +124,7 @@ def find_words(
     offsets[0] = 0
     for n in range(len(starts) - 1):
         place, is_whole = starts[n], whole[n] == 1
-        of = 256 if is_whole else 0
+        of = np.int64(256 if is_whole else 0)
         while place < starts[n + 1]:
             first = place
             slot_hash, column_hash, head, block, shift = _0, _0, _0, _0, _0
