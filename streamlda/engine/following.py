@@ -30,7 +30,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.birth import Birth, born, low_score, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.lineage import Lineage
-from streamlda.engine.phase import Phase
+from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.settings import EngineSettings
@@ -184,7 +184,6 @@ class Following:
                 made = self._born(phase, blocks, m, members)
         if made is None or before is None:
             return None
-        assert isinstance(made, Refinement)
         stepwise = made.stepwise.copy()
         # Those of the members alone are counted.
         stepwise.documents = 0
@@ -270,7 +269,7 @@ class Following:
 
     def _born(
         self, phase: Phase, blocks: list[Array], m: int, members: Sequence[Newest]
-    ) -> Phase | None:
+    ) -> Refinement | None:
         """Return the phase with a topic of the worst documents of m blocks, if it predicts more."""
         parts = [each.latest(m) for each in members]
         kept = DocumentBatch.joined([documents for _, documents in parts])
@@ -289,10 +288,9 @@ class Following:
         gain = Gain.of(after - before)
         if not gain.is_sure:
             return None
-        made = Refinement.of_model(self.settings, phase.counters, birth.model)
-        return self._switched(phase, made, birth.model, judges, gain, birth)
+        return self._switched(phase, phase.counters, birth.model, judges, gain, birth)
 
-    def _challenged(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Phase | None:
+    def _challenged(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Refinement | None:
         """Return the phase of a challenger of documents, the newest of which have scores."""
         judging = np.zeros(len(kept), dtype=np.bool_)
         judging[-len(scores) :: JUDGING] = True
@@ -300,38 +298,32 @@ class Following:
         if len(learned) < LEAST_DOCUMENTS:
             return None
         try:
-            made, model = fit(self.settings, learned)
+            began, model = fit(self.settings, learned)
         except InsufficientDataError:
             return None
         gain = Gain.of(judge_by(model, self.settings).scored(judges) - scores[::JUDGING])
         if not gain.is_sure:
             self.credit -= len(kept)
             return None
-        if self.member:
-            # Members share topics, not sums: a start that a refinement does not better is one too.
-            model = _refinable(model)
-            made = Refinement.of_model(self.settings, made.counters, model)
-        return self._switched(phase, made, model, judges, gain)
+        # Topics continue by likelihood, also those of a start that a refinement does not better.
+        return self._switched(phase, began.counters, _refinable(model), judges, gain)
 
     def _switched(
         self,
         phase: Phase,
-        made: Phase,
+        counters: Counters,
         model: TopicModel,
         judges: DocumentBatch,
         gain: Gain,
         birth: Birth | None = None,
-    ) -> Phase:
-        """Let a challenger take over."""
+    ) -> Refinement:
+        """Let a challenger, which has these counters, take over."""
         seen = phase.counters.documents_seen
-        if isinstance(made, Refinement):
-            order = self.lineage.follow(phase.snapshot(), model, seen)
-            model = permute_topics(model, order)
-            made = Refinement.of_model(self.settings, made.counters, model)
-            if birth is not None:
-                made.stepwise.weigh(order.index(birth.row), birth.tokens)
-        else:
-            self.lineage.restart()
+        order = self.lineage.follow(phase.snapshot(), model, seen)
+        model = permute_topics(model, order)
+        made = Refinement.of_model(self.settings, counters, model)
+        if birth is not None:
+            made.stepwise.weigh(order.index(birth.row), birth.tokens)
         self.scores.begin_again(judge_by(model, self.settings).scored(judges))
         made.counters = phase.counters.after(made.counters)
         made.follow(judges)

@@ -43,10 +43,6 @@ class Lineage:
         self.named += 1
         return self.named - 1
 
-    def restart(self) -> None:
-        """Give new ids to all topics."""
-        self.ids = [self._new() for _ in self.ids]
-
     def follow(
         self, champion: TopicModel, challenger: TopicModel, documents_seen: int
     ) -> list[int]:

@@ -1,6 +1,7 @@
 """Streams that turn: when a challenger takes over, what is kept of topics, and what it costs."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -67,6 +68,15 @@ def test_topics_retire_and_come_back_with_their_ids(turning):
     for row, topic in enumerate(ids(again)):
         apart = np.abs(again.components[row] - before.components[topic]).sum()
         assert apart < 0.5
+
+
+def test_ids_come_back_where_no_refinement_betters_the_start_of_a_challenger(monkeypatch):
+    monkeypatch.setattr(following, "fit", partial(following.fit, passes=0))
+    learner = Engine(SETTINGS)
+    for seed, documents in ((1, 2500), (2, 16_000), (1, 2500)):
+        learner.add(corpus(seed).documents(documents))
+        assert (seed == 2) == (not {*ids(learner.snapshot())} & {*range(K)})
+    assert learner.refining
 
 
 def test_a_turn_is_followed_while_topics_stay_spectral():
