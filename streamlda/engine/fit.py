@@ -60,12 +60,10 @@ def fit(
         most = max(1, int(COPIES_PART * n / settings.n_components))
         known, held_out = hold_out_once(documents, most)
         make_start, passes = _starts(settings, known, documents), times * passes_for(len(known))
-        found, estimate = best_candidate(
-            *(make_start, settings.alpha_0, known, held_out),
-            *(passes, times * SWEEPS, settings.seed % 2**63),
-        )
+        found, estimate = best_candidate(make_start, settings.alpha_0, known, held_out, passes)
         # With the sums that starts are made of.
         del make_start
+        found.sweep(times * SWEEPS, settings.seed % 2**63)
         start, kept = chosen(found.start, found.model, held_out, known)
         if kept:
             found.start = start

@@ -30,7 +30,7 @@ from streamlda.errors import InsufficientDataError, at_least, require
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import HELD_OUT, choice_of, chosen, hold_out
 from streamlda.refinement.refine import most_prevalent_first
-from streamlda.refinement.schedule import SWEEPS, annealed, passes_for
+from streamlda.refinement.schedule import annealed, passes_for
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import (
     Progress,
@@ -291,8 +291,8 @@ class _Driver:
         if held_out is None:
             start = make_start(self.settings.working_alpha_0)
             return replace(start, settings={**start.settings, "alpha_0": asked})
-        moves = passes_for(len(known)), SWEEPS, self.settings.seed % 2**63
-        found, self.estimate = best_candidate(make_start, asked, known, held_out, *moves)
+        passes = passes_for(len(known))
+        found, self.estimate = best_candidate(make_start, asked, known, held_out, passes)
         return found.start
 
     def _refined(
