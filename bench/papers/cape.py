@@ -28,9 +28,13 @@ from bench.papers.reproduction import Lines, Reproduction, lines_of
 from bench.papers.rule import CERTAIN, judge, resampled_medians
 from bench.styles import AS_PUBLISHED, AUTHORS
 from streamlda.documents import DocumentBatch
-from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
-from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
+    MixtureSite,
+    component_error,
+    learn_mixture,
+)
 from streamlda.papers.imtiaz_sarwate.pca import (
+    captured_energy,
     clipped,
     partial_root_subspace,
     principal_subspace,

@@ -10,9 +10,13 @@ from streamlda.papers.dplda.flow import configuration
 from streamlda.papers.dplda.sensitivity import Facts
 from streamlda.papers.dpvi import DPVISettings, fit_dp_vi
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
-from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
-from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
+    MixtureSite,
+    component_error,
+    learn_mixture,
+)
 from streamlda.papers.imtiaz_sarwate.pca import (
+    captured_energy,
     clipped,
     partial_root_subspace,
     principal_subspace,

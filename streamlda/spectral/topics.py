@@ -135,7 +135,7 @@ class SpectralTopics:
 def recover_topics(moments: RoundMoments, n_components: int, alpha_0: float) -> SpectralTopics:
     """Decompose the moments of a round into topics; O(d t^2 + t^3 K + K^4)."""
     root, found = _eigenpairs(moments, n_components, alpha_0)
-    noise = apply_pairs(_contract(moments.triple_noise, root), found.eigenvectors)
+    noise = apply_pairs(contract(moments.triple_noise, root), found.eigenvectors)
     return topics_along(
         *(moments.first, moments.pairs, moments.whitening),
         *(found.eigenvalues, root @ found.eigenvectors, np.linalg.norm(noise, axis=0)),
@@ -252,7 +252,7 @@ def _eigenpairs(
     u = root.T @ moments.triple_first
     E = np.multiply.outer(root.T @ moments.triple_pairs @ root, u)
     tensor = (
-        _contract(moments.triples, root)
+        contract(moments.triples, root)
         - a / (a + 2) * (E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1))
         + 2 * a**2 / ((a + 1) * (a + 2)) * np.multiply.outer(np.multiply.outer(u, u), u)
     )
@@ -297,7 +297,7 @@ def estimated_alpha_0(moments: RoundMoments, n_topics: int) -> float:
     return ALPHA_0_RANGE[1]
 
 
-def _contract(tensor: Array, R: Array) -> Array:
+def contract(tensor: Array, R: Array) -> Array:
     """Return T(R, R, R)."""
     for _ in range(3):
         tensor = np.tensordot(tensor, R, axes=(0, 0))

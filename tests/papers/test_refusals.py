@@ -16,8 +16,7 @@ from streamlda.papers.dplda.spectral import SpectralSteps, factors_of
 from streamlda.papers.dpvi import DPVISettings, fit_dp_vi, subsampled_multiplier
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite, learn_mixture
-from streamlda.papers.imtiaz_sarwate.metrics import captured_energy
-from streamlda.papers.imtiaz_sarwate.pca import clipped, principal_subspace
+from streamlda.papers.imtiaz_sarwate.pca import captured_energy, clipped, principal_subspace
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 from streamlda.papers.laplace import discrete_laplace, release_laplace

@@ -57,6 +57,7 @@ from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.events import Composed
 from streamlda.private.topics import project_simplex
+from streamlda.spectral.topics import contract
 
 Array = NDArray[np.float64]
 
@@ -243,9 +244,7 @@ def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
     """Noise on M2, M3 and M2: all else is post-processing."""
     k = steps.n_components
     W = leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
-    tensor = edges.symmetric("e3", steps.triples, TRIPLE_TERMS)
-    for _ in range(3):
-        tensor = np.tensordot(tensor, W, axes=(0, 0))
+    tensor = contract(edges.symmetric("e3", steps.triples, TRIPLE_TERMS), W)
     factors = steps.decomposed(symmetrised(tensor))
     back = leading_pairs(edges.symmetric("e5", steps.pairs, PAIR_TERMS), k).unwhitening
     # Another draw of noise has other singular vectors: turn W^+ so that W'W^+' is nearest to 1.

@@ -47,6 +47,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from streamlda.errors import between, one_of, require
 from streamlda.guarantee.mechanism import Block
@@ -61,7 +62,8 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.papers.wang_anandkumar.algorithm_1 import PowerResult, robust_tensor_power
+from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
+from streamlda.spectral.topics import contract
 from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -281,13 +283,9 @@ def mixture_means(view: MixtureView, third: Array, rng: np.random.Generator) -> 
     """Return means a_i, of shape (k, d), and 1 / sqrt(w_i), but for noise, from E H in U."""
     sizes = view.sizes
     cubed = np.multiply.outer(np.multiply.outer(sizes, sizes), sizes)
-    found = _decompose(third / np.sqrt(cubed), len(sizes), rng)
+    found = robust_tensor_power(third / np.sqrt(cubed), len(sizes), seed=int(rng.integers(2**63)))
     means: Array = (view.directions * np.sqrt(sizes)) @ found.eigenvectors * found.eigenvalues
     return means.T, found.eigenvalues
-
-
-def _decompose(tensor: Array, n_components: int, rng: np.random.Generator) -> PowerResult:
-    return robust_tensor_power(tensor, n_components, seed=int(rng.integers(2**63)))
 
 
 def skew_norms(y: Array, variance: float) -> Array:
@@ -356,9 +354,19 @@ def paper_components(
     leading = np.argsort(-np.abs(values), kind="stable")[:n_components]
     size, U = np.abs(values[leading]), vectors[:, leading]
     W = U / np.sqrt(np.maximum(size, 1e-12 * size.max()))
-    seen = triples
-    for _ in range(3):
-        seen = np.tensordot(seen, W, axes=(0, 0))
-    found = _decompose(seen, n_components, rng)
+    seed = int(rng.integers(2**63))
+    found = robust_tensor_power(contract(triples, W), n_components, seed=seed)
     components: Array = (U * np.sqrt(size)) @ found.eigenvectors * found.eigenvalues
     return components.T, found.eigenvalues
+
+
+def component_error(true: Array, estimated: Array) -> float:
+    """Return q_comp, the mean distance of an estimated component from the nearest true one.
+
+    No release. Two estimates may be near the same true component: K copies of one have error 0.
+
+    Parameters
+    ----------
+    true, estimated : ndarrays of shape (K, d)
+    """
+    return float(cdist(true, estimated).min(axis=0).mean())

@@ -201,6 +201,28 @@ def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(vectors[:, largest]), values[largest]
 
 
+def captured_energy(subspace: Array, second_moment: Array) -> float:
+    """Return q_CE = tr(V' A V), the energy of A that lies in the span of V; no release.
+
+    At most the sum of the K largest eigenvalues of A, attained by their eigenvectors.
+    Time O(d^2 K), memory O(d K).
+
+    Parameters
+    ----------
+    subspace : ndarray of shape (d, K)
+        V, orthonormal columns.
+    second_moment : ndarray of shape (d, d)
+        A, symmetric: the true one, or that of all samples without noise.
+    """
+    require(
+        np.allclose(subspace.T @ subspace, np.eye(subspace.shape[1]), atol=1e-8),
+        "captured energy must be that of orthonormal columns",
+        subspace=np.shape(subspace),
+        remedy="orthonormalise the columns",
+    )
+    return float(np.sum(subspace * (second_moment @ subspace)))
+
+
 def _checked(
     second_sums: Sequence[Array],
     n_components: int,

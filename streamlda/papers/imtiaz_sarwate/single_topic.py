@@ -64,6 +64,7 @@ from streamlda.papers.symmetric import pack, unpack
 from streamlda.private.contributions import FirstStatistic, PairStatistic, View
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments
+from streamlda.spectral.topics import contract
 
 Array = NDArray[np.float64]
 Route = Literal["whitened", "paper"]
@@ -124,10 +125,7 @@ class SingleTopicSite:
     def triples(self, whitening: Array) -> dict[str, Array]:
         """Return the packed sum of P3(W, W, W) (``triple``); raw, not private."""
         if self.batch.n_features <= DENSE_WORDS:
-            seen = self.dense_triples
-            for _ in range(3):
-                seen = np.tensordot(seen, whitening, axes=(0, 0))
-            return {"triple": pack(seen, 0.5)}
+            return {"triple": pack(contract(self.dense_triples, whitening), 0.5)}
         moments = Moments(np.ascontiguousarray(whitening))
         moments.add(self.batch)
         return {"triple": pack(moments.triple_sum(), 0.5)}

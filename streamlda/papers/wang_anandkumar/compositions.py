@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import product
 from typing import NamedTuple
 
 from streamlda.errors import at_least, between, require
@@ -86,19 +87,11 @@ def wang_anandkumar_table(
     releases : iterable of int
         K, queries of Algorithm 3.
     """
-    counts = list(releases)
-    return [_compare(epsilon, delta, count) for delta in deltas for count in counts]
-
-
-def _compare(epsilon: float, delta: float, releases: int) -> Comparison:
-    epsilon_each, multiplier = wang_anandkumar(epsilon, delta, releases)
-    needed = accounting.noise_multiplier(epsilon, delta, releases)
-    return Comparison(
-        delta=delta,
-        releases=releases,
-        formula_noise_multiplier=multiplier,
-        advanced_epsilon=advanced_epsilon(epsilon_each, releases, delta / 2),
-        exact_epsilon=accounting.epsilon_of(math.sqrt(releases / multiplier**2), delta),
-        needed_noise_multiplier=needed,
-        ratio=multiplier / needed,
-    )
+    rows = []
+    for delta, count in product(deltas, releases):
+        epsilon_each, used = wang_anandkumar(epsilon, delta, count)
+        advanced = advanced_epsilon(epsilon_each, count, delta / 2)
+        exact = accounting.epsilon_of(math.sqrt(count / used**2), delta)
+        needed = accounting.noise_multiplier(epsilon, delta, count)
+        rows.append(Comparison(delta, count, used, advanced, exact, needed, used / needed))
+    return rows

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
-from streamlda.papers.imtiaz_sarwate.gaussian_mixture import third_sum
-from streamlda.papers.imtiaz_sarwate.metrics import captured_energy, component_error
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import component_error, third_sum
 from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
+    captured_energy,
     clipped,
     partial_root_subspace,
     principal_subspace,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.papers.imtiaz_sarwate import single_topic
-from streamlda.papers.imtiaz_sarwate.metrics import component_error
+from streamlda.papers.imtiaz_sarwate.gaussian_mixture import component_error
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.papers.imtiaz_sarwate.single_topic import (
     SingleTopicSite,
