@@ -23,35 +23,26 @@ from sklearn.datasets import load_digits
 
 from bench.kinds import Figure, Json
 from bench.panels import Panel
-from bench.papers.data import STAND_INS, read_covertype, read_mnist
+from bench.papers import reproduction
+from bench.papers.data import STAND_IN, read_covertype, read_mnist
 from bench.papers.reproduction import Lines, Reproduction, lines_of
-from bench.papers.rule import CERTAIN, judge, resampled_medians
 from bench.styles import AS_PUBLISHED, AUTHORS
 from streamlda.documents import DocumentBatch
+from streamlda.papers.imtiaz_sarwate import pca
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     MixtureSite,
     component_error,
     learn_mixture,
 )
-from streamlda.papers.imtiaz_sarwate.pca import (
-    captured_energy,
-    clipped,
-    partial_root_subspace,
-    principal_subspace,
-    second_sum,
-)
 from streamlda.papers.imtiaz_sarwate.simulated import Promise, SimulatedSites
 from streamlda.papers.imtiaz_sarwate.single_topic import SingleTopicSite, learn_topics
 
-PUBLISHED = json.loads(
-    (Path(__file__).parent / "published" / "imtiaz-sarwate.json").read_text("utf-8")
-)
+PUBLISHED = json.loads((Path(__file__).parent / "published/imtiaz-sarwate.json").read_bytes())
 
 EPSILONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 DELTAS, DELTA = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05), 0.01
 #: Draws of the noise at a point, as in the paper.
 RUNS = 10
-
 
 #: Axes of the sweeps of a data set or a model: the points (epsilon, delta) of each.
 FEW, SIZES = (100, 1000, 4000), (50_000, 100_000, 200_000, 500_000, 800_000)
@@ -85,8 +76,7 @@ DATA = [
         ("synthetic", 50, 1000, FEW, (0.5, 1.0)),
         ("MNIST", 50, 1000, FEW, (0.5, 1.0)),
         ("Covertype", 10, 1000, FEW, (0.1, 0.5)),
-        ("digits", 10, 179, (20, 60, 179), (1.0, 2.0)),
-        ("cover types", 10, 500, FEW, (0.1, 0.5)),
+        (STAND_IN, 10, 179, (20, 60, 179), (1.0, 2.0)),
     )
 ]
 MIXTURE, TOPICS = (
@@ -244,9 +234,9 @@ def cape_components(parameters: Json, inputs: Json, seed: int) -> Json:
     # q_comp of components drawn without any data, as the authors draw them.
     (k, d), blind = planted.components.shape, {"topics": half_normal, "mixture": orthonormal}
     drawn = (blind[parameters["model"]](d, k, rng) for _ in range(100))
-    errors = [component_error(planted.components, components) for components in drawn]
-    random = {"line": "random", "values": [float(np.mean(errors))]}
-    return {"rows": rows + [{**random, "x": x} for x in dict.fromkeys(row["x"] for row in rows)]}
+    values = [float(np.mean([component_error(planted.components, each) for each in drawn]))]
+    places = dict.fromkeys(row["x"] for row in rows)
+    return {"rows": rows + [{"line": "random", "x": x, "values": values} for x in places]}
 
 
 def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any:
@@ -258,30 +248,10 @@ def samples_of(data: str, n: int, rng: np.random.Generator, inputs: Json) -> Any
         # Variances as in the authors' generator, in 200 dimensions of rank about 50.
         variances = np.concatenate([np.linspace(10, 1, 50), 0.5 * rng.random(150)])
         return rng.standard_normal((n, 200)) * np.sqrt(variances)
-    if data == "cover types":
-        found = cover_types(n, rng)
-    else:
-        read = {"MNIST": read_mnist, "Covertype": read_covertype}.get(data)
-        rows = read(Path(inputs[data.lower()])) if read else load_digits().data
-        found = rows[rng.permutation(len(rows))[:n]].astype(np.float64)
+    read = {"MNIST": read_mnist, "Covertype": read_covertype}.get(data)
+    rows = read(Path(inputs[data.lower()])) if read else load_digits().data
+    found = rows[rng.permutation(len(rows))[:n]].astype(np.float64)
     return found - found.mean(axis=0)
-
-
-def cover_types(n: int, rng: np.random.Generator) -> Any:
-    """Return samples shaped as Covertype: 10 correlated measurements, 4 and 40 of one kind each.
-
-    Standard deviations are of the size of that data set's: metres, degrees and shades.
-    """
-    scale = np.array([280.0, 112.0, 7.5, 213.0, 58.0, 1559.0, 27.0, 20.0, 38.0, 1324.0])
-    mixing = np.eye(10) + 0.3 * rng.standard_normal((10, 10))
-    mixing /= np.linalg.norm(mixing, axis=1, keepdims=True)
-    measured = rng.standard_normal((n, 10)) @ mixing.T * scale
-    kinds = [measured]
-    for count in (4, 40):
-        shares = 1.0 / np.arange(1, count + 1)
-        chosen = rng.choice(count, size=n, p=shares / shares.sum())
-        kinds.append(np.eye(count)[chosen])
-    return np.hstack(kinds)
 
 
 def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
@@ -291,16 +261,18 @@ def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     samples = samples_of(parameters["data"], n_sites * parameters["documents"], rng, inputs)
     # As in the paper, and not private: the radius is the largest norm.
     radius = float(np.linalg.norm(samples, axis=1).max()) * (1 + 1e-9)
-    parts = [clipped(part, radius) for part in np.array_split(samples, n_sites)]
-    sums = [second_sum(part) for part in parts]
+    parts = [pca.clipped(part, radius) for part in np.array_split(samples, n_sites)]
+    sums = [pca.second_sum(part) for part in parts]
     moment = samples.T @ samples / len(samples)
     best = float(np.linalg.eigvalsh(moment)[-k:].sum())
 
     def energy(method: str, epsilon: float, delta: float) -> float:
         network = network_of([len(part) for part in parts], method, epsilon, delta)
         way: Any = "paper" if method.endswith(AS_PUBLISHED) else "packed"
-        learn = partial_root_subspace if method.startswith("DPdisPCA") else principal_subspace
-        return captured_energy(learn(sums, k, network, radius, route=way).vectors, moment) / best
+        partial = method.startswith("DPdisPCA")
+        learn = pca.partial_root_subspace if partial else pca.principal_subspace
+        vectors = learn(sums, k, network, radius, route=way).vectors
+        return pca.captured_energy(vectors, moment) / best
 
     return {"rows": repeated(parameters, METHODS, energy)}
 
@@ -334,25 +306,22 @@ def measured(result: Json) -> dict[tuple[str, str], Lines]:
 Pair = tuple[list[float], list[float], str]
 
 
-def compare(pairs: list[Pair]) -> tuple[int, list[str]]:
-    """Return how many pairs are as said by a t-test, and which are the opposite."""
+def judge_pairs(name: str, pairs: list[Pair]) -> Figure:
+    """Ask that a t-test finds half of the pairs as said, and no more the opposite than by chance.
+
+    Those that are the opposite are named.
+    """
     less, more = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
-    right, opposite = (
-        ttest_ind(*sides, axis=-1, alternative="less").pvalue < LEVEL
+    right, wrong = (
+        np.flatnonzero(ttest_ind(*sides, axis=-1, alternative="less").pvalue < LEVEL)
         for sides in ((less, more), (more, less))
     )
-    return int(right.sum()), [pairs[i][2] for i in np.flatnonzero(opposite)]
-
-
-def judge_pairs(name: str, pairs: list[Pair]) -> Figure:
-    """Ask that half of the pairs are as said, and no more the opposite than by chance."""
-    right, opposite = compare(pairs)
-    by_chance = int(binom.ppf(CERTAIN, len(pairs), LEVEL)) if pairs else 0
-    met = True if pairs and right >= len(pairs) / 2 else None
-    met = False if len(opposite) > by_chance else met
+    by_chance = int(binom.ppf(reproduction.CERTAIN, len(pairs), LEVEL)) if pairs else 0
+    met = True if pairs and len(right) >= len(pairs) / 2 else None
+    met = False if len(wrong) > by_chance else met
     target = f"opposite <= {by_chance} (by chance), as said >= half"
-    name = f"{name}: as said and opposite, of {len(pairs)}"
-    return Figure(name, f"{right} and {len(opposite)}", target, met)
+    measured = "; ".join([f"{len(right)} and {len(wrong)}", *(pairs[i][2] for i in wrong)])
+    return Figure(f"{name}: as said and opposite, of {len(pairs)}", measured, target, met)
 
 
 def ordered_pairs(result: Json) -> list[Pair]:
@@ -402,24 +371,23 @@ def authors_figure(result: Json) -> Figure:
     name = f"as published over the authors' runs, median of {len(ratios)} points that can differ"
     target = f"1 within {SHARE_OF_AUTHORS:.0%}"
     if len(ratios) < 3:
-        return judge(name, "too few points", target, [math.nan])
-    medians = resampled_medians(ratios)
+        return reproduction.judge(name, "too few points", target, [math.nan])
+    medians = reproduction.medians(ratios)
     shown = f"{median(ratios):.3f} (standard error {medians.std():.3f})"
-    return judge(name, shown, target, np.abs(medians - 1) <= SHARE_OF_AUTHORS)
+    return reproduction.judge(name, shown, target, np.abs(medians - 1) <= SHARE_OF_AUTHORS)
 
 
 def figures(result: Json) -> list[Figure]:
-    found, number = [], result["scenario"][-1]
     name = "error rises from cape to conventional to local, where it can differ"
-    found.append(judge_pairs(name, ordered_pairs(result)))
+    found, number = [judge_pairs(name, ordered_pairs(result))], result["scenario"][-1]
     if number != "2":
-        found.append(authors_figure(result))
+        off = f"as published over the authors' runs, where more than {SHARE_OF_AUTHORS:.0%} off"
+        listed = "; ".join(beside_authors(result)[1]) or "none"
+        found += [authors_figure(result), Figure(off, listed)]
     if number == "5":
-        ours = [lines["capeAGN"] for lines in measured(result).values()]
-        pairs = [(x[max(x)], x[min(x)], "") for x in ours]
-        found.append(
-            judge_pairs("error of capeAGN falls from the least to the largest delta", pairs)
-        )
+        ours = [(lines["capeAGN"], title) for (title, _), lines in measured(result).items()]
+        pairs = [(x[max(x)], x[min(x)], f"it is more: {title}") for x, title in ours]
+        found.append(judge_pairs("error of capeAGN is less at the largest delta", pairs))
     for (title, axis), lines in measured(result).items():
         if axis == "epsilon":
             values = {name: mean(points[1.0]) for name, points in lines.items()}
@@ -428,56 +396,33 @@ def figures(result: Json) -> list[Figure]:
     return found
 
 
-def details(result: Json) -> str:
-    """List every point that is out of order, or off the authors' runs, with the reason."""
-    parts = {"Out of order": compare(ordered_pairs(result))[1]}
-    if result["scenario"] != "cape-figure-2":
-        off = f"As published over the authors' runs, where more than {SHARE_OF_AUTHORS:.0%} off"
-        parts[off] = beside_authors(result)[1]
-    return "".join(
-        f"{title}:\n\n" + "".join(f"- {line}\n" for line in lines or ["none"]) + "\n"
-        for title, lines in parts.items()
-    )
-
-
 def panels(result: Json) -> list[Panel]:
     energy = result["scenario"] == "cape-figure-2"
-    unit = "documents" if result["scenario"] == "cape-figure-4" else "samples"
-    unit += " a site" if energy else " of all sites"
-    measure, scale = ("energy over the best", "linear") if energy else ("q_comp", "log")
-    found = []
-    for (title, axis), lines in measured(result).items():
-        for data, stand_in in STAND_INS.items():
-            title = title.replace(f"{stand_in},", f"{stand_in} (stand-in for {data})\n")
-        if energy:
-            lines = {name.replace("capeAGN", "capePCA"): points for name, points in lines.items()}
-        x = unit if axis == "documents" else axis
-        found.append(Panel(title, x, measure, lines, ("log", scale)))
-    return sorted(found, key=lambda panel: ("epsilon", "delta", unit).index(panel.x))
+    y, scale = ("energy over the best", "linear") if energy else ("q_comp", "log")
+    names = {"documents": "N_s" if energy else "N"}
+    return [
+        Panel(title, names.get(axis, axis), y, lines, ("log", scale))
+        for (title, axis), lines in measured(result).items()
+    ]
 
 
-def cape_figure(
-    number: int, claim: str, swept: list[Any], axes: Iterable[str], **more: Any
-) -> Reproduction:
-    """Return a figure over all data or models and some axes."""
-    settings = {x: p for each, axis in product(swept, axes) for x, p in each[axis].items()}
+def cape_figure(number: int, claim: str, swept: list[Any], *axes: str, **more: Any) -> Reproduction:
+    """Return a figure over some axes and all data or models."""
+    settings = {x: p for axis, each in product(axes, swept) for x, p in each[axis].items()}
     named = {"id": f"cape-figure-{number}", "question": claim, "settings": settings}
-    drawn: Json = {"figures": figures, "panels": panels, "tabled": False, "more": details}
+    drawn: Json = {"figures": figures, "panels": panels, "tabled": False}
     fast = {"documents": 200_000}
     return Reproduction(**named, **drawn, **{"task": cape_components, "fast": fast, **more})
 
 
-LESS, OVER = "capeAGN has less error than conventional and local noise", ("epsilon", "documents")
+MORE = "capePCA captures more energy than the others."
+LESS = "capeAGN has less error than conventional and local noise"
 FALLS = "The error of capeAGN falls with delta, and is below the others."
-FIGURE_2: Json = {"task": cape_pca, "columns": 3, "data": ("mnist", "covertype")}
+AXES = ("epsilon", "delta", "documents")
+FIGURE_2: Json = {"task": cape_pca, "data": ("mnist", "covertype")}
 CAPE = [
-    cape_figure(
-        *(2, "capePCA captures more energy than the others.", DATA),
-        ("epsilon", "delta", "documents"),
-        contenders=("synthetic", *STAND_INS.values()),
-        **FIGURE_2,
-    ),
-    cape_figure(3, f"{LESS}: mixture of Gaussians.", MIXTURE, OVER),
-    cape_figure(4, f"{LESS}: single-topic model.", TOPICS, OVER),
-    cape_figure(5, FALLS, [*MIXTURE, *TOPICS], ["delta"]),
+    cape_figure(2, MORE, DATA, *AXES, **FIGURE_2, contenders=("synthetic", STAND_IN)),
+    cape_figure(3, f"{LESS}: mixture of Gaussians.", MIXTURE, *AXES[::2]),
+    cape_figure(4, f"{LESS}: single-topic model.", TOPICS, *AXES[::2]),
+    cape_figure(5, FALLS, [*MIXTURE, *TOPICS], "delta"),
 ]

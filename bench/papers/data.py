@@ -29,8 +29,8 @@ DOWNLOADS = {
     ),
 }
 
-#: What stands in for data that only its user has: digits of scikit-learn, drawn samples.
-STAND_INS = {"MNIST": "digits", "Covertype": "cover types"}
+#: What stands in for data that only its user has: digits of scikit-learn. Covertype has none.
+STAND_IN = "digits (stand-in for MNIST)"
 
 
 def list_missing(files: Mapping[str, Path], names: Iterable[str] = DOWNLOADS) -> list[str]:
@@ -65,8 +65,8 @@ def check_files(
         raise InvalidSettingError(f"{needs}; {'; '.join(missing)}")
     if "mnist" not in names:
         return ()
-    chosen = (data if data.lower() in files else other for data, other in STAND_INS.items())
-    return ("synthetic", *chosen)
+    mnist = "MNIST" if "mnist" in files else STAND_IN
+    return ("synthetic", mnist, *(["Covertype"] if "covertype" in files else []))
 
 
 def read_mnist(path: Path) -> Any:

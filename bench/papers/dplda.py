@@ -17,9 +17,8 @@ import numpy as np
 
 from bench import private_contenders as known
 from bench.corpus import read_counts, read_words
-from bench.kinds import Figure, Json, markdown
-from bench.papers.reproduction import Reproduction, lines_of
-from bench.papers.rule import judge_count
+from bench.kinds import Figure, Json
+from bench.papers.reproduction import Reproduction, judge_count, lines_of
 from streamlda import papers
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.noise import SecureNoise
@@ -158,29 +157,15 @@ def figures(result: Json, rivals: dict[str, tuple[str, ...]]) -> list[Figure]:
     return found
 
 
-def words_by_contender(result: Json) -> dict[str, Any]:
-    """Return the words of each topic that is published."""
-    (lines,) = lines_of(result).values()
-    return {name: topics for name, points in lines.items() for (topics,) in points.values()}
-
-
 def figures_t2(result: Json) -> list[Figure]:
-    """Count topics that are published; the paper shows words of all of its configurations."""
-    found = []
-    for name, topics in words_by_contender(result).items():
+    """Show the words of topics; the paper has those of all of its configurations."""
+    (lines,), found = lines_of(result).values(), []
+    for name, points in lines.items():
+        ((topics,),) = points.values()
         asked = ("all", len(topics) == TABLE_TOPICS) if name in CONFIGURATIONS else ()
-        shown = f"{len(topics)} of {TABLE_TOPICS}"
-        found.append(Figure(f"topics published, {name}", shown, *asked))
+        words = "; ".join(map(" ".join, [[f"{len(topics)} of {TABLE_TOPICS}"], *topics]))
+        found.append(Figure(f"topics published, {name}", words, *asked))
     return found
-
-
-def words_of(result: Json) -> str:
-    """Return the table: words of the topics of each contender."""
-    cells = [
-        [name, "; ".join(" ".join(words) for words in topics) or "nothing"]
-        for name, topics in words_by_contender(result).items()
-    ]
-    return markdown(["contender", "words of each topic, epsilon 1"], cells) + "\n"
 
 
 def figures_4(result: Json) -> list[Figure]:
@@ -258,7 +243,6 @@ DPLDA = [
         figures=figures_t2,
         panels=lambda result: [],
         data=("corpus",),
-        more=words_of,
     ),
     Reproduction(
         id="dplda-figure-4",

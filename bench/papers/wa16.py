@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import permutations, product
-from statistics import median
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from bench.kinds import Figure, Json
 from bench.panels import Panel
-from bench.papers import rule
-from bench.papers.reproduction import Reproduction, lines_of
-from bench.papers.rule import Law, exponent_figure, judge, judge_law, power
+from bench.papers import reproduction
+from bench.papers.reproduction import Law, Reproduction, judge_law, lines_of, power
 from streamlda import papers
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
@@ -35,14 +33,8 @@ EIGENVALUES, RESTARTS, ITERATIONS, RECOVERED = (1.0, 0.75, 0.5), 24, 30, 0.25
 #: the noise multiplier is nearly proportional to 1 / epsilon.
 LARGEST, SHARES, FIRST_RECOVERED, DELTA, FIT_FROM = 5e3, (1.0, 0.8, 0.6), 0.9, 1e-6, 100
 
-#: By what noise is multiplied in a column of Figure 1.
-SCALES = {
-    "sigma": np.ones_like,
-    "sigma sqrt d": np.sqrt,
-    "sigma d": np.asarray,
-    "sigma ln d": np.log,
-}
-LAWS = [Law(name, lambda d, scale=scale: 1 / scale(d)) for name, scale in SCALES.items()]
+#: Of noise that Figure 1 tolerates.
+LAWS = [*map(power, (0, -0.5, -1)), Law("1 / ln d", lambda d: 1 / np.log(d))]
 
 #: Of Theorem 3.1.
 K, STREAM = 3, {"n_restarts": 10, "n_iterations": 12}
@@ -50,8 +42,8 @@ SIZES, DIMENSIONS = [1024, 4096, 16_384, 65_536], [10, 20, 40, 80]
 #: Where n varies, and where d does.
 FIXED_D, FIXED_N = 20, 16_384
 
-#: Axis and exponent of each law of the theorem.
-THEOREM_3_1 = {"n": ("documents a round, n", -0.5), "d": ("dimension d", 0.5)}
+#: Exponents that it claims of the error.
+THEOREM_3_1 = {"n": -0.5, "d": 0.5}
 
 DIRECT, MARGINAL = "Algorithm 1", "random marginal"
 ITERATED, INPUT = "Algorithm 3", "input perturbation"
@@ -64,7 +56,7 @@ UNITS = {
     INPUT: lambda d: LARGEST * ((0.274 / math.sqrt(d)) ** -3 + (2.5 / d) ** -3) ** (-1 / 3),
 }
 #: The law that the paper claims for each kind of noise of Figure 1.
-CLAIMED = {"Gaussian": LAWS[1], "adversarial": LAWS[2], "weakly correlated": LAWS[3]}
+CLAIMED = dict(zip(("Gaussian", "adversarial", "weakly correlated"), LAWS[1:], strict=True))
 
 
 def sweep(
@@ -225,37 +217,33 @@ def curves(result: Json, name: str) -> dict[int, Any]:
 def middles(result: Json, name: str) -> dict[float, float]:
     """Return by d where half of the trials fail."""
     found = curves(result, name).items()
-    return {d: float(rule.at_half(levels, rule.rise(rates))) for d, (levels, rates, _) in found}
+    return {d: reproduction.at_half(levels, rates) for d, (levels, rates, _) in found}
 
 
 def halves(result: Json, name: str) -> dict[float, Any]:
     """Return resamples of `middles`."""
-    return {d: rule.resampled_halves(*curve, seed=d) for d, curve in curves(result, name).items()}
-
-
-def shown(result: Json, name: str) -> list[Figure]:
-    points = ", ".join(f"{half:.4f} (d = {d})" for d, half in middles(result, name).items())
-    exponent = exponent_figure(f"{name}: exponent of d", halves(result, name))
-    return [Figure(f"{name}: sigma at failure 1/2", points), exponent]
+    return {d: reproduction.halves(*curve, seed=d) for d, curve in curves(result, name).items()}
 
 
 def figures_1(result: Json) -> list[Figure]:
     found = []
     for kind, law in CLAIMED.items():
-        name, samples = f"{kind}: sigma at failure 1/2", halves(result, kind)
-        found += [*shown(result, kind), judge_law(name, samples, LAWS, law.name)]
+        name, halves_of = f"{kind}: sigma at failure 1/2", middles(result, kind).items()
+        points = ", ".join(f"{half:.4f} (d = {d})" for d, half in halves_of)
+        found += [Figure(name, points), judge_law(name, halves(result, kind), LAWS, law.name)]
     return found
 
 
 def panels_1(result: Json) -> list[Panel]:
-    """The 3 x 4 panels of the paper's Figure 1."""
+    """The panels of the paper's Figure 1 in which it says that curves of all d meet."""
     found = []
-    for kind, (name, scale) in product(CLAIMED, SCALES.items()):
-        lines = {}
-        for d, (sigmas, rates, _) in curves(result, kind).items():
-            x = np.array(sigmas) * scale(float(d))
-            lines[f"d = {d}"] = {s: [rate] for s, rate in zip(x.tolist(), rates, strict=True)}
-        found.append(Panel(f"{kind} noise", name, "failure", lines, ("log", "linear")))
+    for kind, law in CLAIMED.items():
+        lines = {
+            f"d = {d}": {s / law.shape(d): [rate] for s, rate in zip(levels, rates, strict=True)}
+            for d, (levels, rates, _) in curves(result, kind).items()
+        }
+        x = f"sigma over {law.name}"
+        found.append(Panel(f"{kind} noise", x, "failure", lines, ("log", "linear")))
     return found
 
 
@@ -266,15 +254,14 @@ def figures_b(result: Json) -> list[Figure]:
     hits = np.where(np.isnan(gains), np.nan, gains >= 1)
     name = "least noise that Algorithm 1 tolerates over that of a random marginal"
     law = judge_law(f"sigma, {MARGINAL}", samples, rivals, "d^-0.5")
-    gain = judge(name, f"{np.median(gains):.2f}", ">= 1.00", hits)
-    return [*shown(result, DIRECT), *shown(result, MARGINAL), law, gain]
+    gain = reproduction.judge(name, f"{np.median(gains):.2f}", ">= 1.00", hits)
+    return [law, gain]
 
 
 def panels_b(result: Json) -> list[Panel]:
     lines = {
         name: {d: [y] for d, y in middles(result, name).items()} for name in (DIRECT, MARGINAL)
     }
-    lines["claimed law"] = power(-0.5).through(middles(result, MARGINAL))
     return [Panel("Operator norm of noise at failure 1/2", "d", "sigma", lines)]
 
 
@@ -288,27 +275,22 @@ def epsilon_of(z: float, d: int, method: str) -> float:
     return accounting.epsilon_of(math.sqrt(queries(d, method)) / z, DELTA)
 
 
-def epsilons(result: Json, method: str, first: int = 0) -> dict[float, Any]:
+def epsilons(result: Json, method: str) -> dict[float, Any]:
     """Return resamples of the epsilon at recovery 1/2 for each d."""
     found = {}
     for d, z in halves(result, method).items():
-        if d >= first:
-            grid = np.geomspace(np.nanmin(z), np.nanmax(z), 7)
-            at = [math.log(epsilon_of(value, int(d), method)) for value in grid]
-            found[float(d)] = np.exp(np.interp(np.log(z), np.log(grid), at))
+        grid = np.geomspace(np.nanmin(z), np.nanmax(z), 7)
+        at = [math.log(epsilon_of(value, int(d), method)) for value in grid]
+        found[float(d)] = np.exp(np.interp(np.log(z), np.log(grid), at))
     return found
 
 
 def figures_4_2(result: Json) -> list[Figure]:
-    iterated, once = epsilons(result, ITERATED), epsilons(result, INPUT, FIT_FROM)
-    by_log = {math.log(d): values for d, values in iterated.items()}
-    slowly = [Law("log^p d, p <= 2", np.log, 0.0, 2.0), Law("d^p", np.asarray, 0.0, math.inf)]
+    once = {d: values for d, values in epsilons(result, INPUT).items() if d >= FIT_FROM}
+    slowly = [Law("log^p d, p <= 2", np.log, 0.0, 2.0), reproduction.ANY_POWER]
     powers = [power(0.5), power(1), power(1.5), Law("log^2 d", lambda d: np.log(d) ** 2)]
     return [
-        exponent_figure(f"exponent of d, {ITERATED}", iterated),
-        exponent_figure(f"exponent of d, {INPUT}", once),
-        exponent_figure(f"exponent of log d, {ITERATED}", by_log),
-        judge_law(f"epsilon of {ITERATED}", iterated, slowly, slowly[0].name),
+        judge_law(f"epsilon of {ITERATED}", epsilons(result, ITERATED), slowly, slowly[0].name),
         judge_law(f"epsilon of {INPUT}", once, powers, "d^1"),
     ]
 
@@ -323,27 +305,11 @@ def panels_4_2(result: Json) -> list[Panel]:
 
 def figures_3_1(result: Json) -> list[Figure]:
     found = []
-    for name, (_, claimed) in THEOREM_3_1.items():
+    for name, claimed in THEOREM_3_1.items():
         (points,) = lines_of(result)[name].values()
-        samples = {x: rule.resampled_medians(errors, seed=int(x)) for x, errors in points.items()}
-        found.append(exponent_figure(f"exponent of the error in {name}", samples))
+        samples = {x: reproduction.medians(errors, seed=int(x)) for x, errors in points.items()}
         laws = [power(claimed * share, name) for share in (1, 0.5, 1.5)]
         found.append(judge_law(f"error in {name}", samples, laws, laws[0].name))
-    return found
-
-
-def panels_3_1(result: Json) -> list[Panel]:
-    """The error against n and against d, with the laws of the theorem."""
-    found = []
-    for name, (axis, claimed) in THEOREM_3_1.items():
-        (points,) = lines_of(result)[name].values()
-        middles = {x: median(errors) for x, errors in points.items()}
-        lines = {
-            "Algorithm 2": {x: [middle] for x, middle in middles.items()},
-            "claimed law": power(claimed).through(middles),
-        }
-        title = f"d = {FIXED_D}" if name == "n" else "n fixed"
-        found.append(Panel(title, axis, f"median of the largest error of {K} vectors", lines))
     return found
 
 
@@ -357,7 +323,6 @@ WA16 = [
         fast={"dimension": 100},
         figures=figures_1,
         panels=panels_1,
-        columns=4,
         tabled=False,
     ),
     Reproduction(
@@ -396,6 +361,6 @@ WA16 = [
         },
         fast={"dimension": 40, "documents_per_round": FIXED_N},
         figures=figures_3_1,
-        panels=panels_3_1,
+        panels=lambda result: [Panel(x, x, "error", lines_of(result)[x]) for x in THEOREM_3_1],
     ),
 ]

@@ -14,7 +14,6 @@ noise, the edges are a cut, and what is released is all that the output depends 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamlda.errors import one_of
@@ -83,16 +82,6 @@ CONFIGURATIONS = {
         Configuration("4", ("e9",), ("sigma_k", "gamma_s"), (GAP, ONE_FOR_ALL)),
     )
 }
-
-
-def is_cut(edges: Iterable[str]) -> bool:
-    """Return whether every path from the documents to the output goes over one of the edges."""
-    noised, reached = set(edges), {DOCUMENTS}
-    # Edges stand in the order of the flow.
-    for name, (source, target) in EDGES.items():
-        if source in reached and name not in noised:
-            reached.add(target)
-    return OUTPUT not in reached
 
 
 def configuration(name: str | int) -> Configuration:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.kinds import Figure
-from bench.papers import rule, wa16
+from bench.papers import reproduction, wa16
 from bench.papers.cape import METHODS, ORDER, PUBLISHED, authors_lines
 from bench.papers.dplda import BOUND
 from bench.papers.scenarios import REPRODUCTIONS
@@ -271,17 +271,22 @@ def test_every_claim_is_turned():
 )
 def test_a_verdict_is_that_of_its_figures(met, line):
     shown = [Figure("a", "1", "2", each) for each in met]
-    assert rule.verdict_of([Figure("b", "3"), *shown]).line == line
+    assert reproduction.verdict_of([Figure("b", "3"), *shown]).line == line
+
+
+def shown(name, **how):
+    """Return what the figures of a planted result say."""
+    return "; ".join(figure.measured for figure in REPRODUCTIONS[name].figures(cape(name, **how)))
 
 
 def test_points_that_are_off_are_named_with_the_reason():
-    page = REPRODUCTIONS["cape-figure-3"].details(cape("cape-figure-3", factor=1.3))
-    assert "- 1.30 at mixture, D = 50, N = 800,000, epsilon 10: their data set decides" in page
+    page = shown("cape-figure-3", factor=1.3)
+    assert "; 1.30 at mixture, D = 50, N = 800,000, epsilon 5: their data set decides" in page
     assert "epsilon 0.001: near the error of random components" in page
     assert "epsilon 0.5: one data set there, another here" in page
-    page = REPRODUCTIONS["cape-figure-4"].details(cape("cape-figure-4", errors=SWAPPED))
+    page = shown("cape-figure-4", errors=SWAPPED)
     assert (
-        "- capeAGN has more error than conventional: topics, D = 10, epsilon 0.5, documents" in page
+        "; capeAGN has more error than conventional: topics, D = 10, epsilon 0.5, documents" in page
     )
 
 
@@ -292,10 +297,10 @@ def test_halves_are_read_off_rates_and_resampled():
         ([0.0, 0.3, 0.2, 0.75, 1.0], 4 * 2 ** (0.25 / 0.5)),
         ([0.0] * 5, math.nan),
     ):
-        assert rule.at_half(levels, rule.rise(failing)) == pytest.approx(level, nan_ok=True)
-    again = rule.resampled_halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 100)
+        assert reproduction.at_half(levels, failing) == pytest.approx(level, nan_ok=True)
+    again = reproduction.halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 100)
     assert np.median(again) == pytest.approx(4 * math.sqrt(2), rel=0.03)
-    few = rule.resampled_halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 8)
+    few = reproduction.halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 8)
     assert np.std(few) > 2 * np.std(again) > 0
 
 
