@@ -158,7 +158,7 @@ class StepwiseEM:
     def weigh(self, topic: int, tokens: float) -> None:
         """Let a topic weigh as if it had learned so many tokens: the next ones move it by more."""
         self.totals[:, topic] *= tokens / self._mass[topic]
-        self._mass = self.totals.sum(axis=0)
+        self._mass = _masses(self.totals)
 
     def add(self, batch: DocumentBatch) -> None:
         """Learn from documents, or let them wait for their minibatch to fill."""

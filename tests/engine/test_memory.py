@@ -11,18 +11,22 @@ from streamlda.simulate import PlantedLDA
 from tests.engine.kinds import SAMPLES_BYTES
 
 
+def peak_of(settings, documents):
+    load_kernels()
+    tracemalloc.start()
+    try:
+        Engine.fit(settings, documents)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.long
 def test_a_fit_holds_sums_and_then_samples_and_little_else():
     K, V = 20, 6000
     documents = PlantedLDA(K, V, mean_length=15, seed=1).documents(6000)
     settings = EngineSettings(n_components=K, n_features=V, warmup_documents=1000)
-    load_kernels()
-    tracemalloc.start()
-    try:
-        Engine.fit(settings, documents)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = peak_of(settings, documents)
     # 34 of 44 MB; it was 72 with copies of documents and samples beside the sums.
     assert peak < 1.2 * (settings.state_bytes + SAMPLES_BYTES)
 
@@ -32,12 +36,5 @@ def test_a_fit_by_the_online_power_method_holds_few_arrays_of_words_by_topics():
     K, V = 20, 40_000
     documents = PlantedLDA(K, V, mean_length=30, seed=1).documents(3000)
     settings = EngineSettings(n_components=K, n_features=V, solver="online-power", n_iterations=2)
-    load_kernels()
-    tracemalloc.start()
-    try:
-        Engine.fit(settings, documents)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     # 9.0 of them; it was 10.3 with copies.
-    assert peak < 9.5 * 8 * K * V
+    assert peak_of(settings, documents) < 9.5 * 8 * K * V
