@@ -25,7 +25,7 @@ have chromium chromium-browser google-chrome || missing="$$missing chromium"; \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help base setup system demo demo-kafka docs test test-all lint soak bench lock clean
+.PHONY: help base setup system demo demo-kafka docs test test-all lint soak bench lock dist clean
 
 help:
 	@echo 'make demo        learn topics of dated news, print them and write a report'
@@ -38,6 +38,7 @@ help:
 	@echo 'make setup       only install, into .venv; PYTHON=/path/to/python3 picks the interpreter'
 	@echo 'make system      install what the tests need besides: Java, Maven, Chromium, a broker'
 	@echo 'make lock        choose newer versions of all packages and write both locks'
+	@echo 'make dist        what a release publishes, into dist: wheel, sdist, bill of materials'
 	@echo 'make clean       remove .venv and everything else that was made here'
 
 base: LOCK := requirements.lock
@@ -123,6 +124,20 @@ lock: setup
 	  --output-file requirements-dev.lock
 	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --extra registry \
 	  --group build pyproject.toml --output-file requirements.lock
+
+# The bill (CycloneDX) names what the wheel was installed with, with hashes, licences and who needs whom.
+dist: setup
+	rm -rf dist
+	$(RUN) -m hatchling build
+	$(RUN) -m venv --clear build/dist
+	build/dist/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	build/dist/bin/python -m pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	build/dist/bin/python -m pip uninstall --quiet --yes pip setuptools
+	$(RUN) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	build/lock/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  -o dist/streamlda.cdx.json build/dist/bin/python
+	@ls -l dist
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
