@@ -49,7 +49,7 @@ class Lineage:
         """Return the topic of a challenger for each row; ids follow it."""
         K, seeded = len(self.ids), len(challenger.seeds)
         apart = hellinger(champion.components, challenger.components)
-        apart[:seeded] = apart[:, :seeded] = 2.0
+        # Seeded topics are in the first rows of both.
         apart[range(seeded), range(seeded)] = -float(K)
         rows, columns = _matched(apart)
         order: list[int] = columns[np.argsort(rows)].tolist()

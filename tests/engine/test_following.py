@@ -10,6 +10,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine import following
 from streamlda.engine.birth import born
 from streamlda.engine.engine import Engine
+from streamlda.engine.lineage import Lineage
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Gain, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
@@ -70,6 +71,19 @@ def test_topics_retire_and_come_back_with_their_ids(turning):
         assert apart < 0.5
 
 
+def test_one_topic_that_comes_back_has_its_id_and_has_not_retired():
+    _, first = Engine.fit(SETTINGS, corpus(1).documents(2000))
+    other = first.components.copy()
+    other[1] = corpus(2).components[0]
+    second = replace(first, components=other)
+    lineage = Lineage.begun(K, V)
+    assert lineage.follow(first, second, 100) == [*range(K)]
+    assert lineage.ids == [0, K, *range(2, K)]
+    lineage.follow(second, first, 200)
+    assert lineage.ids == [*range(K)]
+    assert lineage.diagnostics == [{"id": K, "documents_seen": 200}]
+
+
 def test_ids_come_back_where_no_refinement_betters_the_start_of_a_challenger(monkeypatch):
     monkeypatch.setattr(following, "fit", partial(following.fit, passes=0))
     learner = Engine(SETTINGS)
@@ -107,15 +121,16 @@ def test_a_turn_within_or_right_after_the_warm_up_is_followed(before):
 
 
 @pytest.mark.statistical
-def test_blocks_that_are_low_by_turns_are_one_alarm():
+@pytest.mark.parametrize("run", [3, 30])
+def test_blocks_that_are_low_by_turns_are_one_alarm(run):
     """Two levels, as of two partitions: one challenge shows that the lower one is usual."""
     rng, scores, fallen = np.random.default_rng(0), Scores(20), []
-    for block in range(120):
-        level = -5.5 if block // 3 % 2 else -5.0
+    for block in range(40 * run):
+        level = -5.5 if block // run % 2 else -5.0
         if n := scores.add(rng.normal(level, 0.5, STEP)):
             fallen.append(block)
             scores.begin_again(np.concatenate(scores.last[-n:]), usual=True)
-    assert fallen == [3]
+    assert fallen == [run]
     assert scores.add(rng.normal(-6.5, 0.5, STEP)) == 1
 
 
