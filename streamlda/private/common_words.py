@@ -22,14 +22,10 @@ topic begins as the word frequencies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
-
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import require
 from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.contributions import (
@@ -41,12 +37,11 @@ from streamlda.private.contributions import (
 )
 from streamlda.private.denoising import Denoised, denoise
 from streamlda.private.packing import unpack_pairs
-from streamlda.private.responsibilities import check_array, most_topics
+from streamlda.private.responsibilities import most_topics
 from streamlda.private.settings import MOST_WORDS, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.private.word_classes import PublicWords
 from streamlda.spectral.topics import SpectralTopics
-from streamlda.utils.arrays import from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 
@@ -144,24 +139,6 @@ class Frequencies:
         distribution: Array = expected / expected.sum()
         return distribution
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what `from_state` needs: noisy values only."""
-        arrays = {"sums": self._sums, "precision": self._precision}
-        return arrays if self._public is None else arrays | to_arrays(self._public, "public/")
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]], n_features: int) -> Self:
-        """Continue where `state` was taken."""
-        check_array("frequencies/sums", state["sums"], (n_features,))
-        check_array("frequencies/precision", state["precision"], (n_features,), 1e-300)
-        public = None
-        if "public/classes" in state:
-            public = from_arrays(PublicWords, state, "public/")
-            check_array("public/frequencies", public.frequencies, (n_features,), 1e-300)
-        found = cls(n_features, public)
-        found._sums, found._precision = state["sums"], state["precision"]
-        return found
-
 
 def common_words(frequencies: Array, settings: PrivateSettings) -> NDArray[np.int64]:
     """Return the columns of the words that count as common by released frequencies, rising."""
@@ -170,22 +147,6 @@ def common_words(frequencies: Array, settings: PrivateSettings) -> NDArray[np.in
     fewest = min(settings.n_features, WORDS_FOR_TOPIC * settings.n_components)
     n = min(max(int(np.sum(frequencies >= least)), fewest), MOST_WORDS)
     return np.sort(np.argsort(-frequencies, kind="stable")[:n]).astype(np.int64)
-
-
-def checked(words: NDArray[Any], n_features: int) -> NDArray[np.int64]:
-    """Return common words of a saved state, which must be rising columns."""
-    require(
-        words.dtype == np.int64
-        and words.ndim == 1
-        and 0 < len(words) <= MOST_WORDS
-        and bool(np.all(np.diff(words, prepend=-1, append=n_features) > 0)),
-        "common words must be columns in rising order",
-        dtype=words.dtype,
-        shape=words.shape,
-        n_features=n_features,
-        remedy="restore the state whole",
-    )
-    return words
 
 
 def statistics(stage: str, words: NDArray[np.int64] | None, n_features: int) -> list[Statistic]:

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, failure, require
+from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
@@ -45,6 +45,7 @@ from streamlda.private.stage import (
     PendingRelease,
     PrefixStage,
     Stage,
+    check_rows,
     joint_mechanism,
     prefix_mechanism,
 )
@@ -60,8 +61,9 @@ class PrivateEngine:
     """Learns topics from slots of a stream through noisy sums only; see the module.
 
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for
-    the triples, one block of documents, and their projections; in rounds of refinement, when those
-    are gone, at most 100 d K bytes and 32 MiB. In prefix mode 2 b + 3 times as much for b buffers.
+    the triples, one block of documents, and their projections; in rounds of refinement at most
+    100 d K bytes and 32 MiB beside the noisy sums. In prefix mode 2 b + 3 times as much for b
+    buffers.
     """
 
     def __init__(
@@ -70,7 +72,6 @@ class PrivateEngine:
         first_slot: int = 0,
         *,
         public: PublicTopics | None = None,
-        _saved: tuple[Mapping[str, NDArray[Any]], Mapping[str, Any]] | None = None,
     ) -> None:
         found = None if public is None else public.digest
         require(
@@ -91,10 +92,7 @@ class PrivateEngine:
         self.window = Window(settings, self._probes, public)
         self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
-        if _saved is None:
-            self._begin_window()
-        else:
-            self._restore(*_saved)
+        self._begin_window()
 
     def add(self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None) -> int:
         """Take rows up to the end of the stage, and return how many.
@@ -103,17 +101,10 @@ class PrivateEngine:
         Nothing is taken while a release is due.
         """
         stage = self._open_stage()
-        batch.check_features(self.settings.n_features, "engine")
-        require(
-            np.array_equal(batch.counts, np.rint(batch.counts)),
-            "a private run must be given whole counts, for which its bounds are proven",
-            remedy="pass counts of words, not weights",
-            error=InvalidDocumentsError,
-        )
+        check_rows(batch, self.settings.n_features)
         part = batch.rows(0, min(batch.n_documents, stage.slots_left))
         n = part.n_documents
-        with one_blas_thread():
-            stage.add(part, users if users is None else users[:n])
+        stage.add(part, users if users is None else users[:n])
         self.slots += n
         return n
 
@@ -171,6 +162,8 @@ class PrivateEngine:
         window.records.append(
             ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
         )
+        if stage.name != PREFIX:
+            window.released[stage.name] = released
         slots = self.slots - window.records[0].first
         try:
             with one_blas_thread():
@@ -187,6 +180,14 @@ class PrivateEngine:
                 self._begin_round()
             raise
 
+    def replay(self, end: int, released: Sums) -> None:
+        """Accept the release of the running stage, which ended at slot `end`; rows are skipped."""
+        if end > self.slots:
+            self.skip(end - self.slots)
+        if self.stage is not None and self.stage.slots_left:
+            self.end_stage()
+        self.accept(released)
+
     def released(self) -> PrivateSnapshot:
         """Return the topics of what the running window has released, without its last stages.
 
@@ -202,22 +203,22 @@ class PrivateEngine:
         """Return all that is needed to continue: arrays, and plain JSON values.
 
         Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
-        running stage) and ``prefix.secret/``. The rest was made of noisy sums and may be seen:
-        ``view/``, ``map``, ``fits``, ``public/``, ``power/``, ``refinement/``, ``prefix.private/``,
+        running stage) and ``prefix.secret/``. The rest may be seen: ``window/`` (noisy sums of the
+        running window, of which all else is made again), ``public/``, ``prefix.private/``,
         ``snapshot/`` and the values.
 
         Where a state is taken must not depend on what documents say: a slot, a clock, the end of
         the process.
         """
         stage, snapshot = self.stage, self.snapshot
-        arrays, of_window = self.window.state()
+        arrays: Arrays = with_prefix(self.window.arrays, "window/")
         values: dict[str, Any] = {
             "settings": asdict(self.settings),
             "places": self.slots,
             "snapshots": self._snapshots,
             "windows": self._windows,
             "lost": self._lost,
-            **of_window,
+            "records": [asdict(record) for record in self.window.records],
             "stage": None,
             "prefix": self._prefix is not None,
             "snapshot": None,
@@ -249,7 +250,7 @@ class PrivateEngine:
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Resume from what `state` returned, bit for bit.
+        """Resume from what `state` returned, bit for bit; time is that of the window's topics.
 
         Nothing here can notice that the state is from before a release, whose documents would take
         part twice; the ledger must refuse it (`LedgerReader.check_epoch`). Anything else raises
@@ -258,29 +259,34 @@ class PrivateEngine:
         settings, public = PrivateSettings.of(values["settings"]), None
         if settings.public_model is not None:
             public = PublicTopics.of_arrays(arrays, PUBLIC_ARRAYS, settings.public_model)
-        return cls(settings, public=public, _saved=(arrays, values))
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        self.slots, self._snapshots = int(values["places"]), int(values["snapshots"])
-        self._windows = int(values["windows"])
-        self._lost = int(values["lost"])
-        self.window.restore(arrays, values)
         stage, snapshot = values["stage"], values["snapshot"]
+        records = [ReleasedStage(**record) for record in values["records"]]
+        begun = records[0].first if records else int(values["places"])
+        engine = cls(settings, begun, public=public)
+        for record in records:
+            if record.name == PREFIX:
+                engine.window.records.append(record)
+            else:
+                engine.replay(record.last + 1, named(arrays, f"window/{record.name}/"))
+        engine.slots, engine._snapshots = int(values["places"]), int(values["snapshots"])
+        engine._windows, engine._lost = int(values["windows"]), int(values["lost"])
         if values["prefix"]:
             saved = PrefixState(named(arrays, "prefix.secret/"), named(arrays, "prefix.private/"))
-            self._prefix = self._prefix_release(saved)
+            engine._prefix = engine._prefix_release(saved)
+        engine.stage = None
         if stage is not None:
-            self.stage = self._new_stage(stage["name"], int(stage["first"]))
-            users = named(arrays, "users/") if self._by_user else None
+            engine.stage = engine._new_stage(stage["name"], int(stage["first"]))
+            users = named(arrays, "users/") if engine._by_user else None
             ends = int(stage["places"]), int(stage["last"])
-            self.stage.restore(named(arrays, "sums/"), *ends, users)
+            engine.stage.restore(named(arrays, "sums/"), *ends, users)
         if snapshot is not None:
-            self.snapshot = PrivateSnapshot(
+            engine.snapshot = PrivateSnapshot(
                 snapshot["number"],
                 PrivateTopics.of_arrays(arrays, "snapshot/"),
                 tuple(ReleasedStage(**record) for record in snapshot["stages"]),
                 ClipBounds(**snapshot["bounds"]),
             )
+        return engine
 
     # Windows, stages and rounds.
 

@@ -206,7 +206,7 @@ class PrivateLearner(Learner):
             config_hash(self.settings, self.vocabulary),
             beside=beside,
         )
-        self._accept(released)
+        self._accept(released, due.last)
         return self.new_model(before, vocabulary, settings)
 
     def new_model(
@@ -224,11 +224,11 @@ class PrivateLearner(Learner):
             return None
         return self.snapshot(vocabulary, settings)
 
-    def _accept(self, released: Mapping[str, Any]) -> None:
+    def _accept(self, released: Mapping[str, Any], end: int) -> None:
         self._stages, self._missed = self._stages + 1, ""
         stage = self.engine.stage
         try:
-            self.engine.accept(dict(released))
+            self.engine.replay(end, dict(released))
         except InsufficientDataError as error:
             self._shows_nothing = stage is not None and stage.name == "norms"
             # The window is lost, and paid for; the next one may do better.
@@ -267,11 +267,7 @@ class PrivateLearner(Learner):
             self._stages += 1
             engine.abandon_window(last)
             return left
-        if left:
-            engine.skip(left)
-        if stage.slots_left:
-            engine.end_stage()
-        self._accept(released.arrays)
+        self._accept(released.arrays, last)
         return left
 
     def snapshot(

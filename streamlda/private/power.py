@@ -21,7 +21,7 @@ orthonormal probes, all components for the price of one; sqrt(L) C for L equal o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,24 +136,6 @@ class PowerRounds:
         found: Components = self.method.components()
         args = self.image_stddev, self._whitening, self._alpha_0, documents, rng
         return topics_of_eigenpairs(self._view, found, *args)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what `from_state` needs beside the constructor's arguments: noisy values only."""
-        return {**self.method.state(), "image_stddev": np.array(self.image_stddev)}
-
-    @classmethod
-    def from_state(
-        cls,
-        state: Mapping[str, NDArray[Any]],
-        settings: PrivateSettings,
-        view: PairView,
-        whitening: Array,
-    ) -> Self:
-        """Continue where `state` was taken."""
-        rounds = cls(settings, view, whitening)
-        rounds.method = type(rounds.method).from_state(state)
-        rounds.image_stddev = float(state["image_stddev"])
-        return rounds
 
 
 def answer_norm(probes: Array, power: int) -> float:

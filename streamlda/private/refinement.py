@@ -21,12 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import require
 from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import LONG, WEIGHTS, ComparisonStatistic, gain_of
@@ -34,18 +32,15 @@ from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
     LEAST_TOKENS,
-    RANGES,
     RefinementStatistic,
-    check_array,
     divided_by,
     even_proportions,
     most_topics,
     weights_of_words,
 )
-from streamlda.private.settings import CHOICE, LEAST_ALPHA_0, MOST_ALPHA_0, PrivateSettings
+from streamlda.private.settings import CHOICE, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 from streamlda.private.unmixing import unmixed_tokens
-from streamlda.utils.arrays import named, with_prefix
 
 Array = NDArray[np.float64]
 
@@ -257,39 +252,6 @@ class RefinementRounds:
             mixed=self._mixed,
         )
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return what `from_state` needs: noisy values only."""
-        arrays = {
-            "components": self.components,
-            "shares": self.proportions,
-            "mixed": self._mixed,
-            "sums": self._sums,
-            "variance": self._variance,
-            "done": np.array(self.rounds_done),
-            "long": np.array(self._long),
-        }
-        if self._frequencies is not None:
-            arrays |= with_prefix(self._frequencies.state(), "frequencies/")
-        return arrays | self._start.arrays("found/") | self._moments.arrays("moments/")
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> Self:
-        """Continue where `state` was taken; arrays that do not fit together are refused."""
-        _check_state(state, settings)
-        rounds = cls.__new__(cls)
-        rounds._settings = settings
-        rounds._start = PrivateTopics.of_arrays(state, "found/")
-        rounds._moments = PrivateTopics.of_arrays(state, "moments/")
-        rounds._compared, rounds._frequencies, rounds._slots = None, None, 0
-        if settings.begins_with_common:
-            frequencies = named(state, "frequencies/")
-            rounds._frequencies = Frequencies.from_state(frequencies, settings.n_features)
-        rounds._long = float(state["long"])
-        rounds.components, rounds.proportions = state["components"], state["shares"]
-        rounds._mixed, rounds._sums = state["mixed"], state["sums"]
-        rounds._variance, rounds.rounds_done = state["variance"], int(state["done"])
-        return rounds
-
 
 def words_weight(settings: PrivateSettings) -> float:
     """Return the weight of the block of all words; see `WORDS_WEIGHT`."""
@@ -320,53 +282,3 @@ def split_topics(found: PrivateTopics, n: int, seed: int) -> PrivateTopics:
         alpha=alpha,
         spectral=replace(chosen.spectral, alpha=alpha),
     )
-
-
-def _check_state(state: Mapping[str, NDArray[Any]], settings: PrivateSettings) -> None:
-    """Refuse a state whose arrays do not fit together; see `RefinementRounds.from_state`."""
-    d, K = settings.n_features, len(np.atleast_1d(state["components"]))
-    require(
-        1 <= K <= settings.n_components,
-        "refinement must have from 1 topic to n_components",
-        topics=K,
-        n_components=settings.n_components,
-        remedy="restore it whole",
-    )
-    most = 1 + 1e-9
-    rules: dict[str, tuple[Any, ...]] = {
-        "components": ((K, d), 0.0, most),
-        "shares": ((K,), 1e-9, most),
-        "mixed": ((K,),),
-        "sums": ((d, K),),
-        "variance": ((d,), 0.0),
-        "done": ((), 0.0, settings.n_refinement_rounds - (not settings.begins_with_common)),
-        **_topics_rules("found/", K, d),
-    }
-    n = len(np.atleast_1d(state["moments/alpha"]))
-    require(
-        n <= K,
-        "the topics of the moments must not be more than those of the rounds",
-        moments=n,
-        rounds=K,
-        remedy="restore it whole",
-    )
-    rules |= {"long": ((), 1e-6, Lengths.largest_norm), **_topics_rules("moments/", n, d)}
-    for name, rule in rules.items():
-        check_array(f"refinement/{name}", state[name], *rule)
-
-
-def _topics_rules(prefix: str, K: int, d: int) -> dict[str, tuple[Any, ...]]:
-    """Return shapes and ranges of saved topics."""
-    rules: dict[str, tuple[Any, ...]] = {
-        "components": ((K, d), 0.0, 1 + 1e-9),
-        "alpha": ((K,), RANGES["prior"][0]),
-        "background": ((d,), 0.0, 1 + 1e-9),
-        "mixed": ((K,),),
-        "spectral/topics": ((K, d),),
-        "spectral/alpha": ((K,),),
-        "spectral/eigenvalues": ((K,),),
-        "spectral/eigenvalue_noise": ((K,),),
-        "spectral/alpha_0": ((), LEAST_ALPHA_0, MOST_ALPHA_0),
-        "spectral/documents": ((), 0.0),
-    }
-    return {prefix + name: rule for name, rule in rules.items()}

@@ -11,6 +11,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,12 @@ from streamlda.privacy.event_json import from_json
 from streamlda.privacy.events import Approximate, GaussianRelease, unknown
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.artifact import holds
-from streamlda.privacy.statement import ReleasedStage
+from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.topics import PrivateTopics
-from streamlda.private.window import PREFIX, Window, random_probes
-from streamlda.utils.threads import one_blas_thread
+from streamlda.private.window import PREFIX, PrivateSnapshot
 
 Release = Mapping[str, Any]
 
@@ -70,9 +69,10 @@ def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, An
     begun, newest = files[0].metadata, files[-1].metadata
     settings = PrivateSettings.of(begun["settings"])
     multipliers = [_multiplier(release, settings) for release, _ in paid]
-    with one_blas_thread():
-        window, topics = _replayed(settings, files, multipliers)
-        snapshot = window.snapshot(1, window.so_far() if topics is None else topics)
+    snapshot = _replayed(settings, files)
+    paid_stages = zip(snapshot.stages, multipliers, strict=False)
+    stages = tuple(replace(stage, noise_multiplier=z) for stage, z in paid_stages)
+    snapshot = replace(snapshot, number=1, stages=stages)
     said = statement_of(
         snapshot,
         settings,
@@ -161,25 +161,16 @@ def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release
     return own[begin : min((i for i in first if i > here), default=len(own))]
 
 
-def _replayed(
-    settings: PrivateSettings, files: Sequence[ArraysFile], multipliers: Sequence[float]
-) -> tuple[Window, PrivateTopics | None]:
-    """Let a window take noisy sums in their order; return it with the last topics it gave."""
-    public, topics = None, None
+def _replayed(settings: PrivateSettings, files: Sequence[ArraysFile]) -> PrivateSnapshot:
+    """Return the snapshot of a window that takes noisy sums in their order."""
+    public = None
     if settings.public_model is not None:
         public = PublicTopics.of_arrays(files[0].arrays, PUBLIC_ARRAYS, settings.public_model)
-    window = Window(settings, random_probes(settings), public)
-    for file, multiplier in zip(files, multipliers, strict=True):
-        about = file.metadata
-        stage, first, last = about["stage"], about["first"], about["last"]
-        window.records.append(ReleasedStage(stage, first, last, multiplier))
-        slots = last + 1 - window.records[0].first
+    engine = PrivateEngine(settings, files[0].metadata["first"], public=public)
+    for file in files:
         try:
-            found = window.accept(stage, file.arrays, about["stddevs"], slots)
+            engine.replay(file.metadata["last"] + 1, dict(file.arrays))
         except InsufficientDataError:
-            if stage != PREFIX:
+            if file.metadata["stage"] != PREFIX:
                 raise
-            continue
-        if not isinstance(found, str):
-            topics = found
-    return window, topics
+    return engine.released() if engine.snapshot is None else engine.snapshot

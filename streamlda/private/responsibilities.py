@@ -18,8 +18,6 @@ of topics. Public are the topics, prior, background and a of earlier releases.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,15 +57,6 @@ LEAST_PROBABILITY = 1e-12
 #: Documents of a round for each topic that it tells apart, over the noise in a cell.
 DOCUMENTS_PER_TOPIC = 800
 
-#: Ranges of what comes from earlier releases, in which single precision loses nothing that matters,
-#: with room for rounding at 1. All that a release gives lies far within.
-RANGES = {
-    "topics": (0.0, 1 + 1e-9),
-    "prior": (1e-18, 1e12),
-    "background": (0.0, 1 + 1e-9),
-    "word_weights": (1.0, 1e6),
-}
-
 
 class RefinementStatistic:
     """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
@@ -90,11 +79,16 @@ class RefinementStatistic:
         background_prior: float | None = None,
         totals_weight: float | None = None,
     ) -> None:
-        K, d = topics.shape if topics.ndim == 2 else (0, 0)
-        shapes = {"topics": (K, d), "prior": (K,), "background": (d,), "word_weights": (d,)}
-        given = (topics, prior, background, word_weights)
-        for name, array in zip(shapes, given, strict=True):
-            check_array(name, array, shapes[name], *RANGES[name])
+        K, (d,) = len(prior), background.shape
+        require(
+            (topics.shape, prior.shape, word_weights.shape) == ((K, d), (K,), (d,)),
+            "topics, prior, background and weights of words must fit together",
+            topics=topics.shape,
+            prior=prior.shape,
+            background=background.shape,
+            word_weights=word_weights.shape,
+            remedy="pass those of one round",
+        )
         self._words, self._prior = divided_by(topics, prior, background, background_prior)
         self._word_weights = word_weights
         self._columns, self._totals_weight = K + background_too, totals_weight
@@ -165,28 +159,3 @@ def even_proportions(tokens: Array) -> Array:
     """Return the shares of tokens, a little of each equal for all."""
     proportions: Array = (1 - EVEN_PRIOR) * tokens / tokens.sum() + EVEN_PRIOR / len(tokens)
     return proportions
-
-
-def check_array(
-    name: str,
-    array: NDArray[Any],
-    shape: tuple[int, ...],
-    low: float = -np.inf,
-    high: float = np.inf,
-) -> None:
-    """Refuse an array of other numbers than finite float64 of a shape and range.
-
-    Numbers without axes may be int64, too. Time O(values).
-    """
-    kinds = (np.dtype(np.float64), np.dtype(np.int64)) if shape == () else (np.dtype(np.float64),)
-    require(
-        array.dtype in kinds and array.shape == shape and 0 not in shape,
-        f"{name} must have the dtype and shape that follow from the settings",
-        dtype=array.dtype,
-        shape=array.shape,
-        expected=shape,
-        remedy="restore it whole",
-    )
-    finite = np.isfinite(array).all() and np.all(array >= low) and np.all(array <= high)
-    rule = f"{name} must be finite and from {low:g} to {high:g}"
-    require(finite, rule, remedy="restore it whole")

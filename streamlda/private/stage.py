@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import require
+from streamlda.errors import InvalidDocumentsError, require
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.mechanism import Array, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise
@@ -45,7 +46,7 @@ class Stage:
         self.mechanism = mechanism
         self.drawn = False  # Whether its release was made; see `PendingRelease`.
         self.sums = Sums(mechanism, by_user=by_user)
-        self._statistics = statistics
+        self.statistics = statistics
 
     @property
     def slots_filled(self) -> int:
@@ -59,15 +60,16 @@ class Stage:
 
     def add(self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None) -> None:
         """Add the documents of a batch of at most `slots_left`; all rows take a slot."""
-        n, start = batch.n_documents, 0
+        n = batch.n_documents
         distinct = batch.n_entries / max(1, n)
-        doubles = max(statistic.doubles(distinct) for statistic in self._statistics)
+        doubles = max(statistic.doubles(distinct) for statistic in self.statistics)
         step = max(LEAST_DOCUMENTS, int(DOUBLES / max(1.0, doubles)))
         for start in range(0, n, step):
             part = batch.rows(start, min(start + step, n))
             view, found = View(part), dict[str, Contribution]()
-            for statistic in self._statistics:
-                found |= statistic.contributions(view)
+            with one_blas_thread():
+                for statistic in self.statistics:
+                    found |= statistic.contributions(view)
             whose = None if users is None else users[start : start + step]
             self.sums.add(found, part.n_documents, whose)
 
@@ -138,6 +140,17 @@ class PrefixStage(Stage):
     def stddevs(self) -> dict[str, float]:
         """Return those of the prefix sum that the release of this round gives, or gave."""
         return self._prefix.stddevs(self._round)
+
+
+def check_rows(batch: DocumentBatch, n_features: int) -> None:
+    """Refuse rows of other columns, or of weights."""
+    batch.check_features(n_features, "engine")
+    require(
+        np.array_equal(batch.counts, np.rint(batch.counts)),
+        "a private run must be given whole counts",
+        remedy="pass counts of words, not weights",
+        error=InvalidDocumentsError,
+    )
 
 
 @dataclass(frozen=True, slots=True)

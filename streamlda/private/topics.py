@@ -112,6 +112,8 @@ class PairView:
             values, vectors = _sketched_eigenpairs(sketch, probes, n_components)
             floor = stddev * (np.sqrt(d) + np.sqrt(m))
         least = (DENSE_FLOOR if probes is None else FLOOR) * floor
+        # Signs are the same on all machines that compute with the same sums.
+        vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(values))])
         above = np.cumprod(values > least).sum()
         known = max(1, int(above))
         return cls(

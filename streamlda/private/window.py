@@ -7,7 +7,7 @@ settings, so it may be shown, and it costs no privacy to read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from streamlda.private.contributions import (
     PairStatistic,
     Statistic,
     TripleStatistic,
-    checked_projection,
 )
 from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
@@ -39,7 +38,7 @@ from streamlda.private.refinement import RefinementRounds
 from streamlda.private.settings import CHOICE, PrivateSettings
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
-from streamlda.utils.arrays import Arrays, from_arrays, named, to_arrays, with_prefix
+from streamlda.utils.arrays import Arrays
 
 Array = NDArray[np.float64]
 Sums = Mapping[str, Array]
@@ -88,6 +87,8 @@ class Window:
         self.settings, self.probes, self.public = settings, probes, public
         self.fits: Array | None = None
         self.records: list[ReleasedStage] = []
+        #: Noisy sums by stage, which `accept` has taken; without those of rounds of prefix mode.
+        self.released: dict[str, Sums] = {}
         self.bounds = ClipBounds(1.0, 1.0, 1.0, "private-quantile")
         self.view: PairView | None = None
         self.whitening: Array | None = None
@@ -235,43 +236,14 @@ class Window:
         """Return topics that were found with what they were made of."""
         return PrivateSnapshot(number, topics, tuple(self.records), self.bounds, self.missing)
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return what `restore` needs, as arrays and plain JSON values."""
-        arrays: Arrays = {} if self.whitening is None else {"map": self.whitening}
-        if self.fits is not None:
-            arrays["fits"] = self.fits
-        if self.common is not None and self.frequencies is not None:
-            arrays |= {"common": self.common}
-            arrays |= with_prefix(self.frequencies.state(), "frequencies/")
-        if self.view is not None:
-            arrays |= to_arrays(self.view, "view/", but=("probes",))
-        if self.power is not None:
-            arrays |= with_prefix(self.power.state(), "power/")
-        if self.refinement is not None:
-            arrays |= with_prefix(self.refinement.state(), "refinement/")
-        return arrays, {
-            "records": [asdict(record) for record in self.records],
-            "bounds": asdict(self.bounds),
+    @property
+    def arrays(self) -> Arrays:
+        """Noisy sums by the names ``STAGE/BLOCK``; all else follows from them and the settings."""
+        return {
+            f"{stage}/{block}": sums
+            for stage, released in self.released.items()
+            for block, sums in released.items()
         }
-
-    def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
-        self.records = [ReleasedStage(**record) for record in values["records"]]
-        self.bounds = ClipBounds(**values["bounds"])
-        self.fits = arrays.get("fits")
-        if "map" in arrays:
-            self.whitening = checked_projection(arrays["map"], self.settings.n_features)
-        if "common" in arrays:
-            d = self.settings.n_features
-            self.frequencies = Frequencies.from_state(named(arrays, "frequencies/"), d)
-            self.common = common_words.checked(arrays["common"], d)
-        if "view/first" in arrays:
-            self.view = from_arrays(PairView, arrays, "view/", probes=self.probes)
-        if power := named(arrays, "power/"):
-            assert self.view is not None
-            self.power = PowerRounds.from_state(power, self.settings, self.view, self._projection())
-        if refinement := named(arrays, "refinement/"):
-            self.refinement = RefinementRounds.from_state(refinement, self.settings)
 
     def _set_bounds(self, released: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
         """Clip at a quantile of the norms, whose noisy counts are released; up to the largest."""

@@ -17,7 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamlda.private.engine import PrivateEngine
+from streamlda.guarantee.mechanism import JointGaussian
+from streamlda.private import stage as summing
+from streamlda.private.contributions import Statistic
 from streamlda.private.learner import PrivateLearner
 from streamlda.scaleout.cluster import Run, check_cluster, listed
 from streamlda.scaleout.faults import check
@@ -26,7 +28,6 @@ from streamlda.scaleout.shards import Corpus, Piece, batches_of, count_rows, tas
 from streamlda.scaleout.sums import Span, Stage, Sums, check_whole, merge
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import State
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,8 +45,9 @@ class PrivateStage(Stage):
     """
 
     name: str
-    #: The engine before the stage.
-    state: State = field(repr=False)
+    n_features: int
+    statistics: Sequence[Statistic] = field(repr=False)
+    mechanism: JointGaussian = field(repr=False)
 
     @property
     def kind(self) -> str:
@@ -71,7 +73,9 @@ def stage_of(
     return PrivateStage(
         name=stage.name,
         spans=((engine.slots, min(stage.last, slots)),),
-        state=engine.state(),
+        n_features=engine.settings.n_features,
+        statistics=stage.statistics,
+        mechanism=stage.mechanism,
         vocabulary=vocabulary,
     )
 
@@ -140,8 +144,8 @@ def _sums(run: Run, corpus: Corpus, lengths: Sequence[int], stage: PrivateStage)
 
 def sum_groups(stage: PrivateStage, slots: Span, pieces: list[Piece], *values: Any) -> Sums:
     """Sum the rows of some pieces, which are these slots of a stage. A task."""
-    counts, engine = RecordCounts(), PrivateEngine.from_state(*stage.state)
-    engine.skip(slots[0] - engine.slots)
+    counts = RecordCounts()
+    own = summing.Stage(stage.name, *slots, stage.statistics, stage.mechanism)
     for piece, value in zip(pieces, values, strict=True):
         with task_of(piece.shard):
             for batch in batches_of(
@@ -150,6 +154,6 @@ def sum_groups(stage: PrivateStage, slots: Span, pieces: list[Piece], *values: A
                 first=piece.first,
                 last=piece.last,
             ):
-                engine.add(batch)
-    sums = {} if engine.stage is None else engine.stage.state()
-    return Sums(stage.stage_id, (slots,), sums, counts)
+                summing.check_rows(batch, stage.n_features)
+                own.add(batch.rows(0, min(batch.n_documents, own.slots_left)))
+    return Sums(stage.stage_id, (slots,), own.state(), counts)

@@ -1,23 +1,22 @@
-"""Rounds: the public state of a window at the beginning of a stage, in a signed file.
+"""Rounds: a stage that all sites sum, and the releases that came before it, in a signed file.
 
-A round has bounds to clip by, arrays that follow from the noisy sums of earlier stages, such as a
-projection, and the round keys that the sites announced. The first round follows from the config, a
-later one from the shares of the round before: whoever has them can make it again and compare.
+A round has the noisy sums of the earlier stages of its window, and the round keys that the sites
+announced. The first round follows from the config, a later one from the shares of the round before:
+whoever has them can make it again and compare.
 
 The aggregator that signs a round is not trusted. Settings, slots, the mechanism, the noise and the
-price are computed at the site from the config, and `check_arrays` refuses arrays that cannot follow
-from a release. A projection or a bound that somebody chose changes what is learned, not what is
-promised: noise follows the bound. Masks are bound to the digest of the round, so that shares of
-different rounds do not add up.
+price are computed at the site from the config; bounds, projections and topics, from the noisy sums.
+`check_release` refuses sums that no release can give. Sums that somebody chose change what is
+learned, not what is promised: noise follows the bound. Masks are bound to the digest of the round,
+so that shares of different rounds do not add up.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -25,40 +24,22 @@ from numpy.typing import NDArray
 
 from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
 from streamlda.errors import StreamLDAError, at_least, between, require
-from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.statement import ReleasedStage
-from streamlda.private.contributions import TripleStatistic
 from streamlda.private.engine import PrivateEngine
-from streamlda.private.refinement import RefinementRounds
-from streamlda.private.responsibilities import check_array, is_round
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-from streamlda.private.topics import PairView, PrivateTopics
 from streamlda.sites.announcement import Announcement, check_attempt
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, parse_content
 from streamlda.sites.keys import ROUND, SiteKey
-from streamlda.spectral.topics import SpectralTopics
 from streamlda.utils.arrays import named
 
-ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 2
+ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 3
 
 Arrays = Mapping[str, NDArray[Any]]
 
-#: Stages that look through the projection of the pairs before them.
-_TRIPLES = ("triple norms", "triples")
-
-_REFINEMENT = ("components", "shares", "mixed", "sums", "variance", "done", "long")
-#: Topics that refinement rounds begin with, and topics that documents compare with them.
-_STARTS = ("refinement/found/", "refinement/moments/")
-
-_MOST = 1 + 1e-9
-
-_BOUNDS = ("first", "pair", "triple")
-
-#: How far bounds that follow from a projection may differ between machines.
-_ROUNDING = 1e-9
+#: Largest noise in a released number, in standard deviations: never drawn.
+_MOST_NOISE = 64.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +62,7 @@ class Round:
     window: int
     stage: str
     keys: tuple[Announcement, ...] = field(repr=False)
-    bounds: ClipBounds = field(repr=False)
-    arrays: Arrays = field(repr=False)
+    arrays: Arrays = field(repr=False)  # Noisy sums, named ``STAGE/BLOCK``.
     signature: str = ""
 
     @classmethod
@@ -102,10 +82,8 @@ class Round:
     ) -> Self:
         """Return the round of the running stage of an engine, unsigned."""
         assert engine.stage is not None
-        found, running = check_keys(config, keys, number, 1), engine.window
-        arrays = running.state()[0]
-        values = config.digest, number, 1, window, engine.stage.name, found, running.bounds, arrays
-        return cls(*values)
+        found, arrays = check_keys(config, keys, number, 1), engine.window.arrays
+        return cls(config.digest, number, 1, window, engine.stage.name, found, arrays)
 
     def repeat(self, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the same round under the next attempt, unsigned."""
@@ -189,45 +167,19 @@ class Round:
         between(1, windows or self.number, window=self.window)
         least, most = self.window + number, (self.window - 1) * len(names) + number + 1
         between(least, most, round=self.number)
-        check_arrays(self.arrays, self.stage, settings)
         begun = (self.window - 1) * settings.documents_per_snapshot
-        done = [
-            ReleasedStage(name, begun + first, begun + last - 1, settings.noise_multiplier)
-            for name, first, last in slots[:number]
-        ]
-        values = {
-            "settings": settings.values(),
-            "places": begun + slots[number][1],
-            "snapshots": self.window - 1,
-            "windows": self.window,
-            "lost": 0,
-            "records": [asdict(record) for record in done],
-            "bounds": asdict(self._checked_bounds(settings)),
-            "stage": None,
-            "prefix": False,
-            "snapshot": None,
-        }
-        engine = PrivateEngine.from_state(self.arrays, values)
-        engine.begin_stage(self.stage)
-        assert engine.stage is not None
-        return engine, engine.stage
-
-    def _checked_bounds(self, settings: PrivateSettings) -> ClipBounds:
-        """Return the bounds; bounds that no release gave must be the config's."""
-        wanted = PrivateEngine(settings).window.bounds
-        if settings.clipping == "quantile":
-            known = {"norms": (), "pairs": ("first", "pair"), "triple norms": ("first", "pair")}
-            names = known.get(self.stage, _BOUNDS)
-            wanted = replace(wanted, **{name: getattr(self.bounds, name) for name in names})
-        elif settings.clipping == "worst-case" and "map" in self.arrays:
-            wanted = replace(wanted, triple=TripleStatistic(self.arrays["map"]).largest_norm)
-        near = all(
-            np.isclose(getattr(self.bounds, name), getattr(wanted, name), rtol=_ROUNDING, atol=0)
-            for name in _BOUNDS
-        )
-        same = near and self.bounds.source == wanted.source
-        require(same, "the bounds are not those to clip by")
-        return self.bounds
+        engine, used = PrivateEngine(settings, begun), 0
+        for name, _, last in slots[:number]:
+            released = named(self.arrays, f"{name}/")
+            check_release(engine.stage, released)
+            engine.replay(begun + last, released)
+            used += len(released)
+        if used != len(self.arrays):
+            raise ValueError(f"the stage {self.stage!r} has other arrays: {len(self.arrays)}")
+        stage = engine.stage
+        if stage is None or stage.name != self.stage:
+            raise ValueError(f"the stage {self.stage!r} does not follow")
+        return engine, stage
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the round to a file, whole or not at all."""
@@ -251,7 +203,6 @@ class Round:
             values["window"],
             values["stage"],
             tuple(Announcement.from_json(key) for key in values["keys"]),
-            ClipBounds(**values["bounds"]),
             file.arrays,
             values["signature"],
         )
@@ -260,8 +211,6 @@ class Round:
         check_attempt(made.attempt)
         if len(bytes.fromhex(made.config)) != 32 or not isinstance(made.signature, str):
             raise ValueError("its digest or its signature is none")
-        if not all(type(getattr(made.bounds, name)) is float for name in _BOUNDS):
-            raise ValueError("its bounds are no numbers")
         return made
 
     def _metadata(self) -> dict[str, Any]:
@@ -272,7 +221,6 @@ class Round:
             "window": self.window,
             "stage": self.stage,
             "keys": [asdict(key) for key in self.keys],
-            "bounds": asdict(self.bounds),
         }
 
 
@@ -303,65 +251,17 @@ def check_keys(
     return tuple(found[name] for name in config.names)
 
 
-def check_arrays(arrays: Arrays, stage: str, settings: PrivateSettings) -> None:
-    """Refuse arrays that are not those at the beginning of a stage of a window. Time O(values).
-
-    Each has the shape that follows from the config's settings, is finite float64 and in the range
-    that a release can give: a kernel could read past the end of a short array, and a number out of
-    single precision could make a sum fail on one document alone. `Round.open` words the errors.
-    """
-    found, wanted = set(arrays), _list_names(stage)
-    if found != wanted:
-        odd = sorted(found ^ wanted)
-        raise ValueError(f"the stage {stage!r} has other arrays: {str(odd)[:120]}")
-    if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise ValueError("an array is not finite")
-    if "map" in wanted:
-        columns = arrays["map"].shape[-1] if arrays["map"].ndim else 0
-        if columns > min(settings.n_components, settings.n_features):
-            raise ValueError(f"the projection has too many columns: {columns}")
-        check_array("map", arrays["map"], (settings.n_features, columns))
-    if "view/first" in wanted:
-        _check_view(arrays, settings)
-    if is_round(stage):
-        # Checks all of it, but for the arrays that serve diagnostics alone.
-        RefinementRounds.from_state(named(arrays, "refinement/"), settings)
-        for start, name in product(_STARTS, ("pair_eigenvalues", "pair_noise")):
-            _check_vector(f"{start}spectral/{name}", arrays, settings)
-
-
-def _list_names(stage: str) -> set[str]:
-    names: set[str] = set()
-    if stage in _TRIPLES:
-        names |= {f"view/{f.name}" for f in fields(PairView) if f.name != "probes"}
-    if is_round(stage):
-        names |= {f"refinement/{name}" for name in _REFINEMENT}
-        names |= {name for start in _STARTS for name in _list_topics(start)}
-    if names:
-        names.add("map")
-    return names
-
-
-def _list_topics(prefix: str) -> set[str]:
-    others = ("spectral", "prevalence", "refinement", "fits", "ratio")
-    own = {prefix + f.name for f in fields(PrivateTopics) if f.name not in others}
-    return own | {f"{prefix}spectral/{f.name}" for f in fields(SpectralTopics)}
-
-
-def _check_view(arrays: Arrays, settings: PrivateSettings) -> None:
-    d, known = settings.n_features, arrays["map"].shape[1]
-    check_array("view/first", arrays["view/first"], (d,), 0.0, _MOST)
-    check_array("view/pairs", arrays["view/pairs"], (d, settings.n_columns or d))
-    check_array("view/directions", arrays["view/directions"], (d, known), -_MOST, _MOST)
-    check_array("view/eigenvalues", arrays["view/eigenvalues"], (known,))
-    _check_vector("view/spectrum", arrays, settings)
-    for name in ("stddev", "floor", "centre"):
-        check_array(f"view/{name}", arrays[f"view/{name}"], (), 0.0)
-
-
-def _check_vector(name: str, arrays: Arrays, settings: PrivateSettings) -> None:
-    array = arrays[name]
-    if array.ndim != 1 or len(array) > settings.n_features:
-        raise ValueError(f"{name} is no vector of this size: {array.shape}")
-    if array.dtype != np.float64 or not np.isfinite(array).all():
-        raise ValueError(f"{name} is not of finite numbers")
+def check_release(stage: Stage | None, sums: Arrays) -> None:
+    """Refuse arrays that a stage cannot release; `Round.open` words the errors. O(values)."""
+    if stage is None:
+        raise ValueError("no stage is left")
+    mechanism = stage.mechanism
+    if sums.keys() != mechanism.stddevs.keys():
+        raise ValueError(f"the stage {stage.name!r} has other arrays: {str(sorted(sums))[:120]}")
+    for block in mechanism.blocks:
+        array, noise = sums[block.name], _MOST_NOISE * mechanism.stddevs[block.name]
+        if (array.dtype, array.shape) != (np.dtype(np.float64), block.shape):
+            raise ValueError(f"{stage.name}/{block.name} has another dtype or shape")
+        # False for NaN.
+        if not np.all(np.abs(array) <= stage.slots_left * block.l2_clip_norm + noise):
+            raise ValueError(f"{stage.name}/{block.name} has numbers that no sum can be")

@@ -24,7 +24,6 @@ from streamlda.private.settings import (
 )
 from streamlda.private.window import PrivateSnapshot
 from streamlda.simulate import PlantedLDA
-from streamlda.utils.arrays import named
 from tests.private.streams import (
     Run,
     assert_same_snapshots,
@@ -246,9 +245,7 @@ def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
     middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
     runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
     runs[0].save(and_restore=False)
-    arrays = runs[1].save(and_restore=True)
-    assert ("common" in arrays) == (stage == "common pairs")
-    assert bool(named(arrays, "refinement/frequencies/")) == (stage in ("refine 1", "choice"))
+    runs[1].save(and_restore=True)
     for own in runs:
         own.add(ROWS, start=middle)
     assert_same_snapshots(*runs)
@@ -290,12 +287,6 @@ def test_snapshots_are_made_of_released_sums_alone():
     config = config_of(snapshots=1)
     own = run(config, ROWS)
     assert_same_snapshots(own, replayed(own, config))
-
-
-@pytest.mark.parametrize("wrong", [[3, 2], [0, V], [-1, 2], []], ids=str)
-def test_saved_words_that_are_no_columns_are_refused(wrong):
-    with pytest.raises(InvalidSettingError, match="rising"):
-        common_words.checked(np.array(wrong, dtype=np.int64), V)
 
 
 # What is said of them.

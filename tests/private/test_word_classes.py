@@ -63,15 +63,11 @@ def test_classes_of_chance_are_never_used():
         np.testing.assert_array_equal(alone.distribution(), other.distribution())
 
 
-def test_states_have_what_is_known_of_words():
-    rng = np.random.default_rng(3)
-    true, public, classes = drawn(rng)
-    (known,) = released(true, (PublicWords(public, classes),), 30.0, rng)
-    again = Frequencies.from_state(known.state(), D)
-    np.testing.assert_array_equal(again.distribution(), known.distribution())
+def test_classes_are_whole_numbers_of_all_words():
+    _, public, classes = drawn(np.random.default_rng(3))
     for wrong in (classes[1:], classes - 1, classes.astype(float)):
         with pytest.raises(InvalidSettingError, match="classes must be a whole number"):
-            Frequencies.from_state({**known.state(), "public/classes": wrong}, D)
+            PublicWords(public, wrong)
 
 
 def test_words_of_one_topic_are_of_one_class():

@@ -162,7 +162,7 @@ def test_all_sites_but_two_and_the_aggregator_learn_what_is_claimed(tmp_path):
     with at_work(tmp_path, S - 2) as sites:
         assert_tight(audit(sites, of_the_sum))
         this = sites.answer(sites.first).next_round
-        rows = np.linalg.norm(this.arrays["map"], axis=1)
+        rows = np.linalg.norm(this.open(sites.config)[0].window.whitening, axis=1)
         scene = Scene(sites, this, document(int(rows.argmax())))
         assert scene.stage.name == "triples"
         assert_tight(audit(sites, of_the_sum, scene=scene))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from streamlda.errors import InvalidSettingError, ModelFileError
-from streamlda.private.contributions import TripleStatistic
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.keys import ROUND, RoundKey, SiteKey
 from streamlda.sites.rounds import Round
@@ -27,11 +26,9 @@ def begun(tmp_path_factory):
         yield sites, rounds
 
 
-def changed(this, arrays=None, bounds=None, **values):
+def changed(this, arrays=None, **values):
     """Return the round with some of it changed, as an aggregator that cheats would sign it."""
-    arrays = {**this.arrays, **(arrays or {})}
-    bounds = replace(this.bounds, **(bounds or {}))
-    return replace(this, arrays=arrays, bounds=bounds, **values).sign(HUB)
+    return replace(this, arrays={**this.arrays, **(arrays or {})}, **values).sign(HUB)
 
 
 def without(this, prefix):
@@ -48,12 +45,6 @@ def other_array(name, change):
     return lambda this: changed(this, arrays={name: np.asarray(change(this.arrays[name]))})
 
 
-def negative(array):
-    made_up = array.copy()
-    made_up.reshape(-1)[0] = -1e-9
-    return made_up
-
-
 #: Of the first round.
 BAD_ROUNDS = {
     "another config": lambda this: changed(this, config="00" * 32),
@@ -62,13 +53,8 @@ BAD_ROUNDS = {
     "another stage": lambda this: changed(this, stage="x"),
     "a stage that comes later": lambda this: changed(this, stage="triples"),
     "users": lambda this: changed(this, arrays={"users/x": np.zeros(1)}),
-    "NaN": lambda this: changed(this, arrays={"map": np.full((D, 2), np.nan)}),
-    "another bound": lambda this: changed(this, bounds={"pair": 0.5}),
-    "bounds from documents": lambda this: changed(this, bounds={"source": "private-quantile"}),
-    "a projection before its time": lambda this: changed(this, arrays={"map": np.ones((D, 2))}),
-    "a power method": lambda this: changed(this, arrays={"power/x": np.zeros(1)}),
+    "a release before its time": lambda this: changed(this, arrays={"pairs/first": np.ones(D)}),
     "an unknown array": lambda this: changed(this, arrays={"x": np.zeros(1)}),
-    "a snapshot": lambda this: changed(this, arrays={"snapshot/alpha": np.ones(2)}),
     # The attack: rounds without end where the config has one window.
     "a second window": lambda this: changed(this, window=2),
     "a later round": lambda this: changed(this, number=2),
@@ -83,55 +69,28 @@ BAD_ROUNDS = {
     "a site that is no member": of_key(lambda own: replace(own, site="west")),
     "a key of another round": of_key(lambda own: replace(own, round=2)),
 }
-BAD_PROJECTIONS = {
-    "few rows": other_array("map", lambda a: a[:-1]),
-    "single precision": other_array("map", lambda a: a.astype(np.float32)),
-    "integers": other_array("map", lambda a: np.full(a.shape, 16, dtype=np.uint8)),
-    "many columns": other_array("map", lambda a: np.hstack([a, a])),
-    "no columns": other_array("map", lambda a: a[:, :0]),
-    "endless": other_array("map", lambda a: np.full(a.shape, np.inf)),
-    "too long": other_array("map", lambda a: np.full(a.shape, 1e40)),
-    "frequencies above 1": other_array("view/first", lambda a: a + 1),
-    "fewer frequencies": other_array("view/first", lambda a: a[1:]),
-    "fewer pairs": other_array("view/pairs", lambda a: a[1:]),
-    "one number": other_array("view/spectrum", lambda a: a[0]),
-    "a bound that is not that of the projection": lambda this: changed(
-        this, bounds={"triple": this.bounds.triple / 2}
-    ),
+BAD_RELEASES = {
+    "few words": other_array("pairs/first", lambda a: a[:-1]),
+    "single precision": other_array("pairs/pair", lambda a: a.astype(np.float32)),
+    "integers": other_array("pairs/pair", lambda a: np.full(a.shape, 16, dtype=np.uint8)),
+    "no pairs": other_array("pairs/pair", lambda a: a[:0]),
+    "NaN": other_array("pairs/pair", lambda a: a * np.nan),
+    "endless": other_array("pairs/first", lambda a: a + np.inf),
+    "more than all documents": other_array("pairs/pair_kept", lambda a: a * 3),
+    "a little less than no documents": other_array("pairs/pair_kept", lambda a: a * 0 - 1e-9),
+    "one number": other_array("pairs/first", lambda a: a[0]),
+    "no release": lambda this: without(this, "pairs/"),
+    "a block less": lambda this: without(this, "pairs/first_kept"),
     "the round before": lambda this: changed(this, number=1),
 }
-#: The attack: responsibilities that are too few are read past their end, and NaN shows who has a
-#: word.
-BAD_REFINEMENTS = {
-    "a huge topic": other_array(
-        "refinement/components",
-        lambda a: np.where(np.arange(a.size).reshape(a.shape) == 3, 1e39, a),
-    ),
-    "few responsibilities": other_array("refinement/shares", lambda a: a[:-1]),
-    "single sums": other_array("refinement/sums", lambda a: a.astype(np.float32)),
-    "a later round": other_array("refinement/done", lambda a: a + 1),
-    "a background above 1": other_array("refinement/found/background", lambda a: a + 1),
-    "a huge alpha_0": other_array("refinement/found/spectral/alpha_0", lambda a: a * 0 + 1e30),
-    "noise of other shape": other_array(
-        "refinement/found/spectral/pair_noise", lambda a: np.zeros((9, 9))
-    ),
-    "frequencies of moments above 1": other_array("refinement/moments/background", lambda a: a + 1),
-    "more topics of moments": other_array("refinement/moments/alpha", lambda a: np.tile(a, 9)),
-    "an endless length": other_array("refinement/long", lambda a: a * 0 + 1e30),
-    "no topics of moments": lambda this: without(this, "refinement/moments/"),
-    "no refinement": lambda this: without(this, "refinement/"),
-    "no responsibilities": lambda this: without(this, "refinement/shares"),
-    "no topics": lambda this: without(this, "refinement/found/"),
-    "no projection": lambda this: without(this, "map"),
-    **{
-        f"a negative {name}": other_array(f"refinement/{name}", negative)
-        for name in (
-            *("shares", "found/spectral/alpha_0", "components", "found/background"),
-            *("moments/alpha", "moments/components", "long"),
-        )
-    },
+BAD_TRIPLES = {
+    "few triples": other_array("triples/triple", lambda a: a[:-1]),
+    "other pairs": other_array("pairs/first", lambda a: a * 1e9),
+    "no pairs": lambda this: without(this, "pairs/"),
+    "no triples": lambda this: without(this, "triples/"),
+    "its own release": lambda this: changed(this, arrays={"refine 1/shares": np.ones((D, 2))}),
 }
-BAD = {"pairs": BAD_ROUNDS, "triples": BAD_PROJECTIONS, "refine 1": BAD_REFINEMENTS}
+BAD = {"pairs": BAD_ROUNDS, "triples": BAD_RELEASES, "refine 1": BAD_TRIPLES}
 CASES = [
     pytest.param(stage, change, id=f"{stage}-{kind}")
     for stage, table in BAD.items()
@@ -208,9 +167,6 @@ def test_what_follows_from_the_number_of_a_round_is_computed(begun):
             (done, *slots[done]) for done in list(slots)[: list(slots).index(name)]
         ]
         assert not any(map(np.any, stage.sums.aggregates.values()))
-    this = rounds["triples"]
-    largest = TripleStatistic(this.arrays["map"]).largest_norm
-    assert this.bounds.triple == pytest.approx(largest, rel=1e-12)
 
 
 def test_windows_that_were_lost_count(tmp_path):
@@ -235,21 +191,11 @@ def test_windows_that_were_lost_count(tmp_path):
                 crafted.sign(HUB).open(sites.config)
 
 
-def test_a_numbered_stage_is_decided_by_its_name(begun):
-    """The attack: "refine 1" with the state of a power method, whose sums have other bounds."""
-    sites, rounds = begun
-    this = rounds["refine 1"]
-    engine, _ = this.open(sites.config)
-    engine.window.refinement, engine.window.power = None, object()
-    with pytest.raises(InvalidSettingError, match="a numbered stage must come with"):
-        engine.window.statistics("refine 1")
-
-
 def test_sites_that_were_given_different_rounds_do_not_add_up(tmp_path):
     """A projection that somebody chose for one site only: its mask cancels with nobody's."""
     with Sites.of(3, tmp_path) as sites:
         this = sites.answer(sites.first).next_round
-        other = changed(this, arrays={"map": -this.arrays["map"]})
+        other = changed(this, arrays={"pairs/first": this.arrays["pairs/first"][::-1].copy()})
         shares = [sites.share("site0", other), *(sites.share(f"site{i}", this) for i in (1, 2))]
         with pytest.raises(InvalidSettingError, match=r"its round_digest is another"):
             aggregate(sites.config, this, shares)
