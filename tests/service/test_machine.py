@@ -84,6 +84,23 @@ def test_a_clock_ends_a_window_once_the_words_are_known():
     assert told(machine, Learned(501.5)) == [m.Release()]
 
 
+def test_where_a_clock_ends_a_window_no_more_is_polled_than_the_next_has_room_for():
+    machine = started(slots_left=25, snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert told(machine, Learned(61.0)) == [m.Release()]
+    assert told(machine, m.ReleaseDone(62.0, True, 15)) == [m.Checkpoint(1)]
+    # Ten records wait and five were asked for before: the window has no room for others.
+    assert told(machine, Polled(63.0, 5, 5)) == [Pause()]
+
+
+def test_a_client_that_is_replaced_while_the_queue_is_full_is_paused_again():
+    machine = started()
+    assert told(machine, Polled(1.0, 10, 100)) == [Learn(1), Pause()]
+    assert told(machine, Tick(2.0)) == [Poll(0)]
+    assert told(machine, m.SourceFailed(3.0, away=True)) == []
+    assert told(machine, Tick(4.0)) == [m.Rebuild()]
+    assert told(machine, m.Opened(5.0)) == [Pause()]
+
+
 @pytest.mark.parametrize("answer", [m.BudgetExhausted(3.0), m.ReleaseDone(3.0, False, None)])
 @pytest.mark.parametrize("stop", [True, False])
 def test_with_no_release_left_it_saves_and_idles_or_stops(answer, stop):

@@ -150,11 +150,11 @@ def restored(before, words):
 def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(words):
     text, day = "apple bread cheese", 86_400
     dated = Pipeline(words, Dating, time_bins="year")
-    records = [text, None, "apple", text, text, text]
-    dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 1e9, None, -1.0, 3.0]))
+    records = [text, None, "apple", text, text, text, "apple"]
+    dated.add(RecordBatch(records, times=[2 * day + 7.5, None, 1e9, None, -1.0, 3.0, 1e11]))
     first = dated.release().model
-    assert dated.learner.bins == [0, 978_307_200, UNDATED, -365 * day, 0]
-    # The short document, of the year 2001, is not learned from.
+    assert dated.learner.bins == [0, 978_307_200, UNDATED, -365 * day, 0, AHEAD]
+    # The short documents, of the year 2001 and of one to come, are not learned from.
     assert first.interval.start == "1969-12-31T23:59:59+00:00"
     assert first.interval.end == "1970-01-03T00:00:07.500000+00:00"
     assert first.timeline.unit == "year"
