@@ -120,9 +120,9 @@ def _fit_privately(
     assert pipeline.learner is not None
     assert run.census is not None
     learner, words = pipeline.learner, pipeline.vocabulary
-    for met in summed_stages(client, corpus, learner, words, slots=run.census.slots):
-        pipeline.counts.update(met)
-        skip_records(source, met.records, pipeline, released=False)
+    for slots in summed_stages(client, corpus, learner, words, slots=run.census.slots):
+        pipeline.counts.records += slots
+        skip_records(source, slots, pipeline, released=False)
         on_progress("reading", pipeline.counts, pipeline.counts.records, 0)
         if pipeline.due == 0 or pipeline.ends_well:
             released = pipeline.release()
@@ -198,5 +198,7 @@ def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[tuple[Recor
         for rows in rows_of(shard, None):
             assert isinstance(rows, RecordBatch)
             texts = [None if text is None else "" for text in rows.texts]
-            found.append((replace(rows, texts=texts), infer(named, rows.documents, top)))
+            found.append(
+                (replace(rows, texts=texts, exhausted=False), infer(named, rows.documents, top))
+            )
     return found

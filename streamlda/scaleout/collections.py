@@ -28,13 +28,12 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
-from streamlda.scaleout.cluster import Run, require_dask
+from streamlda.scaleout.cluster import require_dask
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
 from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
 from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
-from streamlda.scaleout.words import first_columns
 from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -115,13 +114,10 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     if is_frame(X):
         _fit_frame(estimator, settings, X, passes, analyzer)
         return
-    client, corpus = current_client(), of_collection(X)
-    n_features = first_columns(Run(client), corpus)
-    words = None
-    if n_features is None:
-        words = VocabularyLearner.by(analyzer, estimator.n_components)
-    asked = fit_settings(settings, n_features or settings.vocabulary.size)
-    found = learn_once(client, corpus, asked, words, refinement_passes=passes)
+    words = VocabularyLearner.by(analyzer, estimator.n_components)
+    asked = fit_settings(settings, words.size)
+    how = current_client(), of_collection(X), asked, words
+    found = learn_once(*how, refinement_passes=passes)
     _set(estimator, found.model(), found.engine)
 
 

@@ -41,10 +41,8 @@ _FAULTS = Faults(
         InsufficientDataError: {
             "few documents": "each shard must have a document for each step of a refinement; cut "
             "the documents into fewer shards, of like size",
-            "no documents": "there must be a document in some partition; check where they come "
-            "from",
-            "no texts": "words must be learned from texts; check the paths and the text field, "
-            "and leave the vocabulary out where shards are counts",
+            "no documents": "there must be a document in some shard; check the paths and the text "
+            "field, or where partitions come from",
             "stopped": "a run must continue until some shard was read and topics were made; "
             "nothing was saved: start it again",
             "window": "a private snapshot needs a whole window of record slots; nothing was "
@@ -66,8 +64,6 @@ _FAULTS = Faults(
             "VocabularyLearner, or partitions of counts",
             "partitions": "partitions must be a Dask bag or array, or a list with at least 1 of "
             "them; pass a list of partitions",
-            "rows": "a shard must have the rows that were counted in it; let it come out the same "
-            "each time",
             "steps": "every local step must have a document; let partitions come out the same "
             "each time they are made",
             "words": "documents must have a column for each word of the vocabulary; give all "

@@ -58,16 +58,11 @@ def readings_of(
         most = min(max((total or 0) // SHARDS, LEAST_BYTES), MOST_BYTES)
         most = most if shards is None else -(-(total or 1) // shards)
         parts: list[FilePart] = source.parts(most)
-    here = [part.file.name for part in parts if "memory" in _protocols(part.file.file_system)]
+    here = [p.file.name for p in parts if "memory" in str(p.file.file_system.protocol)]
     check(not here, "memory files", name=here[0] if here else None)
     made = [_readings(group) for group in _grouped(parts, most)]
     heads = _heads(made, beginning) if beginning else []
     return [*heads, *made], max(1, len(heads)), total
-
-
-def _protocols(file_system: Any) -> Sequence[str]:
-    found = file_system.protocol
-    return (found,) if isinstance(found, str) else found
 
 
 def _grouped(parts: Sequence[FilePart], most: int) -> Iterator[list[FilePart]]:
@@ -109,44 +104,29 @@ def _heads(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
     return [heads[at : at + step] for at in range(0, len(heads), step)]
 
 
-def polled(
-    readings: Sequence[Reading], options: Mapping[str, Any], first: int, last: int
-) -> Iterator[RecordBatch]:
-    """Yield the records of readings; no batch goes over `first` or `last`, numbers in all."""
-    at = 0
+def polled(readings: Sequence[Reading], options: Mapping[str, Any]) -> Iterator[RecordBatch]:
+    """Yield the records of readings."""
     for reading in readings:
-        for records in _polled(reading, options, first - at, last - at):
-            at += records.n_records
-            yield records
-        if at >= last:
-            return
-
-
-def _polled(
-    reading: Reading, options: Mapping[str, Any], first: int, last: int
-) -> Iterator[RecordBatch]:
-    own = {"format": reading.format, "compression": reading.compression, "part": reading.part}
-    borders = [reading.first, reading.first + max(0, first)]
-    borders.append(min(reading.last, reading.first + last))
-    place, read = 0, 0
-    while place < borders[-1] and read < len(reading.names):
-        # Of many small files no more are listed than the first records may need. Only a beginning
-        # has a `last`: a shard that is summed opens all its files, as large as before.
-        names = reading.names[read : None if reading.last == sys.maxsize else 2 * read + 1]
-        read += len(names)
-        exhausted = False
-        with closing(open_source("files", names, **{**options, **own})) as source:
-            if names == reading.names:
-                _check_size(source, reading)
-            while place < borders[-1] and not exhausted:
-                most = min(BLOCK_ROWS, next(b for b in borders if b > place) - place)
-                records: RecordBatch = source.poll(most, POLL_SECONDS)
-                records.check(most)
-                skipped = place < reading.first
-                place += records.n_records
-                exhausted = records.exhausted
-                if not skipped:
-                    yield records
+        own = {"format": reading.format, "compression": reading.compression, "part": reading.part}
+        place, read = 0, 0
+        while place < reading.last and read < len(reading.names):
+            # Of many small files no more are listed than the first records may need. Only a
+            # beginning has a `last`: other shards open all their files, as large as before.
+            names = reading.names[read : None if reading.last == sys.maxsize else 2 * read + 1]
+            read += len(names)
+            exhausted = False
+            with closing(open_source("files", names, **{**options, **own})) as source:
+                if names == reading.names:
+                    _check_size(source, reading)
+                while place < reading.last and not exhausted:
+                    skips = place < reading.first
+                    most = min(BLOCK_ROWS, (reading.first if skips else reading.last) - place)
+                    records: RecordBatch = source.poll(most, POLL_SECONDS)
+                    records.check(most)
+                    place += records.n_records
+                    exhausted = records.exhausted
+                    if not skips:
+                        yield records
 
 
 def _check_size(source: Any, reading: Reading) -> None:

@@ -26,9 +26,15 @@ from streamlda.engine.warmup import (
     held_out_pairs,
     warmup_end,
 )
-from streamlda.errors import InsufficientDataError, at_least, require
+from streamlda.errors import InsufficientDataError, VocabularyError, at_least, require
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import HELD_OUT, choice_of, chosen, hold_out
+from streamlda.refinement.choice import (
+    HELD_OUT,
+    choice_of,
+    chosen,
+    hold_out,
+    learned_before,
+)
 from streamlda.refinement.refine import most_prevalent_first
 from streamlda.refinement.schedule import annealed, passes_for
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -47,7 +53,7 @@ from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.steps import LocalSteps, Refine, SavedRounds, digest_of
 from streamlda.scaleout.store import Documents, Summed, keep_documents
 from streamlda.scaleout.sums import Census, Contents, check_whole
-from streamlda.scaleout.words import Words, find_words
+from streamlda.scaleout.words import Beginning, read_beginning
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
@@ -132,7 +138,7 @@ def learn_once(
     client: Client,
     corpus: Corpus,
     settings: EngineSettings,
-    vocabulary: Words = None,
+    vocabulary: Vocabulary | VocabularyLearner | None = None,
     *,
     refinement_passes: int | None = None,
     state_folder: str | None = None,
@@ -147,7 +153,8 @@ def learn_once(
     or 24 V K bytes and 32 MiB to refine; the driver takes 20,000 documents and the topics.
 
     Without `refinement_passes` there are none where the settings say ``refine=False``, else those
-    that one process makes, kept if they predict held-out documents better than their start.
+    that one process makes, kept if they predict held-out documents better than their start. With a
+    learner of words, shards may be of counts too.
 
     Where it `should_stop` while documents are read, unrefined topics are learned of the shards that
     were read; later, of the first `START_DOCUMENTS`; in a refinement, its start is what comes out.
@@ -159,24 +166,22 @@ def learn_once(
     """
     _check(settings, refinement_passes)
     check_cluster(client)
-    known = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
-    most = settings.n_features if known is None else known.n_features
-    room = MemoryPlan.of(settings, max(most, settings.n_components))
-    room.check(limits := memory_limits(client), settings, most)
+    learner = vocabulary if isinstance(vocabulary, VocabularyLearner) else None
+    words = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
+    n = settings.n_features if words is None else words.n_features
+    MemoryPlan.of(settings, max(n, settings.n_components)).check(memory_limits(client), settings, n)
     run = Run(client, should_stop=should_stop, state_folder=state_folder)
     saved = None if state_folder is None else SavedRounds(state_folder)
     try:
-        words, learned_from, read = find_words(run, corpus, vocabulary, settings)
-        if words is not None:
-            settings = replace(settings, n_features=words.n_features)
-        plan = MemoryPlan.of(settings, settings.n_features)
-        plan.check(limits, settings, settings.n_features)
+        begun = Beginning(words, n) if learner is None else read_beginning(run, corpus, learner)
+        words, n = begun.words, begun.n_features
+        _check_words(begun, settings)
+        settings = replace(settings, n_features=n)
+        plan = MemoryPlan.of(settings, n)
+        plan.check(limits := memory_limits(client), settings, n)
         on_plan(plan.described(limits, len(corpus.shards)))
-        with keep_documents(
-            *(run, corpus, words, settings.n_features, settings.warmup_documents),
-            read=read,
-            on_progress=on_progress,
-        ) as documents:
+        how: dict[str, Any] = {"read": begun.read, "on_progress": on_progress}
+        with keep_documents(run, corpus, words, n, settings.warmup_documents, **how) as documents:
             if run.stopped and documents.total < _least(settings):
                 raise StoppedError
             found = learn(
@@ -188,9 +193,23 @@ def learn_once(
                 on_progress=on_progress,
                 stopped=READING if run.stopped else None,
             )
-            return replace(found, vocabulary_documents=learned_from)
+            return replace(found, vocabulary_documents=begun.documents)
     except StoppedError:
         raise fault("stopped", stopped=True) from None
+
+
+def _check_words(begun: Beginning, settings: EngineSettings) -> None:
+    left_out = None if begun.words is None else begun.words.too_frequent
+    require(
+        begun.n_features >= settings.n_components,
+        "there must be at least as many words as topics",
+        words=begun.n_features,
+        n_components=settings.n_components,
+        **({} if left_out is None else {"in_too_many_documents": left_out}),
+        remedy="ask for fewer topics, or learn words from more documents or with a higher "
+        "max_document_frequency",
+        error=VocabularyError,
+    )
 
 
 def _check(settings: EngineSettings, passes: int | None) -> None:
@@ -300,7 +319,7 @@ class _Driver:
     ) -> TopicModel:
         """Return the start, refined over all documents; or as it is, where that is better."""
         documents, skips = self.documents, held_out is not None
-        learned = documents.count(skips)
+        learned = learned_before(documents.total) if skips else documents.total
         # Twice those that sweeps follow.
         passes = 2 * passes_for(learned) if self.passes is None else self.passes
         plan, borders = documents.parts(passes, skips)

@@ -6,7 +6,7 @@ What is sent to another worker is the range that is asked for, which gets a file
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.stream.pipeline import BLOCK_COUNTS, BLOCK_ROWS
 
+#: A word of a document in a file.
+ENTRY = np.dtype([("count", np.float64), ("word", np.int32)])
+
 #: What Dask takes a byte on disk for in memory: moving it costs, and keeping it does not.
 DISK_SHARE = 8
-
 
 #: Folder of files: of this process, set on workers of Dask; the usual one for temporary files else.
 _folder: str | None = None
@@ -33,17 +35,8 @@ def keep_in(folder: str | None) -> None:
     _folder = folder
 
 
-class _File:
-    """Counts and words of documents, one after the other; gone with the object."""
-
-    def __init__(self) -> None:
-        folder = tempfile.mkdtemp(prefix="streamlda-counts-", dir=_folder)
-        self.counts, self.words = Path(folder, "counts"), Path(folder, "words")
-        self._end = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-
-
 class _Run:
-    """Rows of a file, by the entry that each one begins with."""
+    """Rows of a file, by the entry that each one begins with; the file goes with the last run."""
 
     def __init__(self, file: _File, pointers: NDArray[np.int64], n_features: int) -> None:
         self.file, self.pointers, self.n_features = file, pointers, n_features
@@ -56,16 +49,22 @@ class _Run:
 
     def read(self) -> DocumentBatch:
         begin, end = int(self.pointers[0]), int(self.pointers[-1])
-        counts: NDArray[np.float64] = np.fromfile(
-            self.file.counts, np.float64, end - begin, offset=8 * begin
+        found: NDArray[Any] = np.fromfile(
+            self.file.path, ENTRY, end - begin, offset=ENTRY.itemsize * begin
         )
-        words: NDArray[np.int32] = np.fromfile(
-            self.file.words, np.int32, end - begin, offset=4 * begin
-        )
+        counts, words = (np.ascontiguousarray(found[name]) for name in ("count", "word"))
         return DocumentBatch(counts, words, self.pointers - begin, self.n_features)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrived, (self.read(),)
+
+
+class _File:
+    def __init__(self) -> None:
+        handle, name = tempfile.mkstemp(prefix="streamlda-counts-", dir=_folder)
+        os.close(handle)
+        self.path = Path(name)
+        self._end = weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 
 def _arrived(batch: DocumentBatch) -> _Run:
@@ -90,7 +89,7 @@ class Kept:
 
     def __sizeof__(self) -> int:
         entries = sum(int(run.pointers[-1] - run.pointers[0]) for run in self.runs)
-        return 8 * len(self) + 12 * entries // DISK_SHARE
+        return 8 * len(self) + ENTRY.itemsize * entries // DISK_SHARE
 
     def rows(self, first: int, last: int) -> Kept:
         """Return documents `first` to `last` (not included), without reading them."""
@@ -121,19 +120,19 @@ class Writer:
         self._pointers, self._entries = [np.zeros(1, np.int64)], 0
 
     def __enter__(self) -> Self:
-        self._counts, self._words = self._file.counts.open("wb"), self._file.words.open("wb")
+        self._open = self._file.path.open("wb")
         return self
 
     def add(self, batch: DocumentBatch) -> None:
         """Write the documents of a batch."""
-        batch.counts.tofile(self._counts)
-        batch.word_ids.tofile(self._words)
+        entries = np.empty(batch.n_entries, ENTRY)
+        entries["count"], entries["word"] = batch.counts, batch.word_ids
+        entries.tofile(self._open)
         self._pointers.append(self._entries + batch.row_pointers[1:])
         self._entries += batch.n_entries
 
     def __exit__(self, *error: object) -> None:
-        self._counts.close()
-        self._words.close()
+        self._open.close()
 
     @property
     def kept(self) -> Kept:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from socket import gethostname
 from typing import Any, NamedTuple
 
@@ -15,12 +14,11 @@ from scipy.sparse import sparray, spmatrix
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError, failure
-from streamlda.learner import Learner, Users
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.files import Reading, polled, readings_of
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths
-from streamlda.stream.pipeline import BLOCK_ROWS, Pipeline
+from streamlda.stream.pipeline import BLOCK_ROWS, find_cut
 from streamlda.stream.source import RecordBatch
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import join_words, read_texts
@@ -58,38 +56,16 @@ class Corpus:
     stored_bytes: int | None = None
     heads: int = 1
 
-    def pieces(
-        self, lengths: Sequence[int], first: int, last: int
-    ) -> tuple[list[Piece], list[Any]]:
-        """Return the pieces of shards with rows `first` to `last` of all, and their values."""
-        pieces, values, begin = [], [], 0
-        for shard, value, length in zip(self.shards, self.values, lengths, strict=True):
-            low, high = max(first - begin, 0), min(last - begin, length)
-            if low < high:
-                pieces.append(Piece(shard, low, high))
-                values.append(value)
-            begin += length
-        return pieces, values
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of a shard: `first` to `last`, not included."""
-
-    shard: Shard
-    first: int
-    last: int
-
 
 class FirstRecords(NamedTuple):
-    """Records that a shard begins with, and whether they are all: a value that stands for it."""
+    """Records that a shard begins with, and whether they are all: a value that stands for it.
+
+    Of a shard of counts there are its columns.
+    """
 
     batches: tuple[RecordBatch, ...]
     whole: bool
-
-    def documents(self) -> list[str]:
-        """Return their documents."""
-        return [*chain.from_iterable(batch.documents for batch in self.batches)]
+    columns: int = 0
 
 
 def of_files(
@@ -153,32 +129,6 @@ def task_of(shard: Shard) -> Iterator[None]:
         raise InvalidDocumentsError(f"{error}: shard={shard.name!r}") from error
 
 
-class _Rows(Learner):
-    """Learns nothing: hands on the rows that a pipeline gives it."""
-
-    def __init__(self) -> None:
-        self._taken: list[DocumentBatch] = []
-
-    def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
-        """Take all rows."""
-        self._taken.append(batch)
-        return batch.n_documents
-
-    def take(self) -> list[DocumentBatch]:
-        """Return the rows since the last time."""
-        taken, self._taken = self._taken, []
-        return taken
-
-    def release(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> None:
-        """Release nothing."""
-
-
-class _SlotRows(_Rows):
-    counts_slots = True
-
-
 def batches_of(
     shard: Shard,
     value: Any,
@@ -186,17 +136,12 @@ def batches_of(
     counts: RecordCounts,
     *,
     slots: bool = False,
-    first: int = 0,
-    last: int = sys.maxsize,
 ) -> Iterator[DocumentBatch]:
-    """Yield rows of a shard as counts, by the pipeline of every run; `counts` are added to.
+    """Yield rows of a shard as counts; `counts` are added to.
 
-    With `slots` every record has a row, a blank one where there is no document. `first` and `last`
-    are as in `rows_of`.
+    With `slots` every record has a row, a blank one where there is no document.
     """
-    rows = _SlotRows() if slots else _Rows()
-    pipeline: Pipeline[_Rows] | None = None
-    for found in rows_of(shard, value, first, last):
+    for found in rows_of(shard, value):
         if isinstance(found, DocumentBatch):
             counts.records += len(found)
             counts.documents += len(found)
@@ -206,60 +151,30 @@ def batches_of(
             continue
         if vocabulary is None:
             raise fault("no words", vocabulary=None)
-        if pipeline is None:
-            pipeline = Pipeline(vocabulary, lambda *_: rows)
-            pipeline.counts = counts
-        pipeline.add(found)
-        yield from rows.take()
-    if pipeline is not None:
-        pipeline.flush()
-        yield from rows.take()
+        counts.add_batch(found)
+        texts = [text or "" for text in found.texts] if slots else found.documents
+        start, blank = 0, len(texts) - found.n_documents
+        while start < len(texts):
+            stop = find_cut([(text, None, None) for text in texts], start, len(texts))
+            encoded = vocabulary.encode(texts[start:stop])
+            counts.add_encoded(encoded, stop - start - blank)
+            yield encoded.batch
+            start, blank = stop, 0
 
 
-def count_rows(shard: Shard, value: Any) -> int:
-    """Return the rows of a partition, or the records of files. A task."""
-    with task_of(shard):
-        return sum(map(_length, rows_of(shard, value)))
-
-
-def rows_of(
-    shard: Shard, value: Any, first: int = 0, last: int = sys.maxsize
-) -> Iterator[RecordBatch | DocumentBatch]:
-    """Read rows `first` to `last` (not included) of a shard, block by block: records, or counts.
+def rows_of(shard: Shard, value: Any) -> Iterator[RecordBatch | DocumentBatch]:
+    """Read the rows of a shard, block by block: records, or counts.
 
     Raises `SourceError` if a file cannot be read, and `InvalidDocumentsError` if a partition holds
-    neither texts nor counts, or there are fewer rows than were counted.
+    neither texts nor counts.
     """
-    at = 0
-    files = () if isinstance(value, FirstRecords) else shard.readings
-    for block in polled(files, shard.options, first, last) if files else _partition(value):
-        before, low = at, max(first - at, 0)
-        high = max(low, min(last - at, _length(block)))
-        at += _length(block)
+    from_files = shard.readings and not isinstance(value, FirstRecords)
+    for block in polled(shard.readings, shard.options) if from_files else _partition(value):
         if isinstance(block, DocumentBatch):
-            block = block.rows(low, high)
-        else:
-            # Polls of files end at both ends, so that rejects need no cut.
-            locations = block.locations[low:high]
-            block = RecordBatch(
-                block.texts[low:high],
-                block.rejects,
-                locations=locations,
-                fields=block.fields,
-                lost_bytes=block.lost_bytes,
-                notes=block.notes,
-            )
-            if block.notes and low == high and before >= first:
+            if len(block):
                 yield block
-        if low < high:
+        elif block.n_records or block.notes:
             yield block
-        if at >= last:
-            return
-    check(last in (at, sys.maxsize), "rows", rows=at, at_least=last)
-
-
-def _length(rows: RecordBatch | DocumentBatch) -> int:
-    return rows.n_records if isinstance(rows, RecordBatch) else rows.n_documents
 
 
 def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:

@@ -28,6 +28,7 @@ import numpy as np
 from streamlda.container import parse_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
+from streamlda.refinement.choice import HELD_OUT, hold_out, learned_before
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import STEPS, LocalSchedule
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -42,6 +43,12 @@ class Refine(FoldedStage):
 
     steps: int
     state: State = field(repr=False)
+    #: Whether documents held out (`refinement.choice`) are skipped.
+    skips_held_out: bool = False
+
+    def learned(self, number: int) -> int:
+        """Return how many documents before a number the stage takes."""
+        return learned_before(number) if self.skips_held_out else number
 
     def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
         """Take the steps of one part over its documents; time O(nnz K) each."""
@@ -49,6 +56,8 @@ class Refine(FoldedStage):
         number = self.learned(span[1]) - self.learned(span[0])
         before = refinement.steps
         ends = [number * step // self.steps for step in range(1, self.steps + 1)]
+        if self.skips_held_out and span[0] < int(HELD_OUT[-1]):
+            batches = known_of(span[0], batches)
         for batch in cut_at(ends, batches):
             refinement.learn(batch)
         check(
@@ -59,6 +68,13 @@ class Refine(FoldedStage):
         )
         arrays = {"totals": refinement.totals, "documents": np.array(number)}
         return Sums(self.stage_id, (span,), arrays)
+
+
+def known_of(number: int, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+    """Yield documents, which begin with this number, without those held out."""
+    for batch in batches:
+        yield hold_out(batch, number)[0]
+        number += batch.n_documents
 
 
 def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:

@@ -35,6 +35,7 @@ from streamlda.scaleout.sums import (
     Stage,
     Sums,
     check_whole,
+    in_blocks,
     merge,
 )
 from streamlda.spectral.moments import Moments
@@ -98,24 +99,12 @@ class Documents:
     def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule of a refinement, and the borders of its parts: the shards."""
         borders = sorted({*self.starts})
-        plan = LocalSchedule.of(self.count(skips_held_out), passes, len(borders) - 1)
-        least = min(b - a for a, b in pairwise(borders))
-        check(
-            least >= plan.rounds * plan.steps,
-            "few documents",
-            documents=least,
-            steps=plan.rounds * plan.steps,
-            shards=len(borders) - 1,
-        )
+        learned = learned_before(self.total) if skips_held_out else self.total
+        plan = LocalSchedule.of(learned, passes, len(borders) - 1)
+        least, steps = min(b - a for a, b in pairwise(borders)), plan.rounds * plan.steps
+        shards = len(borders) - 1
+        check(least >= steps, "few documents", documents=least, steps=steps, shards=shards)
         return plan, borders
-
-    def count(self, skips_held_out: bool) -> int:
-        """Return how many there are to learn from."""
-        return learned_before(self.total) if skips_held_out else self.total
-
-    def place(self, number: int, skips_held_out: bool) -> int:
-        """Return the number among all documents of one to learn from."""
-        return min(documents_before(number), self.total) if skips_held_out else number
 
 
 class DaskDocuments(Documents):
@@ -131,7 +120,7 @@ class DaskDocuments(Documents):
         shared = self.run.given(stage)
         leaves = [
             self.run.task(stage.kind, fold, shared, span, *self._given(span))
-            for span in stage.cuts(self._borders)
+            for span in stage.cuts()
         ]
         found: Sums = self.run.compute(self.run.tree("merge", merge, leaves))
         return found
@@ -153,10 +142,10 @@ class DaskDocuments(Documents):
 
     def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule and equal parts; what lies with other workers moves once."""
-        learned = self.count(skips_held_out)
+        learned = learned_before(self.total) if skips_held_out else self.total
         plan = LocalSchedule.of(learned, passes)
-        ends = [self.place(learned * n // plan.parts, skips_held_out) for n in range(plan.parts)]
-        ends.append(self.total)
+        ends = [learned * n // plan.parts for n in range(plan.parts)]
+        ends = [*(map(documents_before, ends) if skips_held_out else ends), self.total]
         made = [self._given(span) for span in pairwise(ends)]
         parts = self.run.start([self.run.task("part", part_of, *given) for given in made])
         self.run.release(self._futures)
@@ -171,7 +160,7 @@ def fold(stage: FoldedStage, span: Span, rows: Span, *found: Any) -> Sums:
         len(kept) == span[1] - span[0], "documents", documents=len(kept), expected=span[1] - span[0]
     )
     with task_of(Shard(f"documents {span[0]}-{span[1]}")):
-        return stage.fold(span, stage.blocks(span, kept.batches()))
+        return stage.fold(span, in_blocks(kept.batches()))
 
 
 def part_of(rows: Span, *found: Any) -> Kept:
@@ -196,19 +185,22 @@ def keep_documents(
     warmup: int,
     *,
     read: Mapping[int, Any],
+    slots: bool = False,
     on_progress: Progress = no_progress,
 ) -> Iterator[DaskDocuments]:
     """Read all shards once on the workers, and keep their documents there until the block ends.
 
     Time O(documents); 12 bytes of a worker's disk for each distinct word of a document. Privacy:
     these files are raw documents. What was `read` before, by its place in the corpus, is not read
-    again. Where the caller stops the run, documents are those of the shards read until then.
+    again. Where the caller stops the run, documents are those of the shards read until then. With
+    `slots` all records are documents.
     """
     census = Census(
         spans=((0, len(corpus.shards)),),
         vocabulary=vocabulary,
         n_features=n_features,
         warmup=warmup,
+        slots=slots,
     )
     # Sent once, and for shards of a lost worker again.
     (shared,) = run.start([run.given(census)])
@@ -290,7 +282,7 @@ def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
     (span,) = spans
     with task_of(own):
         usable = _usable(stage, own, documents, span[0] - begin, span[1] - begin)
-        return stage.fold(span, stage.blocks(span, usable))
+        return stage.fold(span, in_blocks(usable))
 
 
 def _usable(

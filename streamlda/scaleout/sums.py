@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.engine.settings import EngineSettings
-from streamlda.refinement.choice import HELD_OUT, hold_out, learned_before
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, batches_of, check_columns
 from streamlda.spectral.moments import Moments
@@ -34,7 +33,7 @@ from streamlda.text.vocabulary import Vocabulary
 
 Span = tuple[int, int]
 
-#: Spans that a stage of sums is cut into, and the fewest and most documents of one. With 50 topics
+#: Spans that a stage of sums is cut into, and the fewest and most documents of one: with 50 topics
 #: of 8000 words a task takes 0.05 ms for a document, and its sums are 17 MB.
 TASKS, LEAST_DOCUMENTS, MOST_DOCUMENTS = 64, 2500, 100_000
 
@@ -124,10 +123,9 @@ def check_whole(stage: Stage, found: Sums) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stage:
-    """Base of stages. Documents held out (`refinement.choice`) are skipped where it says so."""
+    """Base of stages."""
 
     spans: tuple[Span, ...]
-    skips_held_out: bool = False
     #: Number of the first document of each shard, and that of all documents.
     starts: tuple[int, ...] = field(default=(), repr=False)
     vocabulary: Vocabulary | None = field(default=None, repr=False)
@@ -139,23 +137,24 @@ class Stage:
         """A name for tasks."""
         return type(self).__name__.lower()
 
-    def cuts(self, starts: Sequence[int]) -> list[Span]:
-        """Return the spans that are tasks, with shards that start here."""
+    def cuts(self) -> list[Span]:
+        """Return the spans that are tasks, whatever the number of workers."""
         return [*self.spans]
 
-    def learned(self, number: int) -> int:
-        """Return how many documents before a number the stage takes."""
-        return learned_before(number) if self.skips_held_out else number
 
-    def blocks(self, span: Span, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
-        """Yield the documents of a span that the stage takes, in blocks, from usable ones."""
-        blocks, number = Blocks(), span[0]
-        for batch in batches:
-            skips = self.skips_held_out and number < int(HELD_OUT[-1])
-            yield from blocks.add(hold_out(batch, number)[0] if skips else batch)
-            number += batch.n_documents
-        if blocks.waiting is not None:
-            yield blocks.flush()
+def cut(span: Span, least: int) -> list[Span]:
+    """Return equal parts of a span, of at least so many documents."""
+    step = max(least, min(-(-(span[1] - span[0]) // TASKS), MOST_DOCUMENTS))
+    return [(first, min(first + step, span[1])) for first in range(*span, step)]
+
+
+def in_blocks(batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+    """Yield documents in blocks that depend on them alone."""
+    blocks = Blocks()
+    for batch in batches:
+        yield from blocks.add(batch)
+    if blocks.waiting is not None:
+        yield blocks.flush()
 
 
 class FoldedStage(Stage, ABC):
@@ -173,28 +172,16 @@ class Plan(FoldedStage):
     settings: EngineSettings
     whitening: NDArray[np.float64] = field(repr=False)
 
-    def cuts(self, starts: Sequence[int]) -> list[Span]:
-        """Cut the span at the ends of shards if it can be, since a shard lies on one worker.
-
-        Small shards are taken together and large ones cut, whatever the number of workers.
-        """
-        ((first, last),) = self.spans
+    def cuts(self) -> list[Span]:
+        """Cut the span by its documents: sums of a task are small beside what it reads."""
         d, m = self.whitening.shape
         least = 8 * d * (m + self.settings.n_triple_columns) // SUMS_BYTES
-        step = min(-(-(last - first) // TASKS), MOST_DOCUMENTS)
-        step, ends = max(LEAST_DOCUMENTS, least, step), [first]
-        for end in [*(s for s in starts if first < s < last), last]:
-            parts = (end - ends[-1]) // step
-            if parts or end == last:
-                begin, parts = ends[-1], max(parts, 1)
-                ends += [begin + (end - begin) * part // parts for part in range(1, parts + 1)]
-        return [*pairwise(ends)]
+        return cut(self.spans[0], max(LEAST_DOCUMENTS, least))
 
     def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
         """Sum documents, dealt to two halves by their number; time O(nnz m + t^3 / 3) each."""
         moments = Moments(self.whitening, self.settings.n_triple_columns)
-        before = self.learned(span[0]) - self.learned(self.spans[0][0])
-        moments.documents = before
+        moments.documents = before = span[0] - self.spans[0][0]
         for batch in batches:
             moments.add(batch)
         moments.documents -= before
@@ -254,21 +241,23 @@ class Census(Stage):
     n_features: int
     #: Documents of a warm-up: of as many it is noted which are too short.
     warmup: int
+    #: Whether every record has a row, which is a slot of a private stream.
+    slots: bool = False
 
     def read(
         self, number: int, shard: Shard, value: Any, keep: Callable[[DocumentBatch], object]
     ) -> Sums:
-        """Read a shard once, give its usable documents to `keep`, and return what was met."""
+        """Read a shard once, give its usable rows or slots to `keep`; return what was met."""
         counts = RecordCounts()
         short = list[NDArray[np.int64]]()
         usable, tokens, frequencies = 0, 0.0, np.zeros(self.n_features)
         before = 0
-        for batch in batches_of(shard, value, self.vocabulary, counts):
+        for batch in batches_of(shard, value, self.vocabulary, counts, slots=self.slots):
             check_columns(batch, self.n_features)
             if before < self.warmup:
                 short.append(before + np.flatnonzero(~batch.usable))
             before += batch.n_documents
-            part = batch if batch.usable.all() else batch.where(batch.usable)
+            part = batch if self.slots or batch.usable.all() else batch.where(batch.usable)
             fractions = part.counts / np.repeat(part.lengths, np.diff(part.row_pointers))
             frequencies += np.bincount(part.word_ids, fractions, minlength=self.n_features)
             usable, tokens = usable + part.n_documents, tokens + float(part.lengths.sum())

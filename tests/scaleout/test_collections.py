@@ -150,7 +150,7 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
     before = estimator.components_
     for collection, error, wanted in (
         (delayed([X[1:3]]), InsufficientDataError, "usable=2 topics=3"),
-        (delayed([X[:0]]), InsufficientDataError, "documents=0 partitions=1"),
+        (delayed([X[:0]]), InsufficientDataError, "documents=0 shards=1"),
         (delayed([X, X[:9, :50]]), InvalidDocumentsError, "n_features=50 expected=60.*partition 1"),
         (bag([X[0], X[1, :5]]), InvalidDocumentsError, "n_features"),
         (halves, InvalidDocumentsError, "whole rows"),

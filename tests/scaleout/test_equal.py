@@ -187,7 +187,8 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
         files.append(len(list(models.iterdir())))
     one, other = results
     check_statement(other.model.privacy)
-    assert one.counts == other.counts
+    # What is met in records is not shown of a private fit.
+    assert one.counts.records == other.counts.records
     assert one.counts.rejects.total() > 0
     assert one.model.settings == other.model.settings
     np.testing.assert_array_equal(one.model.components, other.model.components)

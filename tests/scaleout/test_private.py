@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
-    SourceError,
-)
+from streamlda.errors import InsufficientDataError, SourceError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.private.learner import PrivateLearner
@@ -21,8 +17,7 @@ from streamlda.private.matrix import VOCABULARY
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import merge, of_partitions, summed_stages
-from streamlda.scaleout.private import stage_of, sum_groups
-from streamlda.scaleout.shards import Piece, Shard
+from streamlda.scaleout.private import Private
 from streamlda.simulate import PlantedLDA
 from tests.private.audit import Recorder
 
@@ -134,43 +129,19 @@ def test_any_cut_gives_the_sums_of_one_process(rows, stage):
     if stage == "pairs":
         engine.skip(engine.stage.slots_left)
         engine.accept(engine.due.release(SeededNoise(1)))
-    shared = stage_of(learner, 2000, None)
-    assert shared.name == engine.stage.name == stage
-    ((first, last),) = shared.spans
+    assert engine.stage.name == stage
+    first, last = engine.slots, engine.stage.last
+    shared = Private(spans=((first, last),), state=engine.state())
     engine.add(rows.rows(first, last))
     wanted = engine.stage.state()
-
-    def part(a, b, first_row=None):
-        start = a if first_row is None else first_row
-        return sum_groups(shared, (a, b), [Piece(Shard("p"), start, start + b - a)], rows)
-
     borders = [first, *range(first + 64, last, 192), last]
-    pieces = [part(a, b) for a, b in itertools.pairwise(borders)]
-    total = pieces[0]
-    for other in pieces[1:]:
-        total = merge(total, other)
+    cuts = [*itertools.pairwise(borders)]
+    total = merge(*(shared.fold(span, [rows.rows(*span)]) for span in cuts))
     for name in wanted:
         np.testing.assert_array_equal(total.arrays[name], wanted[name], name)
     # Other rows are other sums.
-    shifted = part(first, last, first + 20_000)
+    shifted = shared.fold((first, last), [rows.rows(first + 20_000, last + 20_000)])
     assert any((shifted.arrays[name] != wanted[name]).any() for name in wanted)
-
-
-def shrinking(part, marker):
-    """Return a partition, and less of it every other time."""
-    if marker.exists():
-        return part.rows(0, 10)
-    marker.touch()
-    return part
-
-
-@pytest.mark.long
-def test_a_partition_that_changes_is_noticed_before_a_release(client, rows, tmp_path):
-    recorder = Recorder(SeededNoise(7))
-    part = dask.delayed(shrinking)(rows, tmp_path / "made")
-    with pytest.raises(InvalidDocumentsError, match="rows that were counted"):
-        on_cluster(client, [part], settings_of(), recorder=recorder)
-    assert recorder.released == []
 
 
 @pytest.mark.long

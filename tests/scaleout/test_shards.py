@@ -23,7 +23,6 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceE
 from streamlda.scaleout.shards import (
     Shard,
     batches_of,
-    count_rows,
     of_files,
     of_partitions,
     rows_of,
@@ -160,17 +159,6 @@ def test_records_are_documents_or_slots(tmp_path):
         (batch,) = batches_of(shard, None, words, counts, slots=slots)
         assert batch.lengths.tolist() == lengths
         assert counts == wanted
-    assert count_rows(shard, None) == 5
-    # Any cut gives the same rows, and counts those alone.
-    for cut in range(6):
-        counts, found = RecordCounts(), []
-        for first, last in ((0, cut), (cut, 5)):
-            span = {"first": first, "last": last, "slots": True}
-            found += batches_of(shard, None, words, counts, **span)
-        assert DocumentBatch.joined(found).lengths.tolist() == [1, 0, 0, 3, 0]
-        assert counts == wanted
-    with pytest.raises(InvalidDocumentsError, match="rows=5 at_least=6"):
-        list(rows_of(shard, None, 2, 6))
 
 
 def test_partitions_of_texts_come_in_blocks():
@@ -188,8 +176,6 @@ def test_partitions_of_counts_are_taken(kind):
     (batch,) = batches_of(Shard("p"), value, None, counts)
     assert batch.lengths.tolist() == [3, 0, 4]
     assert counts == RecordCounts(3, 3, 1, 7)
-    (part,) = rows_of(Shard("p"), value, 1, 3)
-    assert part.lengths.tolist() == [0, 4]
 
 
 def test_other_partitions_are_refused_without_their_text():
