@@ -70,10 +70,10 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
         with keep_documents(*how, read={}) as store:
             given = 0, store.total, settings, shared
             # Workers load the compiled code in the first round.
-            store.moments(*given, skips_held_out=False)
+            store.moments(*given)
             meter.started()
             with meter.timed():
-                moments = store.moments(*given, skips_held_out=False)
+                moments = store.moments(*given)
             counts = store.contents.counts
             counters = Counters(store.total, counts.short, counts.tokens)
     found = Engine.of_phase(SharedSums(settings, counters, moments))

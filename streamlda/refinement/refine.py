@@ -114,23 +114,27 @@ class Candidate:
         the start each one began as (``start_topics``). What was said of topics of the start is in
         ``start``, by their numbers there.
         """
-        known, done = of_start(self.start.diagnostics), self.done
-        if done["steps"] < STEPS // 2:
-            known["warnings"].append(
-                f"a refinement must take about {STEPS} steps for topics to settle, got "
-                f"steps={done['steps']} refinement_passes={done['passes']}; make more passes, or "
-                "none"
-            )
-        done = {**done, "start_topics": [*range(self.start.n_components)]}
-        asked = {"refinement_passes": done["passes"], "refinement_sweeps": done["sweeps"]}
-        found = replace(
-            self.model,
-            settings={**self.start.settings, **asked},
-            diagnostics={**known, "refinement": done},
-        )
+        found = with_done(replace(self.model, diagnostics=self.start.diagnostics), self.done)
         # Its sums make room for samples.
         del self._learner
         return most_prevalent_first(found, samples())
+
+
+def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:
+    """Return a refined model, whose diagnostics are those of its start, saying what was done."""
+    known = of_start(model.diagnostics)
+    if done["steps"] < STEPS // 2:
+        known["warnings"].append(
+            f"a refinement must take about {STEPS} steps for topics to settle, got "
+            f"steps={done['steps']} refinement_passes={done['passes']}; make more passes, or none"
+        )
+    asked = {"refinement_passes": done["passes"], "refinement_sweeps": done["sweeps"]}
+    done = {**done, "start_topics": [*range(model.n_components)]}
+    return replace(
+        model,
+        settings={**model.settings, **asked},
+        diagnostics={**known, "refinement": done},
+    )
 
 
 def refined(

@@ -7,9 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from importlib.metadata import version
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,8 +27,8 @@ Progress = Callable[[str, RecordCounts, int, int], None]
 #: Packages that must be the same everywhere, for messages to be read.
 ALIKE = ("dask", "distributed", "cloudpickle")
 
-#: Packages that must be the same here and on workers, for kernels to give the same.
-ALIKE_ON_WORKERS = ("streamlda", "numpy", "numba", "scipy")
+#: What must be the same here and on workers, for kernels to give the same; a scheduler passes on.
+ALIKE_ON_WORKERS = ("python", "streamlda", "numpy", "numba", "scipy")
 
 #: Results that one task of a tree joins: it holds these and what they become.
 FAN_IN = 2
@@ -80,8 +78,7 @@ def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
     try:
         # Asked first: a client that cannot connect leaves a thread behind, and one that is then
         # collected while the next one starts was seen to wait for it, and it for the other.
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(asyncio.run, _answers(address, timeout_seconds)).result()
+        asyncio.run(_answers(address, timeout_seconds))
         with warnings.catch_warnings():
             # Versions that differ are an error here, raised below.
             warnings.filterwarnings("ignore", "(?s).*Mismatched versions found")
@@ -126,27 +123,19 @@ def _check_workers(client: Client, timeout_seconds: float) -> None:
             client.wait_for_workers(1, timeout=timeout_seconds)
         except DaskTimeoutError as error:
             raise fault("worker", workers=0, seconds=timeout_seconds) from error
-    found: Any = client.get_versions()
-    ours = found["client"]["packages"]
-    there = [about["packages"] for about in found["workers"].values()]
-    # Nothing is said of the scheduler's Python: it only passes on what others wrote.
-    versions = {"python": (_first_two(ours["python"]), {_first_two(a["python"]) for a in there})}
-    for name in ALIKE:
-        versions[name] = ours[name], {a[name] for a in [*there, found["scheduler"]["packages"]]}
-    for name in ALIKE_ON_WORKERS:
-        run: Any = client.run(version, name, on_error="return")
-        answers = run.values()
-        versions[name] = version(name), {a if isinstance(a, str) else "none" for a in answers}
-    differing = [
-        f"{name}={mine} there={','.join(sorted(map(str, theirs - {mine})))}"
-        for name, (mine, theirs) in versions.items()
-        if theirs - {mine}
-    ]
+    found: Any = client.get_versions(packages=ALIKE_ON_WORKERS[1:])
+    ours, scheduler = found["client"]["packages"], found["scheduler"]["packages"]
+    workers = [about["packages"] for about in found["workers"].values()]
+    differing = list[str]()
+    for name in (*ALIKE, *ALIKE_ON_WORKERS):
+        there = [*workers, scheduler] if name in ALIKE else workers
+        # Of Python two numbers.
+        most = 2 if name == "python" else 9
+        mine, *theirs = (str(about[name]).split(".")[:most] for about in (ours, *there))
+        if any(their != mine for their in theirs):
+            versions = {str(about[name]) for about in there}
+            differing.append(f"{name}={ours[name]} there={','.join(sorted(versions))}")
     check(not differing, "versions", differing="; ".join(differing))
-
-
-def _first_two(numbers: str | None) -> str:
-    return ".".join((numbers or "none").split(".")[:2])
 
 
 def memory_limits(client: Client) -> list[float]:
@@ -184,7 +173,7 @@ class Run:
 
     Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind. When
     all workers are gone, others are waited for. `compute` raises `StoppedError` once, where
-    `should_stop` is true. Workers get a plugin, `streamlda.scaleout.worker_memory`, and keep it.
+    `should_stop` is true.
     """
 
     def __init__(
@@ -194,15 +183,26 @@ class Run:
         should_stop: Callable[[], bool] = never,
         state_folder: str | None = None,
     ) -> None:
-        from streamlda.scaleout.worker_memory import ReturnsFreedMemory
-
         self._client: Any = client
-        self._client.register_plugin(ReturnsFreedMemory())
         self._patience, self._state_folder = patience_seconds, state_folder
         self._should_stop = should_stop
         self.stopped = False
         self._id = f"r{secrets.token_hex(4)}0"
         self._made = 0
+
+    @contextmanager
+    def set_workers(self) -> Iterator[None]:
+        """Let workers have a plugin until the end of the block (`streamlda.scaleout.worker`)."""
+        from streamlda.scaleout.worker import NAME, FitWorker
+
+        self._client.register_plugin(FitWorker())
+        try:
+            yield
+        finally:
+            # Another fit on the cluster may have ended it, and a lost scheduler is said elsewhere.
+            with suppress(OSError, ValueError, TimeoutError):
+                if self._client.status == "running":
+                    self._client.unregister_worker_plugin(NAME)
 
     def task(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Delayed:
         """Return a call to be made on a worker; arguments may be tasks, or small values."""

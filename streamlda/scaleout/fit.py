@@ -35,9 +35,8 @@ from streamlda.refinement.choice import (
     hold_out,
     learned_before,
 )
-from streamlda.refinement.refine import most_prevalent_first
-from streamlda.refinement.schedule import annealed, passes_for
-from streamlda.refinement.stepwise_em import StepwiseEM
+from streamlda.refinement.refine import most_prevalent_first, with_done
+from streamlda.refinement.schedule import passes_for
 from streamlda.scaleout.cluster import (
     Progress,
     Run,
@@ -50,7 +49,7 @@ from streamlda.scaleout.cluster import (
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.memory import MemoryPlan
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.steps import LocalSteps, Refine, SavedRounds, digest_of
+from streamlda.scaleout.steps import SavedRounds, refined_in_parts
 from streamlda.scaleout.store import Documents, Summed, keep_documents
 from streamlda.scaleout.sums import Census, Contents, check_whole
 from streamlda.scaleout.words import Beginning, read_beginning
@@ -241,18 +240,15 @@ def learn(
 ) -> ClusterFit:
     """Return the topics of all documents; of a fit that was `stopped`, unrefined ones."""
     _check_enough(documents, settings)
-    contents = documents.contents
     driver = _Driver(documents, settings, passes, saved, on_progress, stopped)
     try:
         engine, model = driver.learn()
     except StoppedError:
-        # The next one would end a fit that is told to save what it has.
-        driver.stopped = SUMS
-        engine, model = driver.learn()
+        engine, model = driver.stop()
     if driver.stopped is not None:
         model = replace(model, diagnostics={**model.diagnostics, STOPPED: driver.stopped})
-    found = words, contents.counts
-    return ClusterFit(engine, model, *found, stopped=driver.stopped)
+    counts = documents.contents.counts
+    return ClusterFit(engine, model, words, counts, stopped=driver.stopped)
 
 
 @dataclass
@@ -265,6 +261,8 @@ class _Driver:
     saved: SavedRounds | None
     on_progress: Progress
     stopped: str | None
+    #: What a refinement begins from, once it is made.
+    start: TopicModel | None = None
     #: What alpha_0 is worth, where it was to be estimated and held-out documents were asked.
     estimate: dict[str, Any] | None = None
     #: What is said of a refinement that was not kept.
@@ -273,80 +271,70 @@ class _Driver:
     def learn(self) -> tuple[Engine, TopicModel]:
         """Return the engine that continues, and topics."""
         documents, trial = self.documents, self.settings.refines and self.passes is None
-        if self.stopped == SUMS:
-            make_start = self._starts(documents.rows(0, START_DOCUMENTS))
-            return self._ended(make_start(self.settings.working_alpha_0), measured=False)
         judged = trial and documents.total >= LEAST_DOCUMENTS
         if self.stopped is None and (judged or self.passes):
-            # As many as are learned from, and those held out among them.
-            rows = documents.rows(0, START_DOCUMENTS + len(HELD_OUT) * judged)
-            known, held_out = hold_out(rows) if judged else (rows, None)
-            start = self._start(known.rows(0, START_DOCUMENTS), held_out)
-            try:
-                model = with_estimate(self._refined(start, known, held_out), self.estimate)
-            except StoppedError:
-                self.stopped = REFINEMENT
-                return self._ended(start, measured=False)
+            model = with_estimate(self._refined(judged), self.estimate)
             if "refinement" in model.diagnostics:
-                return self._ended(model, measured=True)
+                return self._ended(model)
             self.said = choice_of(model)
         engine = self._one_engine()
         engine.measures = documents.measures()
         model = with_estimate(engine.snapshot(), self.estimate)
         return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
 
-    def _ended(self, model: TopicModel, *, measured: bool) -> tuple[Engine, TopicModel]:
+    def stop(self) -> tuple[Engine, TopicModel]:
+        """Return what a refinement begins from."""
+        self.stopped = SUMS if self.start is None else REFINEMENT
+        if self.start is None:
+            first = self.documents.rows(0, START_DOCUMENTS)
+            self.start = self._starts(first)(self.settings.working_alpha_0)
+        return self._ended(self.start)
+
+    def _ended(self, model: TopicModel) -> tuple[Engine, TopicModel]:
         """Return topics that continue by likelihood, with their measures."""
         measures = self.documents.measures()
-        if measured:
+        if "refinement" in model.diagnostics:
             model = of_one_interval(most_prevalent_first(model, measures.samples))
         else:
             model = measures.published(model)
         return Engine.of_model(self.settings, model, measures), model
 
-    def _start(self, known: DocumentBatch, held_out: DocumentBatch | None) -> TopicModel:
-        """Return the start of the first documents, with the alpha_0 that suits them."""
-        make_start, asked = self._starts(known), self.settings.alpha_0
-        if held_out is None:
-            start = make_start(self.settings.working_alpha_0)
-            return replace(start, settings={**start.settings, "alpha_0": asked})
-        passes = passes_for(len(known))
-        found, self.estimate = best_candidate(make_start, asked, known, held_out, passes)
-        return found.start
+    def _refined(self, judged: bool) -> TopicModel:
+        """Return a start, refined over all documents; or as it is, where that is better.
 
-    def _refined(
-        self, start: TopicModel, known: DocumentBatch, held_out: DocumentBatch | None
-    ) -> TopicModel:
-        """Return the start, refined over all documents; or as it is, where that is better."""
-        documents, skips = self.documents, held_out is not None
-        learned = learned_before(documents.total) if skips else documents.total
-        # Twice those that sweeps follow.
-        passes = 2 * passes_for(learned) if self.passes is None else self.passes
-        plan, borders = documents.parts(passes, skips)
-        plan = replace(plan, settings=annealed(plan.settings, start))
-        stepwise = StepwiseEM.of_topics(
-            *(start.components, start.alpha, start.background, plan.settings)
+        Where it is judged, documents are held out among as many more than it is made of, and
+        alpha_0 is one that suits them.
+        """
+        documents, asked = self.documents, self.settings.alpha_0
+        rows = documents.rows(0, START_DOCUMENTS + len(HELD_OUT) * judged)
+        known, held_out = hold_out(rows) if judged else (rows, rows)
+        make_start = self._starts(known.rows(0, START_DOCUMENTS))
+        if judged:
+            found, self.estimate = best_candidate(
+                *(make_start, asked, known, held_out, passes_for(len(known)))
+            )
+            self.start = found.start
+        else:
+            start = make_start(self.settings.working_alpha_0)
+            self.start = replace(start, settings={**start.settings, "alpha_0": asked})
+        counts, learned = documents.contents.counts, documents.total
+        # Twice the passes that sweeps follow.
+        passes = 2 * passes_for(learned_before(learned)) if self.passes is None else self.passes
+        refinement, done = refined_in_parts(
+            *(documents, self.start, passes),
+            skips_held_out=judged,
+            saved=self.saved,
+            on_round=lambda *rounds: self.on_progress(REFINEMENT, counts, *rounds),
         )
-        steps = LocalSteps(plan, borders, stepwise)
-        digest = digest_of(start, plan, learned)
-        if self.saved is not None and (before := self.saved.load(digest)) is not None:
-            steps = replace(steps, refinement=StepwiseEM.from_state(*before[1]), rounds=before[0])
-        total = steps.rounds + steps.rounds_left
-        while steps.rounds_left:
-            how = {"steps": plan.steps, "state": steps.refinement.state(), "skips_held_out": skips}
-            _, found = documents.summed(Refine, *steps.spans(), **how)
-            steps = steps.after(found)
-            if self.saved is not None:
-                self.saved.save(digest, steps.rounds, steps.refinement.state())
-            self.on_progress(REFINEMENT, documents.contents.counts, steps.rounds, total)
-        if held_out is not None:
-            averaged = replace(start, components=steps.refinement.components)
+        start = self.start
+        if judged:
+            averaged = replace(start, components=refinement.components)
             start, kept = chosen(start, averaged, held_out, known)
             if not kept:
                 return start
-            steps.refinement.add(held_out)
-            steps.refinement.flush()
-        return steps.published(start, documents.total)
+            refinement.add(held_out)
+            refinement.flush()
+        return with_done(replace(start, components=refinement.components), done)
 
     def _one_engine(self) -> Engine:
         """Return an engine as if it had been given the documents in order.

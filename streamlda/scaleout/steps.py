@@ -16,11 +16,12 @@ round that was saved: its topics are those of a fit that was never cut short, to
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -29,10 +30,10 @@ from streamlda.container import parse_arrays, write_arrays
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import HELD_OUT, hold_out, learned_before
-from streamlda.refinement.refine import of_start
-from streamlda.refinement.schedule import STEPS, LocalSchedule
+from streamlda.refinement.schedule import LocalSchedule, annealed
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.faults import check
+from streamlda.scaleout.store import Documents
 from streamlda.scaleout.sums import FoldedStage, Span, Sums
 from streamlda.utils.arrays import State
 
@@ -94,65 +95,43 @@ def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[Do
             at += batch.n_documents - low
 
 
-@dataclass(frozen=True, eq=False)
-class LocalSteps:
-    """Topics between two rounds; `borders` are those of the parts, in numbers of documents."""
-
-    plan: LocalSchedule
-    borders: Sequence[int]
-    refinement: StepwiseEM
-    rounds: int = 0
-
-    @property
-    def rounds_left(self) -> int:
-        """Rounds until the end."""
-        return self.plan.rounds * self.plan.passes - self.rounds
-
-    def spans(self) -> list[Span]:
-        """Return the documents of each part in the next round."""
-        at, rounds, found = self.rounds % self.plan.rounds, self.plan.rounds, list[Span]()
-        for begin, end in zip(self.borders[:-1], self.borders[1:], strict=True):
-            size = end - begin
-            found.append((begin + size * at // rounds, begin + size * (at + 1) // rounds))
-        return found
-
-    def after(self, found: Sums) -> Self:
-        """Return the topics after a round, from the merged sums of all its parts."""
-        refinement = self.refinement
-        mean = StepwiseEM(
-            found.arrays["totals"] / (len(self.borders) - 1),
+def refined_in_parts(
+    documents: Documents,
+    start: TopicModel,
+    passes: int,
+    *,
+    skips_held_out: bool,
+    saved: SavedRounds | None,
+    on_round: Callable[[int, int], None],
+) -> tuple[StepwiseEM, dict[str, Any]]:
+    """Return the refinement of a start, behind all its rounds, and what was done."""
+    plan, borders = documents.parts(passes, skips_held_out)
+    plan = replace(plan, settings=annealed(plan.settings, start))
+    given = start.components, start.alpha, start.background
+    refinement, rounds, total = StepwiseEM.of_topics(*given, plan.settings), 0, passes * plan.rounds
+    digest = digest_of(start, plan, borders[-1])
+    if saved is not None and (before := saved.load(digest)) is not None:
+        rounds, refinement = before[0], StepwiseEM.from_state(*before[1])
+    while rounds < total:
+        at, spans = rounds % plan.rounds, list[Span]()
+        for begin, end in pairwise(borders):
+            ends = ((end - begin) * n // plan.rounds for n in (at, at + 1))
+            spans.append((begin + next(ends), begin + next(ends)))
+        how = {"state": refinement.state(), "steps": plan.steps, "skips_held_out": skips_held_out}
+        found = documents.summed(Refine, *spans, **how)[1].arrays
+        refinement = StepwiseEM(
+            found["totals"] / plan.parts,
             *(refinement.alpha, refinement.background, refinement.settings),
-            steps=refinement.steps + self.plan.steps,
-            documents=refinement.documents + int(found.arrays["documents"]),
+            steps=refinement.steps + plan.steps,
+            documents=refinement.documents + int(found["documents"]),
         )
-        return replace(self, refinement=mean, rounds=self.rounds + 1)
-
-    def published(self, model: TopicModel, documents: int) -> TopicModel:
-        """Return the start with the topics of a refinement of `documents` in all."""
-        refinement, plan = self.refinement, self.plan
-        done = {
-            "documents": documents,
-            "passes": plan.passes,
-            "sweeps": 0,
-            "steps": refinement.steps,
-            "batch_documents": plan.settings.batch_documents,
-            "lanes": plan.parts,
-            "rounds": plan.rounds * plan.passes,
-            "start_topics": list(range(model.n_components)),
-        }
-        known = of_start(model.diagnostics)
-        if refinement.steps < STEPS // 2:
-            known["warnings"] += [
-                f"a refinement must take some {STEPS} steps for topics to settle, got "
-                f"steps={refinement.steps} refinement_passes={plan.passes}; make more passes, or "
-                "none"
-            ]
-        return replace(
-            model,
-            components=refinement.components,
-            settings={**model.settings, "refinement_passes": plan.passes, "refinement_sweeps": 0},
-            diagnostics={**known, "refinement": done},
-        )
+        rounds += 1
+        if saved is not None:
+            saved.save(digest, rounds, refinement.state())
+        on_round(rounds, total)
+    done = {"documents": documents.total, "passes": passes, "sweeps": 0}
+    done |= {"steps": refinement.steps, "batch_documents": plan.settings.batch_documents}
+    return refinement, {**done, "lanes": plan.parts, "rounds": total}
 
 
 KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"

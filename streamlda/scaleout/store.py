@@ -202,29 +202,28 @@ def keep_documents(
         warmup=warmup,
         slots=slots,
     )
-    # Sent once, and for shards of a lost worker again.
-    (shared,) = run.start([run.given(census)])
-    kept = run.start(
-        [
-            run.task("keep", keep, shared, n, shard, run.given(read.get(n, value)))
-            for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True))
-        ]
-    )
-    run.release([*read.values()])
-    futures = [*kept]
-    try:
+    futures = list[Any]()
+    with run.set_workers():
         try:
-            contents = _contents(run, kept, on_progress)
-        except StoppedError:
-            done = [future for future in kept if future.status == "finished"]
-            if not done:
-                raise
-            run.release([future for future in kept if future not in done])
-            futures[:] = done
-            contents = _contents(run, done, on_progress)
-        yield DaskDocuments(run, futures, contents, contents.starts)
-    finally:
-        run.release([*futures, shared])
+            # Sent once, and for shards of a lost worker again.
+            (shared,) = run.start([run.given(census)])
+            made = [
+                run.task("keep", keep, shared, n, shard, run.given(read.get(n, value)))
+                for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True))
+            ]
+            kept = futures[:] = run.start(made)
+            run.release([*read.values()])
+            try:
+                contents = _contents(run, kept, on_progress)
+            except StoppedError:
+                futures[:] = [future for future in kept if future.status == "finished"]
+                run.release([future for future in kept if future not in futures])
+                if not futures:
+                    raise
+                contents = _contents(run, [*futures], on_progress)
+            yield DaskDocuments(run, futures, contents, contents.starts)
+        finally:
+            run.release([*futures, shared])
 
 
 def _contents(run: Run, kept: Sequence[Any], on_progress: Progress) -> Contents:

@@ -1,4 +1,4 @@
-"""A plugin of Dask by which workers return freed memory, and keep documents in their folder."""
+"""A plugin of Dask for workers in the length of a fit: their memory, their folder, fewer calls."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 #: At 0.8 Dask pauses it.
 TRIM, EVERY_SECONDS = 0.6, 1.0
 
-NAME = "streamlda-memory"
+#: What a worker does as rarely as this in a fit, which nobody looks at it in.
+RARELY, CALLS = 10, ("profile", "profile-cycle", "tick")
+
+NAME = "streamlda"
 
 
-class ReturnsFreedMemory(WorkerPlugin):
+class FitWorker(WorkerPlugin):
     """Gives the system back what was freed, while a worker takes much of its limit.
 
     Dask pauses a worker by what the system says it takes. The allocator keeps most of what is
@@ -33,20 +36,23 @@ class ReturnsFreedMemory(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Keep documents in the folder of the worker, and look at its memory if it has a limit."""
         keep_in(worker.local_directory)
+        self._set_times(worker, RARELY)
         limit = worker.memory_manager.memory_limit
-        if limit is None:
-            return
 
         def look() -> None:
-            if resident_bytes() > TRIM * limit:
+            if limit is not None and resident_bytes() > TRIM * limit:
                 return_freed_memory()
 
         worker.periodic_callbacks[NAME] = PeriodicCallback(look, 1000 * EVERY_SECONDS)
         worker.periodic_callbacks[NAME].start()
 
     def teardown(self, worker: Worker) -> None:
-        """Look no more."""
+        """Leave the worker as it was."""
         keep_in(None)
-        callback = worker.periodic_callbacks.pop(NAME, None)
-        if callback is not None:
-            callback.stop()
+        self._set_times(worker, 1 / RARELY)
+        worker.periodic_callbacks.pop(NAME).stop()
+
+    def _set_times(self, worker: Worker, times: float) -> None:
+        for name in CALLS:
+            if (call := worker.periodic_callbacks.get(name)) is not None:
+                call.callback_time *= times
