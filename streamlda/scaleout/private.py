@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import JointGaussian
@@ -82,9 +82,9 @@ def summed_stages(
             first, last = engine.slots, min(stage.last, slots)
             if max(1, learner.private.least_missing) > slots - first:
                 break
-            how = {"name": stage.name, "n_features": settings.n_features}
-            how |= {"statistics": stage.statistics, "mechanism": stage.mechanism}
-            _, found = documents.summed(Private, (first, last), **how)
+            about: dict[str, Any] = {"name": stage.name, "n_features": settings.n_features}
+            about |= {"statistics": stage.statistics, "mechanism": stage.mechanism}
+            _, found = documents.summed(Private, (first, last), **about)
             engine.skip(last - first)
             for block, sums in found.arrays.items():
                 stage.sums.aggregates[block] += sums

@@ -131,7 +131,8 @@ def test_any_cut_gives_the_sums_of_one_process(rows, stage):
         engine.accept(engine.due.release(SeededNoise(1)))
     assert engine.stage.name == stage
     first, last = engine.slots, engine.stage.last
-    shared = Private(spans=((first, last),), state=engine.state())
+    how = {"statistics": engine.stage.statistics, "mechanism": engine.stage.mechanism}
+    shared = Private(spans=((first, last),), name=stage, n_features=D, **how)
     engine.add(rows.rows(first, last))
     wanted = engine.stage.state()
     borders = [first, *range(first + 64, last, 192), last]
