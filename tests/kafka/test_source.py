@@ -7,7 +7,8 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
-from streamlda_connectors.kafka import KafkaSource, Security
+from streamlda_connectors import records
+from streamlda_connectors.kafka import KafkaSource, Security, decoding
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.topics import read, wait_until
@@ -82,6 +83,18 @@ def test_poll_for_nothing_brings_nothing_and_every_offset_is_a_record(case):
     source.close()
     with pytest.raises(SourceError, match="open"):
         source.poll(0)
+
+
+def test_records_that_were_fetched_before_a_seek_come_once(topics, topic, source_of, monkeypatch):
+    """A poll ends by size, so that some that were fetched wait."""
+    for module in (decoding, records):
+        monkeypatch.setattr(module, "MAX_POLL_BYTES", 3)
+    topics.fill(topic, [b"%d" % i for i in range(9)])
+    source = source_of(topics, topic)
+    begin = source.position()
+    assert source.poll(9, 10.0).texts == ["0", "1", "2"]
+    source.seek(begin)
+    assert read(source, 9)[0] == [str(i) for i in range(9)]
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])

@@ -56,8 +56,10 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, docum
     engine = Engine(SETTINGS)
     engine.add(documents.rows(0, 600))
     about = {"account": {"begins": {"a": 1}}}
+    before = {name: array.tobytes() for name, array in engine.state()[0].items()}
     with Store.open(tmp_path) as store:
         pending = store.capture(engine, {}, WORDS, about)
+        engine.add(documents.rows(600, 900))
         # As where a challenger takes over, and a partition begins.
         engine._following.lineage.ids[0] = 99
         about["account"]["begins"]["b"] = 2
@@ -65,6 +67,8 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, docum
         newest = store.newest()
     written, now = (each.state()[1]["following"] for each in (newest.restore(), engine))
     assert written["lineage"]["ids"] != now["lineage"]["ids"]
+    found = newest.restore().state()[0]
+    assert {name: array.tobytes() for name, array in found.items()} == before
     assert newest.about == {"account": {"begins": {"a": 1}}}
 
 
