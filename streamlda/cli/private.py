@@ -28,9 +28,6 @@ from streamlda.settings.build import (
 from streamlda.settings.setting import PLAN
 from streamlda.settings.table import RunSettings
 
-#: Releases that the table shows of many.
-FIRST, LAST = 3, 20
-
 #: Flags, and settings that decide what a private run gives.
 TASKS = {
     "Topics": ("topics.count", "snapshots.every"),
@@ -131,6 +128,5 @@ def budget(
         say(False, f"model: {model_file}", *statement_lines(model.privacy))
     elif release is not None:
         raise click.UsageError("--release needs --publish MODEL")
-    shown = {} if as_json else {"first": FIRST, "last": LAST}
-    report = read_report(ledger_file, **shown)
+    report = read_report(ledger_file)
     click.echo(json.dumps(report, indent=1) if as_json else "\n".join(budget_table(report)))

@@ -299,8 +299,7 @@ def share(
     with Ledger.open(ledger, config.ledger_terms, create=True, artifacts=SHARES) as spent:
         ended = spent.recover()
         if ended is not None:
-            number = ended.intent.number
-            warn(f"release {number} was interrupted earlier: {ended.outcome}, and stays paid")
+            warn(f"release {ended.number} was interrupted earlier: {ended.state}, and stays paid")
         stream = name_stream(settings)
         at_work = Site(config, own, round_keys, spent, stream, max_epsilon_alone=max_epsilon_alone)
         census = None if at_work.find_share(this) else _take_census(settings, at_work, this)
@@ -370,7 +369,7 @@ def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | 
     at_work.provenance = make_provenance(settings, ledger, census)
     if census is None:
         return None
-    last = ledger.last_intent
+    last = ledger.last_release
     if last is None or last.cohort.run != at_work.config.digest:
         census.check_new()
     wanted = at_work.count_slots_to_come(this)

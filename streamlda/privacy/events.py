@@ -1,15 +1,16 @@
 """Descriptions of releases: how much noise covered them, not what they protect nor what they cost.
 
-Cost is worked out by `streamlda.privacy.costs`; `streamlda.privacy.event_json` stores them.
+As JSON, in ledgers and beside models, a kind never changes its meaning, a new meaning gets a new
+kind, and whatever is not known is refused, never skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from streamlda.errors import StreamLDAError, between, failure, require
+from streamlda.errors import StreamLDAError, between, failure, one_of, require
 from streamlda.guarantee.selection import WordSelection
 
 #: Where a clip bound came from: public numbers, earlier documents, all documents there can be.
@@ -22,8 +23,7 @@ MIN_PURE_EPSILON, MAX_PURE_EPSILON = 1e-150, 1e3
 #: The least total variation distance that is not 0: times 1 + e^epsilon it stays above 0.
 MIN_TV_DISTANCE = 2.0**-100
 
-#: Events inside events inside events: more than any release needs, less than Python's stack.
-MAX_DEPTH = 32
+_WRITER = "read it with the version of streamlda that wrote it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +95,10 @@ class Composed:
         for member in members:
             if not isinstance(member, Single | Approximate | Composed):
                 raise unknown(member)
-        check_depth(_depth(members))
         object.__setattr__(self, "events", members)
 
 
 Event: TypeAlias = Single | Approximate | Composed
-
-
-def _depth(events: tuple[Event, ...]) -> int:
-    nested = (event.events for event in events if isinstance(event, Composed))
-    return 1 + max(map(_depth, nested), default=0)
-
-
-def check_depth(depth: int) -> None:
-    """Refuse events that are nested too deep."""
-    rule = f"privacy events must be nested at most {MAX_DEPTH} deep"
-    remedy = "compose releases of the same documents in one Composed"
-    require(depth <= MAX_DEPTH, rule, depth=f"{depth} or more", remedy=remedy)
 
 
 def unknown(event: object) -> StreamLDAError:
@@ -127,3 +114,42 @@ def event_of_selection(selection: WordSelection) -> Approximate:
     """Return what a release of chosen words costs a document."""
     gaussian = GaussianRelease(selection.noise_multiplier)
     return Approximate(gaussian, selection.tv_distance_bound, selection.delta)
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """Return the event as plain JSON values; `from_json` gives an equal event again."""
+    match event:
+        case GaussianRelease(noise_multiplier):
+            return {"kind": "gaussian", "noise_multiplier": noise_multiplier}
+        case LaplaceRelease(epsilon):
+            return {"kind": "laplace", "epsilon": epsilon}
+        case Approximate(inner, tv_distance, delta):
+            values = {"event": to_json(inner), "tv_distance": tv_distance, "delta": delta}
+            return {"kind": "approximate", **values}
+        case Composed(events):
+            return {"kind": "composed", "events": [to_json(inner) for inner in events]}
+    raise unknown(event)
+
+
+def from_json(value: Any) -> Event:
+    """Return the event that `to_json` made these plain JSON values from."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    kinds = ("gaussian", "laplace", "approximate", "composed")
+    one_of(kinds, kind=kind, remedy=_WRITER)
+    match kind:
+        case "gaussian":
+            return GaussianRelease(*_members(value, "noise_multiplier"))
+        case "laplace":
+            return LaplaceRelease(*_members(value, "epsilon"))
+        case "approximate":
+            inner, tv_distance, delta = _members(value, "event", "tv_distance", "delta")
+            return Approximate(cast(Single, from_json(inner)), tv_distance, delta)
+    (inner,) = _members(value, "events")
+    require(isinstance(inner, list | tuple), "events must be a list", kind=kind, remedy=_WRITER)
+    return Composed(map(from_json, inner))
+
+
+def _members(value: Mapping[str, Any], *names: str) -> list[Any]:
+    rule = f"a stored privacy event of this kind must hold {', '.join(names)} and nothing else"
+    require(set(value) == {"kind", *names}, rule, kind=value["kind"], remedy=_WRITER)
+    return [value[name] for name in names]

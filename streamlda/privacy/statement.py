@@ -41,7 +41,7 @@ releases in ``stages``. One of several ledgers has ``ledgers``: what each promis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
@@ -51,7 +51,7 @@ from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
 from streamlda.privacy.ledger.budget_table import figure, plain, printable
-from streamlda.privacy.ledger.terms import DocumentRange, LedgerTerms, Loss
+from streamlda.privacy.ledger.terms import LedgerTerms, Loss
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
 
@@ -85,7 +85,8 @@ MECHANISMS = {
 #: Most stages that `statement_lines` shows.
 _SHOWN = 3
 
-_CHOICES: dict[str, tuple[str, ...]] = {"noise": ("secure",), "vocabulary": VOCABULARIES[:4]}
+#: Record slots fit every 64-bit format.
+_MAX_SLOT = 2**63 - 1
 
 _KEYS = (
     *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
@@ -164,17 +165,12 @@ def private_statement(
         "horizon": horizon,
         "mechanism": MECHANISMS.get(mode, ""),
         "noise": "secure" if secure else "seeded",
-        "noise_multiplier": min((stage.noise_multiplier for stage in stages), default=None),
         "clip_bounds": {
             name: {"l2_clip_norm": norm, "source": source}
             for name, (norm, source) in clip_bounds.items()
         },
         "vocabulary": vocabulary,
-        "cohort": {
-            "first": min((stage.first for stage in stages), default=None),
-            "last": max((stage.last for stage in stages), default=None),
-        },
-        "stages": [asdict(stage) for stage in stages],
+        **with_ends([asdict(stage) for stage in stages]),
         "ledger": IN_MEMORY if ledger is None else ledger,
         "generation": generation,
         "excluded": list(EXCLUDED),
@@ -210,10 +206,10 @@ def with_ends(stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return stages and what follows from them."""
     return {
         "stages": [dict(stage) for stage in stages],
-        "noise_multiplier": min(stage["noise_multiplier"] for stage in stages),
+        "noise_multiplier": min((stage["noise_multiplier"] for stage in stages), default=None),
         "cohort": {
-            "first": min(stage["first"] for stage in stages),
-            "last": max(stage["last"] for stage in stages),
+            "first": min((stage["first"] for stage in stages), default=None),
+            "last": max((stage["last"] for stage in stages), default=None),
         },
     }
 
@@ -232,36 +228,19 @@ def check_statement(statement: Mapping[str, Any]) -> None:
         require_said(
             key in statement, "a private statement must have every key", **{key: "missing"}
         )
-    for key, allowed in _CHOICES.items():
-        value = statement[key]
-        known = isinstance(value, str) and value in allowed
-        require_said(known, f"a private statement must have one of {allowed}", **{key: value})
+    for key, is_valid in _RULES.items():
+        if key in statement:
+            value = statement[key]
+            # Paths stay on the machine.
+            shown = "a path" if key == "ledger" and isinstance(value, str) and value else value
+            rule = f"a private statement must have a {key} as its documentation says"
+            require_said(is_valid(value), rule, **{key: shown})
     terms = _terms(statement)
     users, unit = statement["documents_per_user"], statement["privacy_unit"]
     fits = _whole(users, 1) if unit == "user" else users is None
     require_said(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
-    for key in ("mechanism", "ledger"):
-        text = statement[key]
-        require_said(
-            isinstance(text, str) and text != "", "a text must not be empty", **{key: text}
-        )
-    is_path = "/" in statement["ledger"] or "\\" in statement["ledger"]
-    require_said(not is_path, "a ledger must be named by its id", ledger="a path")
-    releases = statement.get("generation")
-    begun = statement.get("public_model", "none")
-    rule = "a public model must be named by its digest"
-    require_said(isinstance(begun, str) and begun.isalnum(), rule, public_model=begun)
-    seeds = statement.get("seeds", PUBLIC)
-    require_said(seeds == PUBLIC, "seed words must be public", seeds=seeds)
-    missing = statement.get("missing_stages", [])
-    listed = isinstance(missing, list | tuple) and all(isinstance(name, str) for name in missing)
-    require_said(listed, "stages that are missing must be listed by name", missing_stages=missing)
-    counted = releases is None or _whole(releases, 1)
-    require_said(counted, "a model is made after a release of its ledger", generation=releases)
-    _check_bounds(statement["clip_bounds"])
-    excluded = statement["excluded"]
-    named = isinstance(excluded, list | tuple) and all(isinstance(text, str) for text in excluded)
-    require_said(named and len(excluded) > 0, "what is not covered must be said", excluded=excluded)
+    for bound in statement["clip_bounds"].values():
+        between(1e-100, 1e100, l2_clip_norm=bound.get("l2_clip_norm"))
     _check_stages(statement, terms)
     if "stages_of_models" in statement:
         _check_models(statement["stages_of_models"], len(statement["stages"]))
@@ -297,49 +276,32 @@ def _terms(statement: Mapping[str, Any]) -> LedgerTerms:
     return LedgerTerms(**{name: statement[name] for name in names})
 
 
-def _check_bounds(bounds: Any) -> None:
-    rule = f"each block must have an l2_clip_norm and a source in {CLIP_SOURCES}"
-    require_said(isinstance(bounds, Mapping) and len(bounds) > 0, rule, clip_bounds=bounds)
-    for name, bound in bounds.items():
-        whole = isinstance(name, str) and isinstance(bound, Mapping)
-        require_said(whole and bound.get("source") in CLIP_SOURCES, rule, clip_bounds=bounds)
-        between(1e-100, 1e100, l2_clip_norm=bound.get("l2_clip_norm"))
-
-
-def _is_in(slot: int, slots: DocumentRange) -> bool:
-    return slots.start <= slot < slots.stop
-
-
 def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     """Add up what the stages cost, and compare it with what is promised."""
     stages = statement["stages"]
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
     require_said(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
-    paid = list[tuple[DocumentRange, Fraction]]()
+    paid = list[tuple[range, Fraction]]()
     for stage in stages:
         whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
         whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
-        require_said(whole and stage["first"] <= stage["last"], rule, stages=stages)
+        ordered = whole and stage["first"] <= stage["last"] < _MAX_SLOT
+        require_said(ordered, rule, stages=stages)
         event = GaussianRelease(stage.get("noise_multiplier"))
-        slots = DocumentRange("", stage["first"], stage["last"] + 1)
+        slots = range(stage["first"], stage["last"] + 1)
         paid.append((slots, Fraction(cost(event).mu_squared)))
     rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
     # The most that stages cost one slot, at which one of them begins, or a user.
     spent = max(
-        sum(price for other, price in paid if not terms.parallel or _is_in(slots.start, other))
+        sum(price for other, price in paid if not terms.parallel or slots.start in other)
         for slots, _ in paid
     )
     covered = terms.covers(Loss(Fraction(spent), Fraction(0)))
     require_said(covered, rule, mu_squared=float(spent))
-    least = min(stage["noise_multiplier"] for stage in stages)
-    found = statement["noise_multiplier"]
-    require_said(found == least, f"the noise of the stages is {least}", noise_multiplier=found)
-    ends = {
-        "first": min(stage["first"] for stage in stages),
-        "last": max(stage["last"] for stage in stages),
-    }
-    cohort = statement["cohort"]
-    require_said(cohort == ends, f"the cohort of the stages is {ends}", cohort=cohort)
+    for key, wanted in with_ends(stages).items():
+        found = statement[key]
+        same = key == "stages" or found == wanted
+        require_said(same, f"the {key} of the stages is {wanted}", **{key: found})
 
 
 def _check_models(found: Any, stages: int) -> None:
@@ -416,6 +378,38 @@ def _line(label: str, text: str) -> str:
 
 def _whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+
+
+def _are_bounds(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and len(value) > 0
+        and all(isinstance(name, str) and isinstance(of, Mapping) for name, of in value.items())
+        and all(of.get("source") in CLIP_SOURCES for of in value.values())
+    )
+
+
+#: What values of a private statement must be, where it has them.
+_RULES: Mapping[str, Callable[[Any], bool]] = {
+    "noise": lambda value: bool(value == "secure"),
+    "vocabulary": lambda value: value in VOCABULARIES[:4],
+    "mechanism": _is_text,
+    "ledger": lambda value: _is_text(value) and not {"/", "\\"} & {*value},
+    "generation": lambda value: value is None or _whole(value, 1),
+    "public_model": lambda value: isinstance(value, str) and value.isalnum(),
+    "seeds": lambda value: bool(value == PUBLIC),
+    "missing_stages": _are_texts,
+    "clip_bounds": _are_bounds,
+    "excluded": lambda value: _are_texts(value) and len(value) > 0,
+}
 
 
 def require_said(

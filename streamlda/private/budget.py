@@ -110,7 +110,7 @@ def check_first_price(
     if words_event is not None:
         ledger.check(words_event)
     require(
-        stream is None or not ledger.known.reach.get(stream, 0),
+        stream is None or not ledger.records.reach(stream),
         "documents must not be in two releases, and the first slots of this stream were in one",
         stream=stream,
         ledger=str(ledger.path),

@@ -12,7 +12,7 @@ from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.costs import cost
-from streamlda.privacy.ledger import Intent
+from streamlda.privacy.ledger import Release
 from streamlda.privacy.ledger.state import describe_spent
 from streamlda.privacy.ledger.terms import NOTHING, Loss
 from streamlda.private.budget import ledger_terms
@@ -95,7 +95,7 @@ class PrivateLearner(Learner):
         mu_squared = before.mu_squared + self.price_of_unit.mu_squared
         aside = before.set_aside + self.price_of_unit.set_aside
         total = Loss(mu_squared, aside / mu_squared)
-        return describe_spent([total], ledger_terms(self.settings))["epsilon"]
+        return describe_spent(total, ledger_terms(self.settings))["epsilon"]
 
     @property
     def documents_seen(self) -> int:
@@ -235,7 +235,7 @@ class PrivateLearner(Learner):
             self._missed = str(error)
             self.lost = [*self.lost, self._missed][-MOST_LOST:]
 
-    def catch_up(self, intent: Intent) -> int:
+    def catch_up(self, intent: Release) -> int:
         """Continue after the ledger's last release, which a restored state does not know of.
 
         A crash between a release and the next checkpoint leads here. None of the documents of that
@@ -245,7 +245,7 @@ class PrivateLearner(Learner):
         went with the state that was lost. Returns how many records the caller must skip unread.
         """
         engine, stage = self.engine, self.engine.stage
-        first, last = intent.cohort.slots_of_run
+        first, last = intent.cohort.slots
         found = (self.releaser.made(intent), first, intent.description)
         wanted = stage and (True, stage.first, stage.name)
         # A clock or the end of the stream may have ended the stage before its last slot.

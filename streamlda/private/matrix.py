@@ -228,7 +228,7 @@ class MatrixFit:
         """Refuse rows that were in a release, by what is in them or by the name of their stream."""
         values = values_of_fingerprints(documents)
         ledger.documents.check_new(values, ledger=str(ledger.path), remedy=UNSPENT_ROWS)
-        released = ledger.known.reach.get(self._stream, 0)
+        released = ledger.records.reach(self._stream)
         require(
             not released,
             "rows must not be in two releases, and the first ones of this stream were in one",

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from streamlda.container import ArraysFile, read_arrays, temporary_name, write_arrays
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Cohort, DocumentRange, Intent, Ledger, Provenance
-from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
+from streamlda.privacy.ledger import Cohort, Ledger, Provenance, Release
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import RELEASES
+from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED
 from streamlda.private.budget import WordsAndDelta, ledger_terms
 from streamlda.private.settings import PrivateSettings
 
@@ -64,7 +64,7 @@ def open_ledger(
     try:
         ended = ledger.recover()
         if ended is not None:
-            on_recovery(f"release {ended.intent.number}: {ended.outcome}")
+            on_recovery(f"release {ended.number}: {ended.state}")
         # Of a kill while noisy sums were written, or before they had their name.
         for pattern in (f"*{UNPUBLISHED}", temporary_name("*")):
             for unpublished in folder.glob(pattern):
@@ -134,7 +134,7 @@ class ReleaseManager:
         """
         if self.ledger is None:
             return draw(self.noise)
-        cohort = self._cohort(first, last, self.ledger.generation)
+        cohort = self._cohort(first, last)
         # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
         final = _path(self.ledger, self.ledger.generation + 1, name)
         self.ledger.check_target(final)
@@ -151,7 +151,7 @@ class ReleaseManager:
         self.ledger.publish(intent, temporary, final)
         return arrays
 
-    def made(self, intent: Intent) -> bool:
+    def made(self, intent: Release) -> bool:
         """Tell whether a release is one of this run."""
         cohort = intent.cohort
         if cohort.run is not None:
@@ -159,19 +159,18 @@ class ReleaseManager:
         # A run without a name is known by that of its stream.
         return cohort.documents[0].stream == self.stream
 
-    def _cohort(self, first: int, last: int, generation: int) -> Cohort:
+    def _cohort(self, first: int, last: int) -> Cohort:
         if self.provenance is not None:
-            return self.provenance.cohort(first, last, generation, self.run)
-        documents = (DocumentRange(self.stream, first, last),)
-        return Cohort(f"{self.stream}:{first}-{last}", documents, generation)
+            return self.provenance.cohort(first, last, self.run)
+        return Cohort.of_slots(self.stream, first, last)
 
-    def stored(self, intent: Intent) -> ArraysFile | None:
+    def stored(self, intent: Release) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
         assert self.ledger is not None
         return stored_release(self.ledger, intent)
 
 
-def stored_release(ledger: Ledger, intent: Intent) -> ArraysFile | None:
+def stored_release(ledger: Ledger, intent: Release) -> ArraysFile | None:
     """Return what a release gave, or None if it was lost."""
     path = _path(ledger, intent.number, intent.description)
     if not path.exists():

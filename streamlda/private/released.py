@@ -19,10 +19,9 @@ from streamlda.container import ArraysFile, read_arrays, valid_content
 from streamlda.errors import InsufficientDataError, StreamLDAError, failure, require
 from streamlda.model.model_file import vocabulary_from
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.event_json import from_json
-from streamlda.privacy.events import Approximate, GaussianRelease, unknown
+from streamlda.privacy.events import Approximate, GaussianRelease, from_json, unknown
 from streamlda.privacy.ledger import Ledger, read_report
-from streamlda.privacy.ledger.artifact import holds
+from streamlda.privacy.ledger.ledger import holds
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of

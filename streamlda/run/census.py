@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -20,7 +20,7 @@ import numpy as np
 from streamlda.errors import Faults, LedgerError
 from streamlda.privacy.ledger import Container, Ledger, Provenance
 from streamlda.privacy.ledger.documents import REFUSED_OF
-from streamlda.privacy.ledger.known import KnownRecords
+from streamlda.privacy.ledger.records import ReleasedRecords
 from streamlda.run.parts import SKIPPED_RECORDS, name_stream, open_stream, resolve_name
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.table import RunSettings
@@ -55,7 +55,7 @@ class Census:
 
     ledger: Ledger
     #: Records of releases before those of the run.
-    before: KnownRecords
+    before: ReleasedRecords
     words: Vocabulary
     slots: int = 0
     spent: int = 0
@@ -73,10 +73,9 @@ class Census:
         key, name = self.ledger.key, resolve_name(location)
         FAULTS.check(name not in self._names, "copies", source=location, file=name)
         self._names.add(name)
-        # Where releases under its name end in it, by their marks; those of the run itself too.
-        marks = self.ledger.known.marks_of(key.value_of_name(name))
-        reach = max(self.before.marks_of(key.value_of_name(name)), default=0)
-        ends = {reach, max(marks, default=0)} - {0}
+        # Where releases under its name end in it, by their seals; those of the run itself too.
+        seals, reach = self.ledger.records.seals(name), self.before.reach(name)
+        ends = {reach, self.ledger.records.reach(name)} - {0}
         spent, records, link = Container(name), 0, b""
         values, has_document = array("Q"), self.has_document
         for text in texts:
@@ -86,7 +85,7 @@ class Census:
                 values.append(int.from_bytes(document[:8], "little"))
                 if not has_document:
                     has_document = bool(self.words.encode([text or ""]).batch.usable[0])
-            if records in ends and marks[records] == key.mark(name, records, link).value:
+            if records in ends and seals.get(records) == key.seal(name, link):
                 ends.remove(records)
                 if records == reach:
                     # Of what is after the last record that is spent.
@@ -95,7 +94,7 @@ class Census:
         FAULTS.check(not ends, "changed", source=location, released=max(ends, default=0))
         (self.appended if reach else self.documents).extend(values)
         self._whole += [(link, records)] if records >= LEAST_COPIED else []
-        self.containers[location] = replace(spent, records=records)
+        self.containers[location] = spent._replace(records=records)
         self.spent += spent.spent
         self.slots += records - spent.spent
         self.has_document = has_document
@@ -122,7 +121,7 @@ def take_census(
     settings: RunSettings,
     ledger: Ledger,
     words: Vocabulary,
-    before: KnownRecords | None = None,
+    before: ReleasedRecords | None = None,
 ) -> Census | None:
     """Read the files of a run once; None for other sources.
 
@@ -138,7 +137,7 @@ def take_census(
             batch = source.poll(SKIPPED_RECORDS)
             yield from zip((at.location for at in batch.locations), batch.texts, strict=True)
 
-    census = Census(ledger, before or ledger.known, words)
+    census = Census(ledger, before or ledger.records, words)
     with closing(open_stream(settings)) as source:
         for location, records in groupby(read(source), key=itemgetter(0)):
             census.add(location, (text for _, text in records))
@@ -152,7 +151,7 @@ def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None
         ledger.key,
         name_stream(settings),
         by_slots=get_source_kind(settings) in ("stdin", "follow"),
-        container_of=(lambda location: None) if census is None else census.containers.get,
+        files=None if census is None else census.containers,
     )
 
 
@@ -171,10 +170,10 @@ class UnspentSource:
         batch = self._source.poll(min(self._left, SKIPPED_RECORDS) or max_records, timeout_seconds)
         if not batch.n_records:
             return batch
-        none, kept = Container("", records=0), []
+        none, kept = Container(""), []
         for location, record, *_ in batch.locations:
             found = self._containers.get(location, none)
-            kept.append(found.spent < record <= (found.records or 0))
+            kept.append(found.spent < record <= found.records)
             self._left = max(0, found.spent - record)
         return batch if all(kept) else batch.select(kept)
 

@@ -25,7 +25,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import Faults, InsufficientDataError, LedgerError, SourceAwayError, require
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event, event_of_selection
-from streamlda.privacy.ledger import Intent, Ledger
+from streamlda.privacy.ledger import Ledger, Release
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.private import release_manager
 from streamlda.private.budget import (
@@ -194,7 +194,7 @@ class OpenedRun:
         """Refuse logs that continue before what was in a release, or too far after it."""
         behind = _logs(source, self.slots_to_skip - self._skipped)
         for location, log in _logs(source).items():
-            released, goes_on = ledger.known.reach.get(log.name, 0), behind[location].next
+            released, goes_on = ledger.records.reach(log.name), behind[location].next
             continues = goes_on == released if goes_on > log.next else goes_on >= released
             found = {"source": location, "begins": log.next, "spent": released}
             FAULTS.check(continues, "begins", **found)
@@ -395,7 +395,7 @@ def _open_private(
     if saved is not None:
         _check_text(pipeline, saved)
         _restore_private(pipeline, saved)
-    behind, last = made if saved is None else saved.releases_behind, ledger.last_intent
+    behind, last = made if saved is None else saved.releases_behind, ledger.last_release
     if behind:
         assert last is not None
         # Nothing is saved before the words are known: all releases so far were choices of words,
@@ -489,7 +489,7 @@ def _restore_private(pipeline: Pipeline[PrivateLearner], saved: Checkpoint) -> N
 
 
 def _catch_up(
-    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, last: Intent
+    pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, last: Release
 ) -> tuple[int, Released]:
     """Accept a release that no checkpoint knows of; return its record slots and its outcome."""
     if (learner := pipeline.learner) is not None:
@@ -497,7 +497,7 @@ def _catch_up(
         skipped = learner.catch_up(last)
         model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
         return skipped, pipeline.resume_after(skipped, model)
-    words, (_, end) = pipeline.words, last.cohort.slots_of_run
+    words, (_, end) = pipeline.words, last.cohort.slots
     own = manager.made(last) and last.description == WORDS
     if not (own and isinstance(words, PrivateVocabularySelection)):
         raise FAULTS.make("other release", release=last.number)

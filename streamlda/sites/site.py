@@ -51,8 +51,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Learner, Users
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, Provenance
-from streamlda.privacy.ledger.artifact import SUFFIX, UNPUBLISHED
+from streamlda.privacy.ledger import Cohort, Ledger, Provenance
+from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.faults import check, fault
@@ -160,15 +160,7 @@ class Site:
         wanted = self.config.allocate(stage.slots_left)[self.name]
         if not self._by_slots:
             return 0, wanted
-        first = max(
-            (
-                stop
-                for intent in self.ledger.report()["snapshots"]
-                for stream, _, stop in intent["documents"]
-                if stream == self.stream
-            ),
-            default=0,
-        )
+        first = self.ledger.records.reach(self.stream)
         return first, first + wanted
 
     def count_slots_to_come(self, this: Round) -> int:
@@ -249,9 +241,8 @@ class Site:
     def _make_cohort(self, accumulator: ShareAccumulator) -> Cohort:
         first, last = accumulator.first, accumulator.last
         if self.provenance is not None:
-            return self.provenance.cohort(first, last, self.ledger.generation, self.config.digest)
-        documents = (DocumentRange(self.stream, first, last),)
-        return Cohort(f"{self.stream}:{first}-{last}", documents, self.ledger.generation)
+            return self.provenance.cohort(first, last, self.config.digest)
+        return Cohort.of_slots(self.stream, first, last)
 
     def _mask(
         self,

@@ -334,7 +334,7 @@ def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
     over_ledger = share_command(folder, tmp_path, "east")
     over_ledger[-1] = str(tmp_path / "east.ledger")
     over_key = share_command(folder, tmp_path, "east")
-    over_key[-1] = str(tmp_path / "east.ledger.key")
+    over_key[-1] = str(tmp_path / "east.ledger.documents")
     over_config = sign_command(folder, tmp_path, "east")
     over_config[-1] = folder / "config"
     for wrong in (

@@ -11,7 +11,7 @@ import pytest
 
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, Ledger, LedgerTerms
 from tests.crashes import CrashProcess
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
@@ -41,13 +41,12 @@ def ledger(folder):
         yield opened
 
 
-def cohort_of(ledger, start, stop, name=""):
-    documents = (DocumentRange("stream", start, stop),)
-    return Cohort(name or f"c{start}-{stop}", documents, ledger.generation)
+def cohort_of(start, stop):
+    return Cohort.of_slots("stream", start, stop)
 
 
 def release(ledger, start, stop, event=EVENT):
-    intent = ledger.begin(cohort_of(ledger, start, stop), event)
+    intent = ledger.begin(cohort_of(start, stop), event)
     publish(ledger, intent)
     return intent
 
@@ -64,7 +63,7 @@ def finished(folder):
     """Return a closed ledger with two releases, one of them pending."""
     with create(folder) as ledger:
         release(ledger, 0, 10)
-        ledger.begin(cohort_of(ledger, 10, 20), EVENT)
+        ledger.begin(cohort_of(10, 20), EVENT)
     return folder / "ledger"
 
 

@@ -10,9 +10,7 @@ import os
 import resource
 import shutil
 import signal
-import time
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -21,9 +19,10 @@ import pytest
 from streamlda.errors import LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Ledger, LedgerTerms
 from streamlda.privacy.ledger.terms import round_up
 from tests.crashes import die_at, fork, kill_after, kill_at_steps, serve, wait
+from tests.privacy.ledger_cases import cohort_of
 
 #: A user pays for all releases.
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6, privacy_unit="user")
@@ -50,15 +49,14 @@ def read_draws(folder):
 
 def release(folder, ledger):
     """Make one release of the next ten documents; the last ones are refused."""
-    last = ledger.last_intent
+    last = ledger.last_release
     start = 0 if last is None else last.cohort.documents[0].stop
     if last is not None:
         with pytest.raises(LedgerError, match="two releases"):
-            ledger.begin(replace(last.cohort, generation=ledger.generation), EVENT)
-    name, documents = f"c{start}", (DocumentRange("stream", start, start + 10),)
-    intent = ledger.begin(Cohort(name, documents, ledger.generation), EVENT)
+            ledger.begin(last.cohort, EVENT)
+    intent = ledger.begin(cohort_of(start, start + 10), EVENT)
     noise = os.urandom(2000)
-    write_draw(folder, intent.number, name, hashlib.blake2b(noise).hexdigest())
+    write_draw(folder, intent.number, start, hashlib.blake2b(noise).hexdigest())
     temporary = folder / f"temporary-{intent.number}"
     with temporary.open("wb", buffering=0) as file:
         file.write(noise[:1000])
@@ -92,12 +90,10 @@ def verify(folder, *, recover=False):
     assert sorted(shots) == list(range(1, report["generation"] + 1))
     numbers = [int(number) for number, _, _ in draws]
     assert len(set(numbers)) == len(numbers)
-    assert all(shots[int(number)]["cohort_id"] == cohort for number, cohort, _ in draws)
-    drawn = Counter(cohort for _, cohort, _ in draws)
-    paid = Counter(shot["cohort_id"] for shot in shots.values())
-    assert all(paid[cohort] >= n for cohort, n in drawn.items())
-    assert max(paid.values(), default=0) <= 1
-    assert spent == Fraction(round_up(len(paid) * PRICE))
+    assert all(shots[int(number)]["slots"][0] == int(start) for number, start, _ in draws)
+    assert len({start for _, start, _ in draws}) == len(draws)
+    assert len({shot["slots"][0] for shot in shots.values()}) == len(shots)
+    assert spent == Fraction(round_up(len(shots) * PRICE))
 
     noise = {int(number): digest for number, _, digest in draws}
     for number, shot in shots.items():
@@ -198,39 +194,10 @@ def full_disk(scratch):
     return outcomes
 
 
-def many_writers(scratch):
-    """Let six processes want to write at once; each tries until it has made its releases."""
-    Ledger.open(scratch / "ledger", TERMS, create=True).close()
-    read_end, write_end = os.pipe()
-
-    def persist():
-        made = refused = 0
-        while made < 5:
-            try:
-                work(scratch, 1)
-                made += 1
-            except LedgerError as error:
-                if "one writer" not in str(error):
-                    raise
-                refused += 1
-                time.sleep(0.002)
-        os.write(write_end, b"%d\n" % refused)
-
-    children = [fork(persist) for _ in range(6)]
-    assert [wait(child) for child in children] == [0] * 6
-    verify(scratch)
-    with Ledger.open(scratch / "ledger") as ledger:
-        assert ledger.generation == 30
-        assert Fraction(ledger.spent) == Fraction(round_up(30 * PRICE))
-    os.close(write_end)
-    with os.fdopen(read_end) as lines:
-        return Counter(refused=sum(map(int, lines)))
-
-
 def forked_writer(scratch):
     """A child must not write with its parent's ledger, nor keep it locked."""
     ledger = Ledger.open(scratch / "ledger", TERMS, create=True)
-    cohort = Cohort("c", (DocumentRange("s", 0, 1),), 0)
+    cohort = cohort_of(0, 1)
     read_end, write_end = os.pipe()
 
     def misuse():
@@ -260,7 +227,6 @@ if __name__ == "__main__":
             "every-step": every_step,
             "any-moment": any_moment,
             "full-disk": full_disk,
-            "many-writers": many_writers,
             "forked-writer": forked_writer,
         }
     )

@@ -23,13 +23,13 @@ from streamlda.guarantee.accounting import (
 )
 from streamlda.privacy.costs import cost, epsilon_spent
 from streamlda.privacy.dp_event import to_dp_event
-from streamlda.privacy.event_json import from_json, to_json
 from streamlda.privacy.events import (
-    MAX_DEPTH,
     Approximate,
     Composed,
     GaussianRelease,
     LaplaceRelease,
+    from_json,
+    to_json,
 )
 from tests.privacy.chance import MP, exact_delta
 
@@ -208,20 +208,6 @@ def test_what_was_stored_keeps_its_meaning():
     for text, event in STORED:
         assert from_json(json.loads(text)) == event
         assert to_json(event) == json.loads(text)
-
-
-def test_nesting_has_an_end():
-    event = GaussianRelease(1)
-    stored = {"kind": "gaussian", "noise_multiplier": 1.0}
-    for _ in range(MAX_DEPTH - 1):
-        event, stored = Composed([event]), {"kind": "composed", "events": [stored]}
-    assert from_json(stored) == event
-    deepest = Composed([event])
-    for _ in range(2000):
-        stored = {"kind": "composed", "events": [stored]}
-    for call in (lambda: Composed([deepest]), lambda: from_json(stored)):
-        with pytest.raises(InvalidSettingError, match="nested at most"):
-            call()
 
 
 def test_export_to_dp_accounting(monkeypatch):

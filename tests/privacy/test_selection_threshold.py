@@ -84,39 +84,3 @@ def test_a_lone_document_is_found_with_probability_delta_at_most(d0, z):
         # The upper end has a false-alarm rate of ALARM / 2.
         assert found <= stats.binom.isf(ALARM / 2, LONE, LARGE_DELTA)
         assert d0 > 1 or is_delta(found)
-
-
-def threshold_of_one_word(made):
-    return make(made.noise_multiplier, made.delta, 1)._threshold_steps
-
-
-def threshold_of_no_votes(made):
-    return made._threshold_steps - round(0.75 * 4 / made.step)
-
-
-def threshold_for_half_the_noise(made):
-    half = made.noise_multiplier / 2
-    rho = make(half, made.delta, made.max_words_per_document).threshold
-    return math.ceil(4 * rho / made.step)
-
-
-def threshold_for_twice_delta(made):
-    return make(made.noise_multiplier, 2 * made.delta, made.max_words_per_document)._threshold_steps
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize(
-    ("bug", "d0", "z"),
-    [
-        (threshold_of_one_word, 50, 2.0),
-        (threshold_of_no_votes, 1, 0.1),
-        (threshold_for_half_the_noise, 1, 2.0),
-        (threshold_for_twice_delta, 1, 2.0),
-    ],
-)
-def test_a_wrong_threshold_is_noticed(bug, d0, z):
-    made = make(z, LARGE_DELTA, d0)
-    made._threshold_steps = bug(made)
-    found = lone_documents_found(made, d0)
-    assert found > stats.binom.isf(ALARM / 2, LONE, LARGE_DELTA)
-    assert not is_delta(found)

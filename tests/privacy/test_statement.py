@@ -134,7 +134,7 @@ B = ReleasedStage("b", 10, 19, Z)
         ({"generation": 0}, "generation=0"),
         ({"stages": ()}, "stages"),
         ({"stages": (ReleasedStage("a", 5, 4, Z),)}, "stages"),
-        ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "at least one slot"),
+        ({"stages": (ReleasedStage("a", 0, 2**63, Z),)}, "in order"),
         # One stage just suffices, two on the same documents or of one user do not.
         ({"stages": [ReleasedStage("a", 0, 9, Z * (1 - 1e-9))]}, "bear out epsilon"),
         ({"stages": [B], "epsilon": 1 - 1e-8}, "bear out epsilon"),

@@ -60,7 +60,7 @@ class LoggedNoise(SecureNoise):
     def discrete_gaussian(self, sigma, shape=()):
         drawn = super().discrete_gaussian(sigma, shape)
         self._on_step("drawn")
-        intent = self._ledger.last_intent
+        intent = self._ledger.last_release
         slots = intent.cohort.documents[0]
         digest = hashlib.blake2b(drawn.tobytes(), digest_size=16).hexdigest()
         write_draw(self._folder, intent.number, slots.start, slots.stop, digest)
@@ -77,8 +77,8 @@ def work(folder, windows, on_step=None):
         ledger.recover()
         releaser = ReleaseManager(LoggedNoise(folder, ledger, step), ledger)
         first = 0
-        if ledger.last_intent is not None:
-            first = ledger.last_intent.cohort.documents[0].stop
+        if ledger.last_release is not None:
+            first = ledger.last_release.cohort.documents[0].stop
             with pytest.raises(LedgerError, match="two releases"):
                 feed(learner_of(releaser, 0), WINDOW)
         learner = learner_of(releaser, first)
@@ -106,7 +106,7 @@ def verify(folder, *, recover=False):
         assert count <= DRAWS[shots[number]["description"]]
     released = sorted({(int(start), int(stop), int(n)) for n, start, stop, _ in lines})
     for start, stop, number in released:
-        assert shots[number]["cohort_id"] == f"stream:{start}-{stop}"
+        assert shots[number]["documents"] == [["stream", start, stop]]
     for one, other in pairwise(released):
         assert one[1] <= other[0], "fresh noise was drawn for the same slots"
     assert spent == Fraction(round_up(PRICE if shots else Fraction(0)))
@@ -116,7 +116,7 @@ def verify(folder, *, recover=False):
             (path,) = found
             whole = read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
             first, last = whole.metadata["first"], whole.metadata["last"]
-            assert shot["cohort_id"] == f"stream:{first}-{last + 1}"
+            assert shot["documents"] == [["stream", first, last + 1]]
             assert len(whole.arrays) == DRAWS[whole.metadata["stage"]]
             assert whole.metadata["secure"] is True
             content = hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()

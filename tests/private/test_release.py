@@ -149,7 +149,7 @@ class Witness(SecureNoise):
     def discrete_gaussian(self, sigma, shape=()):
         pending = LedgerReader(self.path).pending
         assert pending is not None, "noise was drawn before its price was on the disk"
-        self.seen.append((pending.description, pending.cohort.cohort_id))
+        self.seen.append((pending.description, pending.cohort.slots))
         return super().discrete_gaussian(sigma, shape)
 
 
@@ -164,7 +164,7 @@ def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
         feed(learner, documents(1))
         assert ledger.spent == pytest.approx(settings.noise_multiplier**-2, rel=1e-12)
         assert ledger.pending is None
-    assert Counter(witness.seen) == {("pairs", "stream:0-88"): 4, ("triples", "stream:88-100"): 4}
+    assert Counter(witness.seen) == {("pairs", (0, 88)): 4, ("triples", (88, 100)): 4}
     assert steps.count("intent:durable") == steps.count("committed:durable") == 2
     names = ["000001-pairs.safetensors", "000002-triples.safetensors"]
     stored = folder / "ledger.releases"
@@ -214,7 +214,7 @@ def test_nothing_is_paid_or_drawn_where_another_release_lies(folder):
         (folder / "ledger.releases").mkdir()
         taken = folder / "ledger.releases/000001-pairs.safetensors"
         taken.write_bytes(b"of another")
-        with pytest.raises(LedgerError, match="an artefact may replace only"):
+        with pytest.raises(LedgerError, match="there must be none but that of this ledger"):
             feed(learner, documents(100))
         assert (witness.seen, ledger.generation, ledger.spent) == ([], 0, 0)
     assert [file.name for file in taken.parent.iterdir()] == [taken.name]
@@ -392,7 +392,7 @@ def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, bef
         assert learner.release() is None
         again = learner_of(settings, ReleaseManager(ledger=ledger))
         again.engine = PrivateEngine.from_state(*saved)
-        assert again.catch_up(ledger.last_intent) == after
+        assert again.catch_up(ledger.last_release) == after
         for each in (learner, again):
             stage = each.engine.stage
             assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
@@ -413,4 +413,4 @@ def test_a_state_does_not_go_on_behind_another_release(tmp_path):
         for each, rule in ((other, "same_settings=False"), (ahead, "directly follows it")):
             each.releaser = learner.releaser
             with pytest.raises(LedgerError, match=rule):
-                each.catch_up(ledger.last_intent)
+                each.catch_up(ledger.last_release)

@@ -103,7 +103,7 @@ class Scene(NamedTuple):
         """Remove what shows that the ledger was further, or was (`lost`), but for these kinds."""
         paths = {"folder": "out", "file": "model", "releases": "run/ledger.releases"}
         if lost:
-            paths["key"] = "run/ledger.key"
+            paths["documents"] = "run/ledger.documents"
         for kind, name in paths.items():
             path = self.folder / name
             if kind not in kinds and path.exists():
@@ -146,7 +146,7 @@ def roll_back(scene):
 
 def lose_ledger(scene):
     for path in (scene.folder / "run").glob("ledger*"):
-        if path.is_file() and path.name != "ledger.key":
+        if path.is_file() and path.name != "ledger.documents":
             path.unlink()
     shutil.rmtree(scene.folder / "run/checkpoints")
 
@@ -168,7 +168,7 @@ def test_an_older_copy_is_refused_by_each_thing_that_is_newer(scene, kind):
     assert scene.learn().settings["places"] == 2 * WINDOW
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "key"])
+@pytest.mark.parametrize("kind", [*KINDS, "documents"])
 def test_a_new_ledger_is_refused_beside_what_another_one_left(scene, kind):
     lose_ledger(scene)
     scene.left(kind, lost=True)

@@ -194,7 +194,7 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     np.testing.assert_array_equal(one.model.components, other.model.components)
     for name in ("budget", "spent", "left_for_new_documents", "generation"):
         assert reports[0][name] == reports[1][name], name
-    paid = ("cohort_id", "description", "documents", "event", "mu_squared")
+    paid = ("description", "documents", "event", "mu_squared")
     bought = [[[each[n] for n in paid] for each in r["snapshots"]] for r in reports]
     assert bought[0] == bought[1]
     assert files[0] == files[1]

@@ -148,7 +148,7 @@ def test_a_share_is_made_once(at_work, this, site, documents):
     with pytest.raises(LedgerError, match="one share of a round, and that of this round is there"):
         site.begin(this)
     path.write_bytes(b"another")
-    with pytest.raises(LedgerError, match="only the one that this ledger published there"):
+    with pytest.raises(LedgerError, match="there must be none but that of this ledger"):
         site.make_share(this, documents)
 
 
@@ -232,7 +232,7 @@ def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, docum
     dying = at_work.site_of(at_work.config, at_work.keys[0], site.ledger, Broken())
     with pytest.raises(KeyboardInterrupt):
         dying.make_share(this, documents)
-    assert site.ledger.recover().outcome == "lost"
+    assert site.ledger.recover().state == "lost"
     with pytest.raises(LedgerError, match="lost and is paid for"):
         at_work.share("site0", this)
     assert site.get_slots(at_work.again(this)) == (106, 212)

@@ -6,18 +6,12 @@ small, what is left never too large.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
-#: Columns of a terminal that the table keeps to, by shortening names, as far as it can.
-WIDTH = 100
-
-#: Names of streams that are listed.
-_STREAMS = 20
-
-#: No name is shortened below this.
-_NARROWEST = 12
+#: Newest releases that are listed.
+_SHOWN = 20
 
 #: Decimal digits that are shown.
 _DIGITS = 4
@@ -29,22 +23,27 @@ _NEIGHBORS = {
     ("user", "replace-one"): "with the documents of a user as with those of another",
 }
 
-_HEADINGS = ("no", "time (UTC)", "release", "slots", "state", "artefact", "epsilon", "spent")
-_TO_THE_RIGHT = {0, 6, 7}
-_NAMES = (2, 3, 5)
+#: Columns of text, and the most characters of each; then numbers.
+_COLUMNS = {"no": 6, "time (UTC)": 16, "release": 12, "slots": 28, "state": 9, "artefact": 24}
+_AMOUNTS = ("epsilon", "spent")
 
 #: Enough for four digits of any double, whatever the context of the caller.
 _CONTEXT = Context(prec=40)
 
 
 def budget_table(report: Mapping[str, Any]) -> list[str]:
-    """Return a report (`LedgerReader.report` or `read_report`) as lines for people.
-
-    At most `WIDTH` characters each, unless figures alone take more; printable only. If releases
-    were left out of it, a line says how many.
-    """
-    lines = [*_summary(report), "", *_releases(report)]
-    notes = _notes(report)
+    """Return a report (`read_report`), with its newest releases, as printable lines for people."""
+    lines = _summary(report)
+    if report["snapshots"]:
+        lines += ["", *_releases(report)]
+    notes = [
+        f"pending: release {number} is paid for and has not ended: a writer is at work, or its next"
+        " start ends it"
+        for number in report["pending"]
+    ]
+    if lost := report["lost"]:
+        named = ", ".join(map(str, lost[-5:])) + (", the last of them" if len(lost) > 5 else "")
+        notes.append(f"lost:    {len(lost):,} ended without an artefact ({named}), and stay paid")
     return [*lines, "", *notes] if notes else lines
 
 
@@ -108,25 +107,20 @@ def _in_words(budget: Mapping[str, Any]) -> list[str]:
     neighbors = _NEIGHBORS[budget["privacy_unit"], budget["neighboring_relation"]]
     # As a decimal: e^epsilon may be beyond the range of doubles.
     factor = figure(Decimal(budget["epsilon"]).exp(_CONTEXT), upward=True)
-    lines = [
+    return [
         f"in words    nothing published is more than e^epsilon = {factor} times as likely",
         f"            {neighbors}, but for a probability of delta",
         "not hidden  the number of records, blank ones too, in all and of each file",
     ]
-    return lines
 
 
 def _whose(report: Mapping[str, Any]) -> tuple[str, str]:
     """Return whose amounts are shown: spent, and left for another release."""
-    units, allowed = f"{report['budget']['privacy_unit']}s", report["releases_left"]
-    if units == "users":
+    if report["budget"]["privacy_unit"] == "user":
         return "by a user, all releases together", "for any user, old or new documents"
-    spender = "by the records that have spent most"
-    if allowed is None:
-        return spender, f"for {units} that were in no release"
-    if allowed == 0:
-        return spender, f"for new {units}: the horizon is reached"
-    return spender, f"for new {units}, each once; releases left: {allowed:,}"
+    new, allowed = "for documents that were in no release", report["releases_left"]
+    new += "" if allowed is None else f"; releases left: {allowed:,}"
+    return "by the records that have spent most", new
 
 
 def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool) -> str:
@@ -141,100 +135,37 @@ def _repeated(documents: Mapping[str, Any] | None) -> list[str]:
         return []
     known = f"{documents['repeated']:,} of {documents['records']:,} records have the text of others"
     most = f"{'':11} {known}, one text {documents['most']:,}"
-    if documents["spent"] is None:
-        return [f"{'repeated':11} epsilon without use, if equal texts are one document", most]
-    return [
-        _amount("repeated", documents["spent"], "if equal texts are one document", upward=True),
-        most,
-    ]
+    whose, spent = "if equal texts are one document", documents["spent"]
+    useless = f"{'repeated':11} epsilon without use, {whose}"
+    return [useless if spent is None else _amount("repeated", spent, whose, upward=True), most]
 
 
 def _releases(report: Mapping[str, Any]) -> list[str]:
-    shots = report["snapshots"]
-    if not shots:
-        return []
-    streams = list(dict.fromkeys(shot["documents"][0][0] for shot in shots))
-    numbers = {stream: i for i, stream in enumerate(streams, 1)}
-    rows = [_cells(shot, numbers) for shot in shots]
-    # Most ledgers have one price: said once.
-    prices = {row[-2:] for row in rows}
-    same = len(prices) == 1
-    lines = _aligned([row[:-2] if same else row for row in (_HEADINGS, *rows)])
-    hidden = report["generation"] - len(shots)
-    if hidden:
-        # Releases are numbered from 1 without gaps: the first jump is where some were left out.
-        jump = next(i for i, shot in enumerate(shots, 1) if shot["intent"] != i)
-        lines.insert(jump, f"... {hidden:,} releases in between are not shown")
-    above = ["slots are numbers of records in their stream, from 0, blank and rejected ones too"]
-    if same:
-        ((alone, spent),) = prices
-        above.insert(0, f"each release cost epsilon {alone}")
-        if spent != alone:
-            above[0] += f", and what was spent after each is {spent}"
-    if len(streams) == 1:
-        above += [f"stream {printable(streams[0])}"] * (streams != [""])
-    else:
-        shown = list(numbers.items())[:_STREAMS]
-        above += [f"stream {number}: {printable(name)}" for name, number in shown]
-        if len(numbers) > len(shown):
-            above.append(f"... {len(numbers) - len(shown):,} further streams: see --json")
-    return [*above, "", *lines]
+    rows = [_cells(shot) for shot in report["snapshots"][-_SHOWN:]]
+    headings = [*_COLUMNS, *_AMOUNTS]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    lines = []
+    for row in (headings, *rows):
+        cells = zip(row, widths, headings, strict=True)
+        padded = [c.rjust(w) if h in _AMOUNTS else c.ljust(w) for c, w, h in cells]
+        lines.append("  ".join(padded).rstrip())
+    if hidden := report["generation"] - len(rows):
+        lines.insert(1, f"... {hidden:,} earlier releases: see --json")
+    return ["slots are numbers of records in their stream, from 0, blank ones too", "", *lines]
 
 
-def _cells(shot: Mapping[str, Any], numbers: Mapping[str, int]) -> tuple[str, ...]:
+def _cells(shot: Mapping[str, Any]) -> tuple[str, ...]:
     (stream, start, stop), *others = shot["documents"]
-    slots = f"{start}..{stop - 1}"
-    if len(numbers) > 1:
-        slots = f"{numbers[stream]}: {slots}"
-    if others:
-        slots += f" and {len(others):,} more"
-    texts = (shot["at"][:16].replace("T", " "), shot["description"] or shot["cohort_id"], slots)
+    slots = f"{stream} {start}..{stop - 1}" + (f" and {len(others):,} more" if others else "")
+    at = shot["at"][:16].replace("T", " ")
+    names = (str(shot["intent"]), at, shot["description"], slots, shot["state"], shot["artifact"])
     return (
-        str(shot["intent"]),
-        *map(printable, texts),
-        shot["state"],
-        "-" if shot["artifact"] is None else printable(shot["artifact"]),
+        *(_cut(printable(n or "-"), w) for n, w in zip(names, _COLUMNS.values(), strict=True)),
         figure(shot["epsilon"], upward=True),
         figure(shot["epsilon_spent_after"], upward=True),
     )
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    over = sum(widths) + 2 * (len(widths) - 1) - WIDTH
-    while over > 0:
-        widest = max(_NAMES, key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            break
-        widths[widest] -= 1
-        over -= 1
-    return [
-        "  ".join(
-            cell.rjust(width) if i in _TO_THE_RIGHT else _cut(cell, width).ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def _cut(text: str, width: int) -> str:
     # The end of a name, or of a range of slots, says more than its beginning.
     return text if len(text) <= width else "..." + text[3 - width :]
-
-
-def _notes(report: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for number in report["pending"]:
-        lines.append(f"pending: release {number} is paid for and has not ended. A writer at work")
-        lines.append("         ends it; if it was stopped, Ledger.recover() publishes the stored")
-        lines.append("         bytes or marks the release as lost. Noise is never drawn again.")
-    lost = report["lost"]
-    if lost:
-        named = ", ".join(map(str, lost[-5:])) + (", the last of them" if len(lost) > 5 else "")
-        lines.append(f"lost:    {len(lost):,} ended without an artefact ({named}).")
-        lines.append(
-            "         What they cost stays spent: prefix sums continue with new documents."
-            if report["budget"]["mode"] == "prefix"
-            else "         What they cost stays spent: continue with new documents."
-        )
-    return lines

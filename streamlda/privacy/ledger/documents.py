@@ -1,10 +1,10 @@
 """Documents of releases by keyed values: exact counts for their owner, on which nothing rests.
 
-``NAME.documents`` lies beside a ledger, for its owner only. Each release adds a segment before its
-price is on record: its number, the number of its values, and the values of its documents, sorted,
-8 bytes each. A segment whose release is not on record is overwritten. Equal texts have one value
-(`streamlda.privacy.ledger.fingerprints`), so repeats are counted, whatever names and order they
-came in.
+``NAME.documents`` lies beside a ledger, for its owner only. It begins with the key of the values,
+32 random bytes. Each release adds a segment before its price is on record: its number, the number
+of its values, and the values of its documents, sorted, 8 bytes each. A segment whose release is not
+on record is overwritten. Equal texts have one value (`streamlda.privacy.ledger.fingerprints`), so
+repeats are counted, whatever names and order they came in.
 
 Names and offsets decide what a release costs and whether it is made. Values refuse documents only
 where all of them are known before the first payment. Elsewhere a refusal would show whether a
@@ -14,6 +14,7 @@ document was in an earlier release; there the owner is warned, and the repeats a
 from __future__ import annotations
 
 import os
+import secrets
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.container import sync_folder, whole_file
 from streamlda.errors import LedgerError, require
+from streamlda.privacy.ledger.fingerprints import FingerprintKey
 
 #: A third of the documents of a run must not have been in earlier releases.
 REFUSED_OF = 3
@@ -33,7 +36,8 @@ WARNED_OF = 10
 
 Values = NDArray[np.uint64]
 _WORD = np.dtype("<u8")
-_NONE: Values = np.empty(0, dtype=np.uint64)
+_KEY_WORDS = 4
+NO_VALUES: Values = np.empty(0, dtype=np.uint64)
 
 
 class Repeats(NamedTuple):
@@ -62,18 +66,33 @@ class ReleasedDocuments:
             self._parts.append((number, start, stop))
             last = number
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether no release has kept its documents."""
-        return not self._parts
+    def open_key(self, name: str | None) -> FingerprintKey:
+        """Return the key, of that `name`; a ledger without releases has none, and gets a new key.
+
+        Raises `OSError`, or `LedgerError` where the file is gone, cut, or that of another ledger.
+        """
+        if name is None and not self.path.exists():
+            with whole_file(self.path, 0o600) as file:
+                file.write(secrets.token_bytes(_KEY_WORDS * _WORD.itemsize))
+            sync_folder(self.path.parent)
+        secret = self._open()[:_KEY_WORDS].tobytes()
+        key = FingerprintKey(secret)
+        require(
+            len(secret) == _KEY_WORDS * _WORD.itemsize and name in (None, key.name),
+            "a ledger must have its .documents file, which has the key of its documents",
+            path=str(self.path),
+            remedy="bring it back from where the ledger was copied",
+            error=LedgerError,
+        )
+        return key
 
     @property
     def _end(self) -> int:
-        return self._parts[-1][2] if self._parts else 0
+        return self._parts[-1][2] if self._parts else _KEY_WORDS
 
     def _open(self) -> Values:
         whole = self.path.stat().st_size // _WORD.itemsize if self.path.exists() else 0
-        return np.memmap(self.path, dtype=_WORD, mode="r", shape=(whole,)) if whole else _NONE
+        return np.memmap(self.path, dtype=_WORD, mode="r", shape=(whole,)) if whole else NO_VALUES
 
     def _releases(self) -> Iterator[tuple[int, Values]]:
         """Yield the number and the values of each release."""
@@ -83,12 +102,10 @@ class ReleasedDocuments:
     def add(self, number: int, values: Values) -> None:
         """Put the documents of a release on the disk, before it is on record."""
         words = np.concatenate([np.array([number, len(values)], _WORD), np.sort(values)])
-        assert words.dtype == _WORD
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "r+b") as file:
+        with self.path.open("r+b") as file:
             file.truncate(self._end * _WORD.itemsize)
             file.seek(0, os.SEEK_END)
-            file.write(words.tobytes())
+            file.write(words.astype(_WORD).tobytes())
             file.flush()
             os.fsync(file.fileno())
         start = self._end + 2
@@ -137,12 +154,7 @@ class ReleasedDocuments:
         return Repeats(int(counts[counts > 1].sum()), int(counts.sum()))
 
     def _every(self) -> Values:
-        return np.concatenate([*(values for _, values in self._releases()), _NONE])
-
-
-def values_of(packed: bytes) -> Values:
-    """Return values that lie one after the other."""
-    return np.frombuffer(packed, dtype=_WORD)
+        return np.concatenate([*(values for _, values in self._releases()), NO_VALUES])
 
 
 def values_of_fingerprints(fingerprints: Iterable[bytes]) -> Values:

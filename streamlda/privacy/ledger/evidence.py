@@ -16,15 +16,11 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Evidence(NamedTuple):
-    """Something that was made when a ledger had begun `generation` releases, and where it is.
-
-    `whole` is False of a model that lacks stages of its window.
-    """
+    """Something that was made when a ledger had begun `generation` releases, and where it is."""
 
     where: str
     ledger_id: str
     generation: int
-    whole: bool = True
 
     @classmethod
     def of(cls, statement: Mapping[str, Any], where: str) -> Evidence | None:
@@ -35,8 +31,7 @@ class Evidence(NamedTuple):
         ledger_id, generation = statement.get("ledger"), statement.get("generation", 0)
         if not (isinstance(ledger_id, str) and _ID.fullmatch(ledger_id)):
             return None
-        known = generation if type(generation) is int else 0
-        return cls(where, ledger_id, known, not statement.get("missing_stages"))
+        return cls(where, ledger_id, generation if type(generation) is int else 0)
 
     @property
     def note(self) -> str:

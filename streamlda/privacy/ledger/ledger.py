@@ -8,69 +8,82 @@ A release goes through three steps, each on the disk before the next begins:
 
 After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks the release as lost.
 Nothing is ever computed again: fresh noise on the same documents is another release, which `begin`
-refuses. The ledger holds record slots of documents, never their words, and marks of files that say
+refuses. The ledger holds record slots of documents, never their words, and seals of files that say
 nothing without its key. Slots may be private all the same, so its files are its owner's only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 
 from streamlda.container import sync_folder
-from streamlda.errors import BudgetExceededError, LedgerError, require
+from streamlda.errors import BudgetExceededError, Faults, InvalidSettingError, LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.artifact import SUFFIX, check_placed, digest_file, holds
-from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments, values_of
+from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments
 from streamlda.privacy.ledger.evidence import Evidence
-from streamlda.privacy.ledger.file import EXHAUSTED, NAME_LEDGER, LedgerFile, OnStep, reported
-from streamlda.privacy.ledger.fingerprints import FingerprintKey
-from streamlda.privacy.ledger.known import KnownRecords
-from streamlda.privacy.ledger.state import (
-    Intent,
-    LedgerState,
-    Release,
-    describe_ledger,
-    describe_left,
-    describe_spent,
+from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
+from streamlda.privacy.ledger.records import Cohort
+from streamlda.privacy.ledger.state import LedgerState, Release, describe_ledger
+from streamlda.privacy.ledger.terms import LedgerTerms, round_down, round_up
+
+#: Ends the name of an artefact, and after that of one that is not on record yet.
+SUFFIX, UNPUBLISHED = ".safetensors", ".new"
+
+
+FAULTS = Faults(
+    {
+        InvalidSettingError: {
+            "free": "a release must cost something; describe all its noise by privacy.events"
+        },
+        LedgerError: {
+            "terms": "a ledger keeps the terms it was made with; use those terms, or another "
+            "ledger for other documents",
+            "before": "a state from before a release must not be used again, since its documents "
+            "would take part twice; restore the newest checkpoint, or drop the state and continue "
+            "after the last cohort",
+            "another": "what a run adds to must be of its own ledger; open the ledger that it was "
+            "made with, or give other documents outputs (file, folder, topic, consumer group) of "
+            "other names",
+            "older": f"a ledger must not be older than what was made with it; {EXHAUSTED}",
+            "left": "a new ledger must not begin beside what another one left; if its documents "
+            f"are among those of this run, {EXHAUSTED}; else give other documents a ledger and "
+            "outputs (file, folder, topic, consumer group) of other names",
+            "place": "where an artefact goes there must be none but that of this ledger, "
+            "unchanged; if it is newer than the ledger, the ledger is an old copy, else choose "
+            "another place",
+            "pending": "one release must end before the next begins; publish it, or call recover() "
+            "if its process has ended",
+            "twice": "documents must not be in two releases; use new documents",
+            "rate": "what is released of users again must set no more of delta aside for each mu^2 "
+            "than their first release did; take fewer words, topics or rounds, or documents of "
+            "others",
+            "artefact": "an artefact must belong to the release that is pending, and each release "
+            "has one; publish what begin() returned last, once, or recover()",
+        },
+    }
 )
-from streamlda.privacy.ledger.terms import Cohort, LedgerTerms, round_down, round_up
 
 
-def read_report(
-    path: str | os.PathLike[str], *, first: int = 0, last: int = sys.maxsize
-) -> dict[str, Any]:
-    """Check a ledger and report on it (`LedgerReader.report`), also while it is being written.
-
-    Only the `first` oldest and the `last` newest releases are described.
-    """
-    file = LedgerFile(path)
-    require(
-        file.exists(),
-        "there must be a ledger of that name",
-        path=str(file.path),
-        remedy=NAME_LEDGER,
-        error=LedgerError,
-    )
-    return LedgerReader(path).report(first=first, last=last)
+def read_report(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Check a ledger and report on it (`LedgerReader.report`), also while it is being written."""
+    return LedgerReader(path).report()
 
 
-class LedgerReader:
+class LedgerReader(LedgerState):
     """A ledger opened to look at it; nothing is locked or written.
 
     Opening checks the whole chain, and the terms it must have been made with (None takes any):
-    time O(rows), memory O(releases). A `LedgerError` says that it is missing, damaged, foreign, of
-    another format, older than its marker, or of other terms.
+    time O(rows), memory O(releases).
     """
 
     def __init__(
@@ -80,255 +93,104 @@ class LedgerReader:
         *,
         _file: LedgerFile | None = None,
     ) -> None:
+        super().__init__()
         self._file = _file or LedgerFile(path)
-        self._state = LedgerState()
-        self._file.load(self._state.apply)
-        if terms is not None:
-            self._check_terms(terms)
+        #: The file, symbolic links resolved.
+        self.path = self._file.path
+        self._file.load(self.apply)
+        here, wanted = asdict(self.terms), asdict(terms or self.terms)
+        differing = [
+            f"{name}={value!r} (ledger: {here[name]!r})"
+            for name, value in wanted.items()
+            if here[name] != value
+        ]
+        self._check(not differing, "terms", terms=" ".join(differing))
 
-    @property
-    def path(self) -> Path:
-        """The file, symbolic links resolved."""
-        return self._file.path
+    def report(self) -> dict[str, Any]:
+        """Return budget, spending and releases as plain JSON values, described in `releases.md`.
 
-    @property
-    def terms(self) -> LedgerTerms:
-        """What the ledger was made with."""
-        return self._state.terms
-
-    @property
-    def ledger_id(self) -> str:
-        """Random name of this ledger; store it in checkpoints and artefacts."""
-        return self._state.ledger_id
-
-    @property
-    def generation(self) -> int:
-        """Number of releases begun; store it in checkpoints and artefacts."""
-        return self._state.generation
-
-    @property
-    def last_intent(self) -> Intent | None:
-        """The newest release; after its cohort the stream continues."""
-        return self._state.releases[-1].intent if self._state.releases else None
-
-    @property
-    def pending(self) -> Intent | None:
-        """The release that is neither committed nor lost, if there is one."""
-        pending = self._state.pending
-        return None if pending is None else pending.intent
-
-    @property
-    def spent(self) -> float:
-        """The mu^2 spent on the privacy unit that has spent most, rounded up."""
-        return describe_spent(self._state.losses.spent, self.terms)["mu_squared"]
-
-    @property
-    def epsilon_spent(self) -> float:
-        """`spent` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
-        return describe_spent(self._state.losses.spent, self.terms)["epsilon"]
-
-    @property
-    def epsilon_left(self) -> float:
-        """What is left for new documents as epsilon at the ledger's delta, rounded down."""
-        return describe_left(self._state.left, self.terms)["epsilon"]
-
-    @property
-    def known(self) -> KnownRecords:
-        """The records of its releases by names and numbers: grows with each release."""
-        return self._state.known
-
-    def releases_of(self, run: str) -> tuple[int, KnownRecords]:
-        """Return the number of releases of a run, and the records of those before its first."""
-        cohorts = [release.intent.cohort for release in self._state.releases]
-        own = [number for number, cohort in enumerate(cohorts) if cohort.run == run]
-        return len(own), KnownRecords(cohorts[: own[0] if own else None])
-
-    def report(self, *, first: int = 0, last: int = sys.maxsize) -> dict[str, Any]:
-        """Return budget, spending and releases as plain JSON values (`describe_ledger`).
-
-        Spent is rounded up, left is rounded down. The README of the package describes the keys.
+        Spent is rounded up, left is rounded down.
         """
-        return describe_ledger(self._state, self._file.documents, first, last)
+        return describe_ledger(self, self._file.documents)
 
-    def check_epoch(self, epoch: int, ledger_id: str | None = None) -> None:
-        """Refuse a stored state that does not go with this ledger.
-
-        `epoch` is the generation that was stored with it: the state must be neither from before a
-        release, nor from after one that this ledger does not know (an older copy).
-        """
-        self._require(
-            ledger_id in (None, self.ledger_id),
-            "a state must be restored with its own ledger",
-            ledger_id=ledger_id,
-            id_of_this=self.ledger_id,
-            remedy="open the ledger that the state was made with",
-        )
-        self._require(
-            epoch <= self.generation,
-            "a ledger must not be older than the state beside it",
-            epoch=epoch,
-            generation=self.generation,
-            remedy=EXHAUSTED,
-        )
-        self._require(
-            epoch >= self.generation,
-            "a state from before a release must not be used again, since its documents would take "
-            "part twice",
-            epoch=epoch,
-            generation=self.generation,
-            remedy="restore the newest checkpoint, or drop the state and continue after the last "
-            "cohort (last_intent.cohort)",
-        )
+    def check_epoch(self, epoch: int, ledger_id: str) -> None:
+        """Refuse a stored state, of the generation `epoch`, that does not go with this ledger."""
+        self.check_evidence([Evidence("a saved state", ledger_id, epoch)])
+        self._check(epoch >= self.generation, "before", epoch=epoch, generation=self.generation)
 
     def check_evidence(self, evidence: Iterable[Evidence]) -> None:
         """Refuse a ledger that is not the one of this evidence, or an older copy of it."""
         for found in evidence:
-            self._require(
-                found.ledger_id == self.ledger_id,
-                "what a run adds to must be of its own ledger",
-                where=found.where,
-                ledger_id=found.ledger_id,
-                id_of_this=self.ledger_id,
-                remedy="open the ledger that it was made with; other documents need outputs (file, "
-                "folder, topic, consumer group) of other names",
-            )
-            self._require(
-                found.generation <= self.generation,
-                "a ledger must not be older than what was made with it",
-                where=found.where,
-                releases=found.generation,
-                known=self.generation,
-                remedy=EXHAUSTED,
-            )
-
-    def check_artifacts(self, folder: Path) -> None:
-        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
-        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
-        unknown = found - self._state.artifacts.keys()
-        self._require(
-            not unknown,
-            "a ledger must not be older than its artefacts",
-            folder=str(folder),
-            unknown=min(unknown, default=None),
-            known=self.generation,
-            remedy=EXHAUSTED,
-        )
+            names = {"ledger_id": found.ledger_id, "id_of_this": self.ledger_id}
+            self._check(found.ledger_id == self.ledger_id, "another", where=found.where, **names)
+            known = {"releases": found.generation, "known": self.generation}
+            is_known = found.generation <= self.generation
+            self._check(is_known, "older", where=found.where, **known)
 
     def check_target(self, final_path: str | os.PathLike[str]) -> None:
-        """Refuse a place where something lies that this ledger did not publish last.
-
-        That file may be newer than the ledger: then the ledger is an older copy.
-        """
+        """Refuse a place where something lies that this ledger did not publish, unchanged."""
         target = Path(os.path.realpath(final_path))
-        if not os.path.lexists(target):
-            return
-        known = self._state.artifacts.get(self._relative(target))
-        with reported(target, "a place for an artefact must be readable"):
-            same = known is not None and digest_file(target)[0] == known
-        require(
-            same,
-            "an artefact may replace only the one that this ledger published there, unchanged",
-            path=str(target),
-            remedy="if it is newer than the ledger, the ledger is an old copy; else choose another "
-            "place",
-            error=LedgerError,
-        )
+        known = {r.artifact: r.digest for r in self.releases if r.state == "committed"}
+        with reported(target):
+            digest = known.get(self._relative(target), "")
+            same = not os.path.lexists(target) or holds(target, digest)
+        FAULTS.check(same, "place", path=str(target))
 
     def check(self, event: Event, cohort: Cohort | None = None) -> None:
         """Raise what `Ledger.begin` would raise, and spend nothing.
 
         Call it before any document is read. Without a cohort it is about documents that were in
-        no release yet. `BudgetExceededError`: the budget does not cover the release, or the
-        horizon is reached. `LedgerError`: a release is pending, or the cohort is from before a
-        release, or was in one, or the release sets more of delta aside for each mu^2 than the
-        first release of its user did.
+        no release yet. `BudgetExceededError` says that the budget, or the horizon, does not cover
+        the release.
         """
-        state, price = self._state, self.terms.price(cost(event))
+        price = self.terms.price(cost(event))
         requested = float(price.mu_squared)
-        rule, remedy = "a release must cost something", "describe all its noise by privacy.events"
-        require(requested > 0, rule, mu_squared=requested, remedy=remedy)
-        self._require(
-            state.pending is None,
-            "one release must end before the next begins",
-            pending_intent=state.pending and state.pending.intent.number,
-            remedy="publish it, or call recover() if its process has ended",
-        )
+        FAULTS.check(requested > 0, "free", mu_squared=requested)
+        self._check(self.pending is None, "pending", release=self.generation)
         if cohort is not None:
-            self.check_epoch(cohort.generation)
-            self._require(
-                not state.losses.touches(cohort),
-                "documents must not be in two releases",
-                cohort_id=cohort.cohort_id,
-                remedy="use new documents",
-            )
-        loss, terms, releases = state.losses.before, self.terms, self.generation
-        if state.releases_left == 0 or not terms.covers(loss.plus(price)):
+            known, stream = self.records.touches(cohort), cohort.documents[0].stream
+            self._check(not known, "twice", stream=stream, slots=cohort.slots)
+        loss, terms = self.before, self.terms
+        if self.releases_left == 0 or not terms.covers(loss.plus(price)):
             left = round_down(max(terms.cap(loss.rate) - loss.mu_squared, Fraction(0)))
             spent = round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release must fit into the privacy budget left for its documents, got "
                 f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
                 f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta} "
-                f"releases={releases} horizon={terms.horizon}; use more noise, take other "
-                "documents, or stop: a budget cannot be raised afterwards",
+                f"horizon={terms.horizon}; use more noise, take other documents, or stop: a budget "
+                "cannot be raised afterwards",
                 spent=spent,
                 remaining=left,
                 requested=requested,
             )
-        self._require(
-            loss.allows(price),
-            "what is released of users again must set no more of delta aside for each mu^2 than "
-            "their first release did",
-            first=float(loss.rate),
-            this=float(price.rate),
-            remedy="take fewer words, topics or rounds, or documents of others",
-        )
+        rates = {"first": float(loss.rate), "this": float(price.rate)}
+        self._check(loss.allows(price), "rate", **rates)
 
-    def _check_terms(self, wanted: LedgerTerms) -> None:
-        here, there = self.terms.to_json(), wanted.to_json()
-        differing = [
-            f"{name}={there[name]!r} (ledger: {here[name]!r})"
-            for name in here
-            if here[name] != there[name]
-        ]
-        self._require(
-            not differing,
-            f"a ledger keeps the terms it was made with, not {', '.join(differing)}",
-            remedy="use those terms, or another ledger for other documents",
-        )
-
-    def _require(self, holds: object, rule: str, *, remedy: str, **values: Any) -> None:
-        require(holds, rule, **values, path=str(self.path), remedy=remedy, error=LedgerError)
+    def _check(self, holds: object, fault: str, **values: Any) -> None:
+        FAULTS.check(holds, fault, **values, path=str(self.path))
 
     def _relative(self, path: Path) -> str:
         # So that a folder can be moved with all that is in it.
         return os.path.relpath(path, self.path.parent)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The outcome of a release that a crash cut short; its price stays spent in any case."""
-
-    intent: Intent
-    outcome: Literal["committed", "lost"]  # Whether the stored bytes are published now.
-    path: Path | None  # The published artefact.
-
-
 class Ledger(LedgerReader):
-    """A ledger opened by its only writer. Make one with `Ledger.open`.
+    """A ledger opened by its only writer, who holds its lock until it is closed.
 
-    Holds a lock until it is closed. Each step of a release is a few forced writes, tens of
-    milliseconds on common disks. A forked child cannot write; it must open the ledger itself.
+    Make one with `Ledger.open`. Each step of a release is a few forced writes, tens of milliseconds
+    on common disks.
     """
 
     def __init__(self, terms: LedgerTerms | None, *, _file: LedgerFile) -> None:
         super().__init__(_file.path, terms, _file=_file)
-        self._thread = threading.RLock()
-        _file.mark()
-        #: What fingerprints of documents are made with.
-        self.key = self._open_key()
+        _file.open_to_write()
         #: The documents of its releases, for advice to their owner, who gets it by `warn`, once.
         self.documents = ReleasedDocuments(_file.documents, self.generation)
+        names = (release.cohort.key for release in self.releases)
+        with reported(self.path):
+            #: What fingerprints of documents are made with.
+            self.key = self.documents.open_key(next(filter(None, names), None))
         self.warn: Callable[[str], None] = lambda message: None
         self._has_warned = False
 
@@ -343,12 +205,11 @@ class Ledger(LedgerReader):
         evidence: Sequence[Evidence] = (),
         on_step: OnStep | None = None,
     ) -> Self:
-        """Open a ledger for writing, or with `create` make it if there never was one.
+        """Open a ledger for writing, or with `create` make it, of `terms`, if there never was one.
 
-        ``PATH.marker``, ``PATH.key`` and ``PATH.lock`` lie beside it and belong to it. `terms` are
-        what it must have been made with, or will be; None takes any. Leave `create` False where a
-        checkpoint says that there is a ledger. `artifacts` ends the name of the folder beside it
-        where they lie; `on_step` is called with the name of each step, for tests of crashes.
+        ``PATH.marker``, ``PATH.documents`` and ``PATH.lock`` lie beside it and belong to it.
+        `terms` are what it must have been made with; None takes any. `artifacts` ends the name of
+        the folder beside it where they lie; `on_step` gets the name of each step, for tests.
 
         A ledger that another process has open for writing is refused; so is one that does not know
         of its artefacts or of the `evidence`: it is an older copy, or a new one.
@@ -357,37 +218,22 @@ class Ledger(LedgerReader):
         file.lock()
         try:
             folder = file.path.with_name(f"{file.path.name}.{artifacts}")
-            if create and not file.exists():
+            if create and terms is not None and not file.exists():
                 _check_unused(file, folder, evidence)
-                require(
-                    terms, "a new ledger must have terms", terms=None, remedy="pass LedgerTerms"
-                )
-                assert terms is not None
-                file.create({"terms": terms.to_json(), "at": _now()})
+                file.create({"terms": asdict(terms), "at": _now()})
             ledger = cls(terms, _file=file)
             ledger.check_evidence(evidence)
-            ledger.check_artifacts(folder)
+            ledger._check_artifacts(folder)
             return ledger
         except BaseException:
             file.unlock()
             raise
 
-    def _open_key(self) -> FingerprintKey:
-        """Read the key, or make that of a ledger that has no use for one yet."""
-        path, made_with = self._file.key, self.known.keys
-        with reported(self.path, "a ledger must have a readable .key file"):
-            if not made_with and not path.exists():
-                FingerprintKey.make(path)
-            found = FingerprintKey.read(path) if path.exists() else None
-        self._require(
-            found is not None and made_with <= {found.name},
-            "a ledger must have its .key file, by which it knows documents again",
-            key=str(path),
-            found=None if found is None else "another key",
-            remedy="bring it back from where the ledger was copied",
-        )
-        assert found is not None
-        return found
+    def _check_artifacts(self, folder: Path) -> None:
+        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
+        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
+        unknown = found - {release.artifact for release in self.releases}
+        self._check(not unknown, "older", where=min(unknown, default=None), known=self.generation)
 
     def close(self) -> None:
         """Let another writer in. Closing twice is allowed."""
@@ -401,164 +247,125 @@ class Ledger(LedgerReader):
 
     def begin(
         self, cohort: Cohort, event: Event, *, config_hash: str = "", description: str = ""
-    ) -> Intent:
+    ) -> Release:
         """Spend the price of a release; only after the return may its noise be drawn.
 
-        Refuses what `check` refuses. After an error of writing the price may be spent all the
-        same. `config_hash` and `description` are kept with the release: never document text.
+        Refuses what `check` refuses. After an error of writing the price may be spent all the same.
         """
         self._file.check_writable()
-        with self._thread:
-            self.check(event, cohort)
-            price = self.terms.price(cost(event))
-            intent = Intent(
-                number=self.generation + 1,
-                ledger_id=self.ledger_id,
-                cohort=cohort,
-                event=event,
-                mu_squared=float(price.mu_squared),
-                set_aside=round_up(price.set_aside),
-                config_hash=str(config_hash),
-                description=str(description),
-                at=_now(),
-            )
-            self._keep_documents(intent)
-            self._append("intent", intent.to_json())
-            return intent
+        self.check(event, cohort)
+        price = self.terms.price(cost(event))
+        release = Release(
+            number=self.generation + 1,
+            cohort=cohort,
+            event=event,
+            mu_squared=float(price.mu_squared),
+            set_aside=round_up(price.set_aside),
+            config_hash=config_hash,
+            description=description,
+            at=_now(),
+        )
+        if len(cohort.values):
+            self._keep_documents(release)
+        return self._append("intent", release.to_json())
 
-    def _keep_documents(self, intent: Intent) -> None:
+    def _keep_documents(self, release: Release) -> None:
         """Keep the documents of a release that is about to be on record; warn of repeats."""
-        found = intent.cohort.fingerprints
-        if found is None or not found.documents:
-            return
-        values = values_of(found.documents)
+        values = release.cohort.values
         known, own = self.documents.count_repeats(values), len(values) - len(np.unique(values))
         repeated = known.repeated + own
-        with reported(self._file.documents, "the documents of a ledger must be kept"):
-            self.documents.add(intent.number, values)
+        with reported(self._file.documents):
+            self.documents.add(release.number, values)
         if WARNED_OF * repeated >= len(values) and not self._has_warned:
             self._has_warned = True
             self.warn(
                 "documents are in a release again, or twice, and are charged for each: "
-                f"repeated={repeated} documents={len(values)} release={intent.number}; "
+                f"repeated={repeated} documents={len(values)} release={release.number}; "
                 f"streamlda budget {self.path.name} shows what they have spent; equal texts of "
                 "several people need nothing"
             )
 
     def publish(
-        self, intent: Intent, temp_path: str | os.PathLike[str], final_path: str | os.PathLike[str]
+        self,
+        release: Release,
+        temp_path: str | os.PathLike[str],
+        final_path: str | os.PathLike[str],
     ) -> None:
         """Give a finished artefact its final name, and commit the release; time O(bytes).
 
-        The artefact is complete in `temp_path`, on the same file system, and is forced to the disk
-        here. Only the artefact that this ledger last published under `final_path` is replaced.
-        After an error `recover` ends the release.
+        Nothing is replaced. After an error `recover` ends the release.
         """
         self._file.check_writable()
-        with self._thread:
-            self._check_pending(intent)
-            source = Path(temp_path)
-            target = Path(os.path.realpath(final_path))
-            with reported(source, "an artefact must be a whole file beside its final place"):
-                source = Path(os.path.realpath(source.parent)) / source.name
-                check_placed(source, target)
-                digest, size_bytes = digest_file(source, sync=True)
-                sync_folder(source.parent)
-            self.check_target(target)
-            self._file.step("publish:checked")
-            written = {
-                "intent": intent.number,
-                "digest": digest,
-                "size_bytes": size_bytes,
-                "temp_path": self._relative(source),
-                "final_path": self._relative(target),
-            }
-            self._append("written", written)
-            self._finish(intent, source, target, digest)
+        pending = self.pending
+        own = pending is not None and pending == release and not pending.digest
+        self._check(own, "artefact", release=release.number, pending=pending and pending.number)
+        target = Path(os.path.realpath(final_path))
+        with reported(target):
+            source = Path(temp_path).resolve(strict=True)
+            digest = digest_file(source, sync=True)
+            sync_folder(source.parent)
+        FAULTS.check(not os.path.lexists(target), "place", path=str(target))
+        self._file.step("publish:checked")
+        paths = {"temporary": self._relative(source), "artifact": self._relative(target)}
+        self._append("written", {**paths, "digest": digest})
+        self._finish(source, target)
 
-    def recover(self) -> Recovery | None:
+    def recover(self) -> Release | None:
         """End the release that a crash or an error cut short, without drawing any noise.
 
-        Call it after opening, and after an error between `begin` and `publish`; never while the
-        caller still works on a release. The outcome is ``"committed"`` if the bytes recorded by
-        `publish` were all there, ``"lost"`` if not; None if no release was pending.
+        Its state is ``"committed"`` if the bytes recorded by `publish` were all there, ``"lost"``
+        if not; None if no release was pending.
         """
         self._file.check_writable()
-        with self._thread:
-            release = self._state.pending
-            return None if release is None else self._recover(release)
+        release = self.pending
+        if release is None:
+            return None
+        if release.artifact is None:
+            return self._append("lost", {"reason": "no artefact was completed"})
+        source, target = (self.path.parent / p for p in (release.temporary, release.artifact))
+        with reported(source):
+            if holds(target, release.digest):
+                return self._commit(target)
+            if holds(source, release.digest) and not os.path.lexists(target):
+                return self._finish(source, target)
+        return self._append("lost", {"reason": "the artefact is gone, or its place is taken"})
 
-    def _recover(self, release: Release) -> Recovery:
-        intent, digest = release.intent, release.digest
-        if digest is None or release.temporary is None or release.artifact is None:
-            return self._lose(intent, "no artefact was completed")
-        source = self.path.parent / release.temporary
-        target = self.path.parent / release.artifact
-        with reported(source, "artefacts must be readable to be recovered"):
-            published = holds(target, digest)
-            whole = published or holds(source, digest)
-        if not whole:
-            return self._lose(intent, "the artefact is gone or not as it was recorded")
-        if published:
-            self._commit(intent, target, digest)
-        else:
-            try:
-                self.check_target(target)
-            except LedgerError:
-                return self._lose(intent, "something else has taken the artefact's place")
-            self._finish(intent, source, target, digest)
-        return Recovery(intent, "committed", target)
-
-    def _finish(self, intent: Intent, source: Path, target: Path, digest: str) -> None:
-        with reported(target, "an artefact must be renamed to its final place"):
+    def _finish(self, source: Path, target: Path) -> Release:
+        with reported(target):
             source.replace(target)
         self._file.step("publish:renamed")
-        self._commit(intent, target, digest)
+        return self._commit(target)
 
-    def _commit(self, intent: Intent, target: Path, digest: str) -> None:
-        with reported(target, "the folder of an artefact must be forced to the disk"):
+    def _commit(self, target: Path) -> Release:
+        with reported(target):
             sync_folder(target.parent)
         self._file.step("publish:synced")
-        self._append("committed", {"intent": intent.number, "digest": digest, "at": _now()})
+        return self._append("committed", {})
 
-    def _lose(self, intent: Intent, reason: str) -> Recovery:
-        self._append("lost", {"intent": intent.number, "reason": reason, "at": _now()})
-        return Recovery(intent, "lost", None)
+    def _append(self, kind: str, body: dict[str, Any]) -> Release:
+        self.apply(self._file.append(kind, body))
+        return self.releases[-1]
 
-    def _append(self, kind: str, body: dict[str, Any]) -> None:
-        self._state.apply(self._file.append(kind, body))
 
-    def _check_pending(self, intent: Intent) -> None:
-        pending = self._state.pending
-        known = pending is not None and (intent.ledger_id, intent.number) == (
-            self.ledger_id,
-            pending.intent.number,
-        )
-        require(
-            known and pending is not None and pending.digest is None,
-            "an artefact must belong to the release that is pending, and each release has one",
-            intent=intent.number,
-            pending=pending and pending.intent.number,
-            path=str(self.path),
-            remedy="publish what begin() returned last, once, or recover()",
-            error=LedgerError,
-        )
+def digest_file(path: Path, *, sync: bool = False) -> str:
+    """Return BLAKE2b of 32 bytes, in hex; optionally force the file to the disk first."""
+    with path.open("rb") as file:
+        if sync:
+            os.fsync(file.fileno())
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+
+
+def holds(path: Path, digest: str) -> bool:
+    """Tell whether a file is there and has that digest. Time O(bytes), memory O(1)."""
+    return path.is_file() and digest_file(path) == digest
 
 
 def _check_unused(file: LedgerFile, folder: Path, evidence: Sequence[Evidence]) -> None:
     """Refuse to make a ledger where another one was, or where another's releases are published."""
     left = [found.where for found in evidence]
     left += [str(folder)] if folder.is_dir() and any(folder.iterdir()) else []
-    left += [str(file.key)] if file.key.exists() else []
-    require(
-        not left,
-        "a new ledger must not begin beside what another one left",
-        path=str(file.path),
-        left=", ".join(left),
-        remedy=f"if its documents are among those of this run, {EXHAUSTED}; else give other "
-        "documents a ledger and outputs (file, folder, topic, consumer group) of other names",
-        error=LedgerError,
-    )
+    left += [str(file.documents)] if file.documents.exists() else []
+    FAULTS.check(not left, "left", path=str(file.path), left=", ".join(left))
 
 
 def _now() -> str:

@@ -14,25 +14,22 @@ Kinds of rows, in the order in which a release adds them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from streamlda.errors import LedgerError, StreamLDAError, failure
 from streamlda.guarantee.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
-from streamlda.privacy.event_json import from_json, to_json
-from streamlda.privacy.events import Event
+from streamlda.privacy.events import Event, from_json, to_json
 from streamlda.privacy.ledger.documents import ReleasedDocuments
-from streamlda.privacy.ledger.file import EXHAUSTED, FORMAT_VERSION, Row
-from streamlda.privacy.ledger.known import KnownRecords
+from streamlda.privacy.ledger.file import FORMAT_VERSION, Row
+from streamlda.privacy.ledger.records import Cohort, ReleasedRecords
 from streamlda.privacy.ledger.terms import (
-    Cohort,
+    NOTHING,
     LedgerTerms,
     Loss,
-    Losses,
     round_down,
     round_up,
     sqrt_down,
@@ -44,12 +41,11 @@ _MOST_MU = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """A release that has been paid for; see `Ledger.begin`."""
+class Release:
+    """A release that has been paid for (`Ledger.begin`), and what became of it."""
 
     #: 1 for the first release of the ledger; the ledger's generation from this release on.
     number: int
-    ledger_id: str
     cohort: Cohort
     event: Event
     #: What it costs each of its documents, as it was worked out then: `Loss`.
@@ -58,6 +54,19 @@ class Intent:
     config_hash: str
     description: str
     at: str  # Time of the intent, UTC, ISO 8601.
+    state: str = "pending"
+    #: The artefact, once it is complete: where it lies, where it goes, its digest.
+    temporary: str = ""
+    artifact: str | None = None
+    digest: str = ""
+    reason: str | None = None  # Why it is lost.
+    #: The largest loss of a unit after it.
+    loss: Loss = NOTHING
+
+    @property
+    def price(self) -> Loss:
+        """What it costs each of its documents."""
+        return Loss.of(self.mu_squared, self.set_aside)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of the row of this intent."""
@@ -65,55 +74,31 @@ class Intent:
             "intent": self.number,
             **self.cohort.to_json(),
             "event": to_json(self.event),
-            "mu_squared": self.mu_squared,
-            "set_aside": self.set_aside,
-            "config_hash": self.config_hash,
-            "description": self.description,
-            "at": self.at,
+            **{name: getattr(self, name) for name in _STORED},
         }
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any], ledger_id: str) -> Intent:
-        """Return the intent of a row of a ledger."""
-        names = ("mu_squared", "set_aside", "config_hash", "description", "at")
-        return cls(
-            number=body["intent"],
-            ledger_id=ledger_id,
-            cohort=Cohort.from_json(body),
-            event=from_json(body["event"]),
-            **{name: body[name] for name in names},
-        )
+    def from_json(cls, body: Mapping[str, Any]) -> Release:
+        """Return the release of an intent on record."""
+        stored = {name: body[name] for name in _STORED}
+        return cls(body["intent"], Cohort.from_json(body), from_json(body["event"]), **stored)
 
 
-@dataclass(slots=True)
-class Release:
-    """A release of a ledger, and what became of it."""
-
-    intent: Intent
-    #: The largest losses of units after it.
-    spent_after: tuple[Loss, ...]
-    state: Literal["pending", "committed", "lost"] = "pending"
-    #: The artefact, once it is complete: where it lies, where it goes, its digest.
-    temporary: str | None = None
-    artifact: str | None = None
-    digest: str | None = None
-    reason: str | None = None  # Why it is lost.
+_STORED = ("mu_squared", "set_aside", "config_hash", "description", "at")
 
 
 class LedgerState:
     """The sum of all rows so far. Memory O(releases)."""
 
+    #: What the ledger was made with.
     terms: LedgerTerms
+    #: Random name of the ledger; checkpoints and artefacts have it, and the generation.
     ledger_id: str
 
     def __init__(self) -> None:
-        self.losses = Losses(parallel=True)
         self.releases: list[Release] = []
-        #: Records of all releases, by names and numbers.
-        self.known = KnownRecords()
-        self.rows = 0
-        #: Digests of artefacts by their final places, those committed last; None of others.
-        self.artifacts: dict[str, str | None] = {}
+        #: The records of its releases by names and numbers.
+        self.records = ReleasedRecords()
 
     @property
     def generation(self) -> int:
@@ -121,10 +106,40 @@ class LedgerState:
         return len(self.releases)
 
     @property
+    def last_release(self) -> Release | None:
+        """The newest release; after its cohort the stream continues."""
+        return self.releases[-1] if self.releases else None
+
+    @property
     def pending(self) -> Release | None:
-        """The newest release while it is neither committed nor lost."""
-        last = self.releases[-1] if self.releases else None
+        """The release that is neither committed nor lost, if there is one."""
+        last = self.last_release
         return last if last is not None and last.state == "pending" else None
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the unit that has spent most."""
+        return self.releases[-1].loss if self.releases else NOTHING
+
+    @property
+    def before(self) -> Loss:
+        """The loss of the units that a release may take."""
+        return NOTHING if self.terms.parallel else self.loss
+
+    @property
+    def spent(self) -> float:
+        """The mu^2 of the loss, rounded up."""
+        return describe_spent(self.loss, self.terms)["mu_squared"]
+
+    @property
+    def epsilon_spent(self) -> float:
+        """`spent` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
+        return describe_spent(self.loss, self.terms)["epsilon"]
+
+    @property
+    def epsilon_left(self) -> float:
+        """What is left for new documents as epsilon at the ledger's delta, rounded down."""
+        return describe_left(self.left, self.terms)["epsilon"]
 
     @property
     def releases_left(self) -> int | None:
@@ -135,71 +150,44 @@ class LedgerState:
     @property
     def left(self) -> Fraction:
         """The mu^2 that one more release may cost: 0 at the horizon."""
-        before = self.losses.before
         if self.releases_left == 0:
             return Fraction(0)
-        return max(self.terms.cap(before.rate) - before.mu_squared, Fraction(0))
+        return max(self.terms.cap(self.before.rate) - self.before.mu_squared, Fraction(0))
+
+    def releases_of(self, run: str) -> tuple[int, ReleasedRecords]:
+        """Return the number of releases of a run, and the records of those before its first."""
+        cohorts = [release.cohort for release in self.releases]
+        own = [number for number, cohort in enumerate(cohorts) if cohort.run == run]
+        return len(own), ReleasedRecords(cohorts[: own[0] if own else None])
 
     def apply(self, row: Row) -> None:
-        """Add one row."""
-        try:
-            fits = self._apply(row.kind, row.body)
-        except (LookupError, TypeError, ValueError, StreamLDAError) as error:
-            raise _misplaced(row) from error
-        if not fits:
-            raise _misplaced(row)
-        self.rows += 1
-
-    def _apply(self, kind: str, body: dict[str, Any]) -> bool:
-        if (kind == "created") != (self.rows == 0):
-            return False
+        """Add one row; the chain of checksums says that it is as it was written."""
+        kind, body = row.kind, row.body
         if kind == "created":
-            self.terms = LedgerTerms.from_json(body["terms"])
-            self.ledger_id = body["ledger_id"]
-            self.losses = Losses(parallel=self.terms.parallel)
-            return bool(body["format_version"] == FORMAT_VERSION)
-        release = self.pending
-        if kind == "intent":
-            intent = Intent.from_json(body, self.ledger_id)
-            follows = release is None and intent.number == self.generation + 1
-            if not follows or self.losses.touches(intent.cohort):
-                return False
-            self.losses.add(intent.cohort, Loss.of(intent.mu_squared, intent.set_aside))
-            self.known.add(intent.cohort)
-            self.releases.append(Release(intent, self.losses.spent))
-            return intent.mu_squared > 0
-        if release is None or body["intent"] != release.intent.number:
-            return False
-        if kind == "written" and release.digest is None:
-            release.temporary, release.artifact = body["temp_path"], body["final_path"]
-            release.digest = body["digest"]
-            self.artifacts.setdefault(body["final_path"], None)
-            return True
-        if kind == "committed" and release.artifact is not None:
-            release.state, self.artifacts[release.artifact] = "committed", release.digest
-            return True
-        if kind == "lost":
-            release.state, release.reason = "lost", body["reason"]
-            return True
-        return False
+            self.terms, self.ledger_id = LedgerTerms(**body["terms"]), body["ledger_id"]
+        elif kind == "intent":
+            release = Release.from_json(body)
+            loss = self.before.plus(release.price)
+            if self.terms.parallel:
+                both = (self.loss, loss)
+                loss = max(both, key=lambda each: describe_spent(each, self.terms)["epsilon"])
+            self.records.add(release.cohort)
+            self.releases.append(replace(release, loss=loss))
+        else:
+            found = body if kind == "written" else {"state": kind, **body}
+            self.releases[-1] = replace(self.releases[-1], **found)
 
 
-def describe_spent(losses: Iterable[Loss], terms: LedgerTerms) -> dict[str, float]:
-    """Return the loss of the largest epsilon: mu^2, mu, delta set aside, epsilon at what is left.
-
-    Each is rounded up.
-    """
-    return max((_described(loss, terms) for loss in losses), key=lambda each: each["epsilon"])
-
-
-def _described(loss: Loss, terms: LedgerTerms) -> dict[str, float]:
+@lru_cache(maxsize=1024)
+def describe_spent(loss: Loss, terms: LedgerTerms) -> Mapping[str, float]:
+    """Return a loss as mu^2, mu, delta set aside and epsilon at what is left, each rounded up."""
     mu, left = sqrt_up(loss.mu_squared), round_down(Fraction(terms.delta) - loss.set_aside)
     return {
         "mu_squared": round_up(loss.mu_squared),
         "mu": mu,
         "set_aside": round_up(loss.set_aside),
         # No budget allows that nothing is left, but a ledger that was tampered with may say so.
-        "epsilon": _epsilon_of(mu, max(left, MIN_DELTA)),
+        "epsilon": epsilon_of(mu, max(left, MIN_DELTA)),
     }
 
 
@@ -210,10 +198,6 @@ def describe_left(mu_squared: Fraction, terms: LedgerTerms) -> dict[str, float]:
     whole = mu_squared >= terms.mu_squared()
     epsilon = terms.epsilon if whole else _epsilon_below(mu, terms.delta)
     return {"mu_squared": rounded, "mu": mu, "epsilon": epsilon}
-
-
-#: Most releases of a ledger cost the same.
-_epsilon_of = lru_cache(maxsize=1024)(epsilon_of)
 
 
 def _epsilon_below(mu: float, delta: float) -> float:
@@ -236,7 +220,8 @@ def describe_documents(
     adds up over them, and mu^2 over other releases. `spent` is None beyond any epsilon of use. None
     where a user is the unit, for whom all releases add up, or no release has kept texts.
     """
-    if documents.is_empty or not terms.parallel:
+    repeats = documents.count_records()
+    if not (repeats.documents and terms.parallel):
         return None
     mu = {number: sqrt_up(loss.mu_squared) for number, loss in prices.items()}
     if terms.mode == "prefix":
@@ -248,60 +233,48 @@ def describe_documents(
         total = sum((prices[number].mu_squared * n * n for number, n in times.items()), Fraction(0))
     set_aside = sum((prices[number].set_aside * n for number, n in times.items()), Fraction(0))
     loss = Loss(total, set_aside / total if total else Fraction(0))
-    repeats = documents.count_records()
     return {
         "records": repeats.documents,
         "repeated": repeats.repeated,
         "most": sum(times.values()),
-        "spent": _described(loss, terms) if total <= _MOST_MU**2 else None,
+        "spent": dict(describe_spent(loss, terms)) if total <= _MOST_MU**2 else None,
     }
 
 
-def describe_ledger(state: LedgerState, path: Path, first: int, last: int) -> dict[str, Any]:
+def describe_ledger(state: LedgerState, path: Path) -> dict[str, Any]:
     """Return the report of a ledger as plain JSON values, with the documents kept in `path`.
 
-    The `first` oldest and the `last` newest releases are described. Time about 3 ms for each
-    distinct figure of epsilon.
+    Time about 3 ms for each distinct figure of epsilon.
     """
     terms, releases = state.terms, state.releases
-    prices = {r.intent.number: Loss.of(r.intent.mu_squared, r.intent.set_aside) for r in releases}
-    shown = [r for i, r in enumerate(releases) if i < first or i >= len(releases) - last]
+    documents = ReleasedDocuments(path, len(releases))
     return {
         "format_version": FORMAT_VERSION,
         "ledger_id": state.ledger_id,
         "budget": {
-            **terms.to_json(),
+            **asdict(terms),
             "mu": sqrt_down(terms.mu_squared()),
             "mu_squared": round_down(terms.mu_squared()),
         },
-        "spent": describe_spent(state.losses.spent, terms),
-        "documents": describe_documents(ReleasedDocuments(path, len(releases)), prices, terms),
+        "spent": dict(describe_spent(state.loss, terms)),
+        "documents": describe_documents(documents, {r.number: r.price for r in releases}, terms),
         "left_for_new_documents": describe_left(state.left, terms),
         "releases_left": state.releases_left,
         "generation": len(releases),
-        "entries": state.rows,
-        "pending": [r.intent.number for r in releases if r.state == "pending"],
-        "lost": [r.intent.number for r in releases if r.state == "lost"],
-        "snapshots": [_describe_release(r, terms) for r in shown],
+        "pending": [r.number for r in releases if r.state == "pending"],
+        "lost": [r.number for r in releases if r.state == "lost"],
+        "snapshots": [_describe_release(r, terms) for r in releases],
     }
 
 
 def _describe_release(release: Release, terms: LedgerTerms) -> dict[str, Any]:
-    intent = release.intent
-    alone = describe_spent([Loss.of(intent.mu_squared, intent.set_aside)], terms)
-    found = intent.to_json()
-    del found["fingerprints"]
+    found = release.to_json()
+    del found["key"]
     return {
         **found,
-        "epsilon": alone["epsilon"],
-        "epsilon_spent_after": describe_spent(release.spent_after, terms)["epsilon"],
-        "state": release.state,
-        "artifact": release.artifact,
-        "digest": release.digest,
-        "reason": release.reason,
+        "documents": [list(part[:3]) for part in release.cohort.documents],
+        "epsilon": describe_spent(release.price, terms)["epsilon"],
+        "epsilon_spent_after": describe_spent(release.loss, terms)["epsilon"],
+        **{name: getattr(release, name) for name in ("state", "artifact", "reason")},
+        "digest": release.digest or None,
     }
-
-
-def _misplaced(row: Row) -> StreamLDAError:
-    rule = "the rows of a ledger must follow its protocol"
-    return failure(rule, row=row.seq, kind=row.kind, remedy=EXHAUSTED, error=LedgerError)

@@ -1,4 +1,4 @@
-"""Terms of a privacy ledger, cohorts of documents, and their exact losses.
+"""Terms of a privacy ledger, and exact losses of a privacy unit.
 
 Pure arithmetic without files. A release costs each of its units two numbers, which are summed as
 fractions, so that nothing is lost to rounding: mu^2, the squared parameter of Gaussian differential
@@ -37,27 +37,20 @@ References
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamlda.errors import above, at_least, between, one_of, require
 from streamlda.guarantee.accounting import MIN_DELTA, mu_of, sampler_factor
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import Cost
-from streamlda.privacy.ledger.fingerprints import Fingerprints
 
 _mu_of = lru_cache(maxsize=64)(mu_of)
 
 UNITS = ("document", "user")
 MODES = ("window", "prefix")
-
-#: Record slots are counted up to here, so that they fit every 64-bit format.
-MAX_SLOT = 2**63 - 1
 
 #: So much larger is a unit's rate than that of its first release, so that equal prices, rounded
 #: otherwise, are not refused. A hundredth of what `accounting.noise_multiplier` has to spare.
@@ -155,15 +148,6 @@ class LedgerTerms:
         """Tell whether a unit that has spent so much is within the budget."""
         return loss.mu_squared <= self.mu_squared(loss.set_aside)
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> LedgerTerms:
-        """Return the terms that `to_json` described."""
-        return cls(**values)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the terms as plain JSON values."""
-        return asdict(self)
-
 
 @lru_cache(maxsize=64)
 def _cap(terms: LedgerTerms, rate: Fraction) -> Fraction:
@@ -177,142 +161,6 @@ def _cap(terms: LedgerTerms, rate: Fraction) -> Fraction:
         else:
             high = middle
     return low
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentRange:
-    """Record slots of a stream, from `start` up to but not including `stop`.
-
-    A slot is a public number: it must not depend on whether other documents are there. Count
-    every record, those rejected or too short as well; a neighbouring stream has the same slots,
-    one of them empty. If only usable documents were counted, one document less would move all
-    later ones across window boundaries, and parallel composition would not hold. `stream` names
-    the stream, or the file or partition, in which the slots count.
-    """
-
-    stream: str
-    start: int
-    stop: int
-
-    def __post_init__(self) -> None:
-        whole = type(self.start) is int and type(self.stop) is int
-        require(
-            whole and 0 <= self.start < self.stop <= MAX_SLOT,
-            "a range must hold at least one slot, counted from 0 in Python integers",
-            start=self.start,
-            stop=self.stop,
-        )
-        named = isinstance(self.stream, str)
-        require(named, "a stream must be named by a str", stream=self.stream)
-
-
-@dataclass(frozen=True, slots=True)
-class Cohort:
-    """The documents that one release reads."""
-
-    cohort_id: str
-    documents: tuple[DocumentRange, ...]  # Ranges that do not overlap.
-    #: Generation of the ledger when the cohort was gathered. It guards against a state that was
-    #: restored from before a release.
-    generation: int
-    #: Record slots of the run, first and last + 1, and the run's random name; None where they are
-    #: those of the one range.
-    slots: tuple[int, int] | None = None
-    run: str | None = None
-    #: What its documents are known by; None where nothing was kept of them.
-    fingerprints: Fingerprints | None = None
-
-    def __post_init__(self) -> None:
-        named = isinstance(self.cohort_id, str)
-        require(named, "cohort_id must be a str", cohort_id=self.cohort_id)
-        require(len(self.documents) > 0, "a cohort must have documents", documents=self.documents)
-        ordered = sorted(self.documents, key=lambda part: (part.stream, part.start))
-        for part, after in pairwise(ordered):
-            apart = part.stream != after.stream or part.stop <= after.start
-            require(apart, "ranges of a cohort must not overlap", range=part, next=after)
-        counted = type(self.generation) is int
-        require(counted, "generation must be an int", generation=self.generation)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the cohort as plain JSON values."""
-        return {
-            "cohort_id": self.cohort_id,
-            "documents": [[part.stream, part.start, part.stop] for part in self.documents],
-            "generation": self.generation,
-            "slots": None if self.slots is None else list(self.slots),
-            "run": self.run,
-            "fingerprints": None if self.fingerprints is None else self.fingerprints.to_json(),
-        }
-
-    @property
-    def slots_of_run(self) -> tuple[int, int]:
-        """The record slots of the run that made the release, first and last + 1."""
-        return self.slots or (self.documents[0].start, self.documents[0].stop)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Cohort:
-        """Return the cohort that `to_json` described."""
-        documents = tuple(DocumentRange(*part) for part in values["documents"])
-        slots, found = values["slots"], values["fingerprints"]
-        return cls(
-            *(values["cohort_id"], documents, values["generation"]),
-            slots=None if slots is None else (slots[0], slots[1]),
-            run=values["run"],
-            fingerprints=None if found is None else Fingerprints.from_json(found),
-        )
-
-
-class Losses:
-    """Slots in releases, and the largest exact loss of a unit.
-
-    A document is in one release, so with `parallel` releases do not add up. Neighbouring ranges
-    are kept as one, so a stream cut into windows takes O(1) memory.
-    """
-
-    def __init__(self, *, parallel: bool) -> None:
-        self._parallel = parallel
-        #: Per stream: where its slots begin and stop to be in a release, in turn.
-        self._ends: dict[str, list[int]] = {}
-        self._largest: list[Loss] = []
-
-    @property
-    def spent(self) -> tuple[Loss, ...]:
-        """The largest losses of privacy units: no unit has more of both parts than one of these."""
-        return tuple(self._largest) or (NOTHING,)
-
-    @property
-    def before(self) -> Loss:
-        """The loss of the units that a release may take."""
-        return NOTHING if self._parallel else self.spent[0]
-
-    def touches(self, cohort: Cohort) -> bool:
-        """Tell whether some slot of the cohort was in a release before. Time O(log releases)."""
-        for part in cohort.documents:
-            ends = self._ends.get(part.stream, [])
-            i = bisect_right(ends, part.start)
-            if i % 2 or (i < len(ends) and ends[i] < part.stop):
-                return True
-        return False
-
-    def add(self, cohort: Cohort, price: Loss) -> None:
-        """Charge every document of a cohort of which none was in a release."""
-        for part in cohort.documents:
-            ends = self._ends.setdefault(part.stream, [])
-            i = bisect_right(ends, part.start)
-            ends[i:i] = [part.start, part.stop]
-            for met in (i + 1, i - 1):
-                if 0 <= met < len(ends) - 1 and ends[met] == ends[met + 1]:
-                    del ends[met : met + 2]
-        loss = self.before.plus(price)
-        if not self._parallel:
-            self._largest = [loss]
-        elif not any(_is_below(loss, known) for known in self._largest):
-            self._largest = [known for known in self._largest if not _is_below(known, loss)]
-            self._largest.append(loss)
-
-
-def _is_below(one: Loss, other: Loss) -> bool:
-    return one.mu_squared <= other.mu_squared and one.set_aside <= other.set_aside
 
 
 def round_up(value: Fraction) -> float:
