@@ -21,7 +21,7 @@ from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Ledger, LedgerTerms
 from streamlda.privacy.ledger.terms import round_up
-from tests.crashes import die_at, fork, kill_after, kill_at_steps, serve, wait
+from tests.crashes import fork, kill_after, serve, wait
 from tests.privacy.ledger_cases import cohort_of
 
 #: A user pays for all releases.
@@ -112,40 +112,6 @@ def published(folder):
     return {path.name: path.read_bytes() for path in paths}
 
 
-def every_step(scratch):
-    """Kill at every step of two releases, then of the recovery, and continue from what is left.
-
-    Of the second release only the first step of the recovery: the others are those of the first.
-    """
-    outcomes = Counter()
-
-    def kill(step):
-        folder = scratch / str(step)
-        folder.mkdir()
-        return wait(fork(lambda: work(folder, 2, die_at(step))))
-
-    for step, _ in kill_at_steps(kill):
-        folder = scratch / str(step)
-        before = published(folder)
-        outcomes[f"killed {verify(folder)}"] += 1
-        again, second = -signal.SIGKILL, 0
-        while again == -signal.SIGKILL and not (before and second):
-            copy = scratch / f"{step}-{second}"
-            shutil.copytree(folder, copy)
-            again = wait(fork(lambda c=copy, s=second: work(c, 0, die_at(s))))
-            outcomes["killed again"] += again == -signal.SIGKILL
-            outcomes[f"recovered {verify(copy, recover=True)}"] += 1
-            assert before.items() <= published(copy).items()
-            if second == 0:
-                work(copy, 1)
-                verify(copy)
-            shutil.rmtree(copy)
-            second += 1
-        shutil.rmtree(folder)
-        outcomes["steps"] = step
-    return outcomes
-
-
 def any_moment(scratch, kills, seed, work=work, verify=verify):
     """Kill at random moments of a worker's way; one ledger lives through thirty crashes."""
     rng = np.random.default_rng(seed)
@@ -224,7 +190,6 @@ def forked_writer(scratch):
 if __name__ == "__main__":
     serve(
         {
-            "every-step": every_step,
             "any-moment": any_moment,
             "full-disk": full_disk,
             "forked-writer": forked_writer,

@@ -262,14 +262,6 @@ def test_folder_can_be_moved_in_the_middle_of_a_release(folder):
         assert (folder / "new" / "model").read_bytes() == b"noise 2"
 
 
-@pytest.mark.long
-def test_killed_at_every_step(folder, crashes):
-    counted = crashes.run("every-step", folder)
-    assert counted["steps"] >= 40
-    assert counted["recovered committed"] > 20
-    assert counted["recovered lost"] > 20
-
-
 def test_killed_at_any_moment(folder, crashes):
     counted = crashes.run("any-moment", folder, 20, 20261121)
     assert counted["killed pending"] > 3

@@ -171,7 +171,7 @@ class Provenance:
     ) -> None:
         """Take records by their fingerprints. Time some 2 us a record."""
         begin = 0
-        for location, run in groupby(locations, key=itemgetter(0)):
+        for location, run in groupby(() if self.by_slots else locations, key=itemgetter(0)):
             records = [record for _, record, *_ in run]
             self._add(location, records, documents[begin : begin + len(records)], released)
             begin += len(records)
