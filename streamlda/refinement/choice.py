@@ -23,7 +23,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.model.diagnostics import BEYOND_WORDS
 from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import ALPHA_DOCUMENTS, fitted_alpha
+from streamlda.refinement.gibbs import ALPHA_DOCUMENTS
+from streamlda.refinement.measures import fitted_alpha
 from streamlda.refinement.sample import Drawn
 
 Array = NDArray[np.float64]

@@ -23,7 +23,7 @@ from streamlda.kernels.refinement import (
     expect_topics,
 )
 from streamlda.model.inference import checked_alpha
-from streamlda.refinement.gibbs import UNSEEN
+from streamlda.refinement.gibbs import RELAXATION, UNSEEN
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
@@ -31,11 +31,6 @@ from streamlda.utils.arrays import row_blocks
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
-
-
-#: Share of the way to what a sweep finds that responsibilities move (successive over-relaxation):
-#: 16 such sweeps reach what 25 plain ones do.
-RELAXATION = 1.7
 
 #: Responsibilities for an entry are a multiple of these, the last ones 0, for speed.
 LANES = 8

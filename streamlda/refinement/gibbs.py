@@ -6,7 +6,8 @@ by word and topic as they were when it began, less the token itself::
     p(z = k | the rest) ~ (N_wk + smoothing) / sum_w (N_wk + smoothing) * (alpha_k + n_dk)
 
 N holds the prior of seeded topics too (`streamlda.refinement.prior`). That is collapsed Gibbs
-sampling [1]_, but documents do not see each other's changes before the next sweep [2]_.
+sampling [1]_, but documents do not see each other's changes before the next sweep [2]_, and that
+takes counts further on the way from those before (`RELAXATION`).
 
 References
 ----------
@@ -30,17 +31,27 @@ from streamlda.kernels.refinement import (
     expect_topics,
     move_tokens,
     resample_topics,
+    tally_topics,
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
+from streamlda.utils.arrays import row_blocks
 from streamlda.utils.progress import progress
 
 Array = NDArray[np.float64]
 
 #: Mass spread over all words and topics of a start, so that no word is impossible.
 UNSEEN = 1e-6
+
+#: Share of the way to what a sweep finds that sweeps move (successive over-relaxation): 16 such
+#: collapsed sweeps reach what 25 plain ones do.
+RELAXATION = 1.7
+
+#: Documents that alpha is fitted to, and the tokens that longer documents count as if they had, or
+#: one of each word.
+ALPHA_DOCUMENTS, LONGEST_TOKENS = 500, 1000
 
 #: How many times alpha the first draws are made with. Sharper ones give a document few topics from
 #: its first words on, and fewer words tell the topics apart later.
@@ -57,12 +68,14 @@ class GibbsSampler:
     for any number of threads, and for any number of sweeps a call.
 
     Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
-    each with a word above 0, and Dirichlet parameters of shape (K,), which stay: of a few tokens a
-    document, those that follow the sweeps let small topics starve.
+    each with a word above 0, and Dirichlet parameters `alpha` of shape (K,). After every sweep
+    `drawn_alpha` has the sum that fits the draws, for topics would settle slowly, and too flat or
+    too sharp, under a false one. Its proportions stay: of a few tokens a document, those that
+    follow the sweeps let small topics starve.
 
     Time of a sweep O(tokens (topics of a document + log K) + V K). Memory a byte a token (2 from
-    257 topics on) besides the documents, 4 V K for the counts, 8 V K for the mean of sweeps, and
-    8 V K during a sweep.
+    257 topics on) besides the documents, 4 V K for the counts, and as much for those before,
+    8 V K for the mean of sweeps, and 8 V K during a sweep.
     """
 
     def __init__(
@@ -73,7 +86,7 @@ class GibbsSampler:
         settings: GibbsSettings | None = None,
     ) -> None:
         self.settings = settings or GibbsSettings()
-        self.alpha = checked_alpha(alpha)
+        self.alpha = self.drawn_alpha = checked_alpha(alpha)
         K = len(self.alpha)
         require(
             K <= MAX_TOPICS,
@@ -96,6 +109,14 @@ class GibbsSampler:
         #: The topic of every token, words of a document in order.
         self.topics = np.empty(int(documents.lengths.sum()), np.uint8 if K <= 2**8 else np.int16)
         self._counts = np.zeros((documents.n_features, K), dtype=np.int32)
+        #: The counts before the last sweep.
+        self._before: NDArray[np.int32] | None = None
+        short = np.flatnonzero((documents.lengths > 0) & (documents.lengths <= LONGEST_TOKENS))
+        chosen = np.zeros(len(documents), dtype=np.bool_)
+        chosen[short[:: max(1, -(-len(short) // ALPHA_DOCUMENTS))]] = True
+        #: Documents that alpha is fitted to, and the numbers of their tokens.
+        self._sample = documents.where(chosen)
+        self._sampled = np.flatnonzero(np.repeat(chosen, documents.lengths.astype(np.int64)))
         words = np.add(components.T, UNSEEN / components.size, dtype=np.float32)
         self._draw(np.ascontiguousarray(words), FIRST_ALPHA_TIMES * self.alpha, np.zeros(K))
         #: Tokens by word and topic, shape (V, K): the mean of averaged sweeps, else of the last.
@@ -111,7 +132,10 @@ class GibbsSampler:
         with progress("Gibbs sweeps", n) as advance:
             for left in range(n, 0, -1):
                 self.sweeps += 1
-                self._draw(*self._topics(self._counts))
+                topics = self._topics(self._counts, self._before)
+                self._before = self._counts.copy()
+                self._draw(*topics)
+                self._fit_alpha_0()
                 if left == averaged:
                     self.totals = self._counts.astype(np.float64)
                 elif left < averaged:
@@ -135,14 +159,33 @@ class GibbsSampler:
         """Topics of the totals, shape (K, V), rows summing to 1."""
         return self.prior.components(self.totals, self.settings.smoothing)
 
-    def _topics(self, counts: NDArray[Any]) -> tuple[NDArray[np.float32], Array, Array]:
-        """Return the topics of some counts word by word, alpha, and what a token adds to each."""
+    def _fit_alpha_0(self) -> None:
+        """Fit the sum of alpha to the topics of tokens."""
+        pointers = np.concatenate(
+            [np.zeros(1, np.int64), np.cumsum(self._sample.counts, dtype=np.int64)]
+        )
+        labels = self.topics[self._sampled].astype(np.int16)
+        found = tallied(self._sample.row_pointers, pointers, labels, len(self.alpha))
+        self.drawn_alpha = fit_alpha(*found, self.drawn_alpha, even=True)
+
+    def _topics(
+        self, counts: NDArray[Any], before: NDArray[np.int32] | None = None
+    ) -> tuple[NDArray[np.float32], Array, Array]:
+        """Return the topics of some counts word by word, alpha, and what a token adds to each.
+
+        With the counts before them, those that lie further on the way.
+        """
         words = counts.astype(np.float32)
+        if before is not None:
+            for rows in row_blocks(len(words)):
+                words[rows] += np.float32(RELAXATION - 1) * (counts[rows] - before[rows])
+                # A token takes itself out of the topic that it has.
+                np.maximum(words[rows], np.minimum(counts[rows], 1), out=words[rows])
         self.prior.add(words)
         words += np.float32(self.settings.smoothing)
         own = 1 / words.sum(axis=0, dtype=np.float64)
         words *= own.astype(np.float32)
-        return words, self.alpha, own
+        return words, self.drawn_alpha, own
 
     def _draw(self, words: NDArray[np.float32], alpha: Array, own: Array) -> None:
         """Draw the topics of all tokens."""
@@ -168,21 +211,36 @@ class GibbsSampler:
             document, token = document + rows.n_documents, tokens.stop
 
 
+def tallied(
+    row_pointers: NDArray[np.int64],
+    token_pointers: NDArray[np.int64],
+    topics: NDArray[np.int16],
+    n_topics: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many documents have more than j tokens of each topic, and of all."""
+    lengths = np.bincount(np.diff(token_pointers[row_pointers]))
+    longer = np.cumsum(lengths[::-1])[::-1][1:]
+    at_least = np.zeros((n_topics, len(longer)), dtype=np.int64)
+    tally_topics(row_pointers, token_pointers, topics, at_least)
+    return at_least, longer
+
+
 def fit_alpha(
     at_least: NDArray[np.int64],
     longer: NDArray[np.int64],
     alpha: NDArray[np.float64],
-    steps: int = 5,
     *,
     alpha_0: float | None = None,
+    even: bool = False,
 ) -> NDArray[np.float64]:
-    """Return alpha after some fixed-point steps towards its maximum likelihood.
+    """Return alpha of the maximum likelihood, or after 100 fixed-point steps towards it.
 
     A step is ``alpha[k] *= sum_j at_least[k, j] / (alpha[k] + j)`` over
     ``sum_j longer[j] / (sum(alpha) + j)``: Minka's fixed point [1]_, with the differences of
     digamma functions written as sums [2]_. The likelihood, that of the Dirichlet-multinomial,
-    rises with every step. With `alpha_0` alpha keeps this sum, and its proportions follow.
-    Time O(K * longest document * steps).
+    rises with every step, and the last one changes alpha by less than a thousandth. With `alpha_0`
+    alpha keeps this sum, and its proportions follow; `even` keeps the proportions, and the sum
+    follows. Time O(K * longest document) a step.
 
     `at_least`, shape (K, L), are the documents with more than j tokens of topic k, `longer`, shape
     (L,), those with more than j tokens. The result is at least 1e-5; without a token it is `alpha`.
@@ -195,10 +253,14 @@ def fit_alpha(
     found = alpha.copy()
     j = np.arange(len(longer))
     if longer.any():
-        for _ in range(steps):
-            rises = (at_least / (found[:, None] + j)).sum(axis=1)
+        for _ in range(100):
+            before, rises = found, (at_least / (found[:, None] + j)).sum(axis=1)
+            if even:
+                rises = (found * rises).sum() / found.sum()
             falls = (longer / (found.sum() + j)).sum()
             found = np.maximum(found * rises / falls, SMALLEST_ALPHA)
             if alpha_0 is not None:
                 found *= alpha_0 / found.sum()
+            if np.abs(found - before).sum() < 1e-3 * before.sum():
+                break
     return found

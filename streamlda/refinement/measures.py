@@ -17,7 +17,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import (
     MAX_TOPICS,
     resample_topics,
-    tally_topics,
 )
 from streamlda.model.coherence import topic_npmi
 from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
@@ -37,9 +36,8 @@ COHERENCE_DOCUMENTS, COHERENCE_ENTRIES = 20_000, 2**20
 #: Distance to the optimum where inference of a sample is done: within 1.5 % of that at 1e-5.
 INFERENCE_TOLERANCE = 0.03
 
-#: Documents that alpha is fitted to, how often their topics are drawn, and the tokens that longer
-#: documents count as if they had, or one of each word.
-ALPHA_DOCUMENTS, ALPHA_SWEEPS, LONGEST_TOKENS = 500, 10, 1000
+#: How often the topics of documents that alpha is fitted to are drawn.
+ALPHA_SWEEPS = 10
 
 
 class Samples:
@@ -116,16 +114,14 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
     alpha = np.full(K, alpha_0 / K)
     # Tokens were drawn alike; so that documents are, those of many tokens count for less.
     alike = drawn._replace(hits=drawn.hits / drawn.documents.lengths)
-    chosen = alike.fewer(min(ALPHA_DOCUMENTS, len(drawn.hits) // 2)).documents
+    chosen = alike.fewer(min(gibbs.ALPHA_DOCUMENTS, len(drawn.hits) // 2)).documents
     found, ids = word_major(chosen, model.components, model.background)
     words = found.astype(np.float32)
-    shrunk = np.minimum(1.0, LONGEST_TOKENS / chosen.lengths)
+    shrunk = np.minimum(1.0, gibbs.LONGEST_TOKENS / chosen.lengths)
     counts = chosen.counts * np.repeat(shrunk, np.diff(chosen.row_pointers))
     counts = np.maximum(np.rint(counts), 1).astype(np.int64)
     tokens = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     labels = np.full(tokens[-1], -1, dtype=np.int16)
-    lengths = np.bincount(np.diff(tokens[chosen.row_pointers]))
-    longer = np.cumsum(lengths[::-1])[::-1][1:]
     fixed = np.zeros(K, dtype=np.float32)
     # The first one gives a topic to each token.
     for sweep in range(1 + ALPHA_SWEEPS):
@@ -136,9 +132,8 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
         )
         if not sweep:
             continue
-        at_least = np.zeros((K, len(longer)), dtype=np.int64)
-        tally_topics(chosen.row_pointers, tokens, labels, at_least)
-        alpha = gibbs.fit_alpha(at_least, longer, alpha, alpha_0=None if free else alpha_0)
+        tallied = gibbs.tallied(chosen.row_pointers, tokens, labels, K)
+        alpha = gibbs.fit_alpha(*tallied, alpha, alpha_0=None if free else alpha_0)
     low, high = ALPHA_0_RANGE
     if not free or low < alpha.sum() < high:
         return alpha, {}

@@ -180,6 +180,18 @@ def test_fit_alpha_climbs_to_the_likeliest_alpha():
             assert twin.dirichlet_multinomial(counts, other) < likelihood
 
 
+@pytest.mark.parametrize("alpha_0", [0.1, 20.0])
+def test_fit_alpha_converges_for_sharp_and_for_mixed_documents(alpha_0):
+    """Five steps from 1 to 20 reach 4."""
+    truth, rng = alpha_0 * np.array([0.2, 0.3, 0.5]), np.random.default_rng(4)
+    counts = np.array([rng.multinomial(60, p) for p in rng.dirichlet(truth, 3000)])
+    at_least = np.array([[(counts[:, k] > j).sum() for j in range(60)] for k in range(3)])
+    begun = truth / alpha_0
+    found = fit_alpha(at_least, np.full(60, 3000), begun, even=True)
+    np.testing.assert_allclose(found, found.sum() * begun)
+    assert found.sum() == pytest.approx(alpha_0, rel=0.15)
+
+
 def test_what_is_refused_changes_nothing(model):
     refined = refinement(model)
     before = digest(refined)

@@ -6,6 +6,7 @@ import pytest
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
+from streamlda.refinement import collapsed
 from streamlda.refinement.choice import hold_out
 from streamlda.refinement.gibbs import GibbsSampler
 from streamlda.refinement.refine import Candidate
@@ -44,7 +45,9 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
     # Even: one that follows a few tokens a document lets small topics starve.
     np.testing.assert_array_equal(found.model.alpha, model.alpha)
     np.testing.assert_allclose(model.alpha, start.alpha_0 / K)
-    shares = twin.expect_topics(held_out, sampler.components.T, sampler.alpha, 3)
+    assert sampler.drawn_alpha.sum() < 0.5 * start.alpha_0
+    np.testing.assert_allclose(sampler.drawn_alpha, sampler.drawn_alpha.mean())
+    shares = twin.expect_topics(held_out, sampler.components.T, sampler.drawn_alpha, 3)
     totals = sampler.totals + 0.1
     np.add.at(totals, held_out.word_ids, held_out.counts[:, None] * shares)
     found.learn(held_out)
@@ -73,6 +76,21 @@ def test_the_sampler_is_that_whose_sweep_costs_less(length, times, name):
     found.learn(held_out)
     swept = {key: found.done[key] for key in ("collapsed_sweeps", "sweeps") if found.done.get(key)}
     assert list(swept) == ([] if name is None else [name])
+
+
+def test_more_documents_make_no_worse_topics_where_responsibilities_do_not_fit(monkeypatch):
+    """5,000 have an error of .063. Sweeps with the false alpha_0, not relaxed, left 20,000 .081."""
+    corpus = PlantedLDA(5, 1000, alpha_0=2, mean_length=60, topic_concentration=0.05, seed=0)
+    X, errors, sweeps = corpus.documents(20_000).to_csr(), [], []
+    for n in (5000, 20_000):
+        model = StreamLDA(5, random_state=0).fit(X[:n]).to_model()
+        errors.append(matched_l1_error(corpus.components, model.components).mean)
+        sweeps.append(model.diagnostics["refinement"]["sweeps"])
+        assert model.alpha_0 == pytest.approx(1.0)
+        # 5 topics take 8 numbers of an entry.
+        monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", X.nnz // 2)
+    assert sweeps == [0, 2 * SWEEPS]
+    assert errors[1] < 0.75 * errors[0]
 
 
 def test_a_fit_sweeps_by_itself(parts):
