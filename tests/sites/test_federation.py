@@ -53,7 +53,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
     settings = config.run_settings
     stage = PrivateEngine(settings).stage
     pooled = joint_mechanism(
-        stage._statistics, stage.slots_left, config.settings, config.settings.noise_multiplier
+        stage.statistics, stage.slots_left, config.settings, config.settings.noise_multiplier
     )
     for name, stddev in stage.mechanism.stddevs.items():
         local = stddev**2 / len(config.members)
