@@ -74,6 +74,9 @@ def stream_settings(warmup_documents: int) -> StepwiseEMSettings:
 #: Documents of a part in all passes, in which it makes `STEPS`, and rounds of a pass.
 PART_DOCUMENTS, LOCAL_ROUNDS = 50_000, 4
 
+#: Most parts, for each takes a task and moves the topics in every round.
+MOST_PARTS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSchedule:
@@ -93,7 +96,7 @@ class LocalSchedule:
         """Return the schedule for N documents, in parts as many as suit them, or given."""
         # A power of two, for workers come in twos.
         wanted = 2 ** max(1, round(math.log2(max(1, passes * documents / PART_DOCUMENTS))))
-        parts = parts or max(1, min(wanted, documents // FEWEST_DOCUMENTS))
+        parts = parts or max(1, min(wanted, MOST_PARTS, documents // FEWEST_DOCUMENTS))
         own = max(1, documents // parts)
         size = step_documents(passes * own // STEPS)
         rounds = max(1, min(LOCAL_ROUNDS, own // size))

@@ -15,7 +15,7 @@ from streamlda.documents import CHECK_TEXTS, MIN_TOKENS, DocumentBatch
 from streamlda.engine.alpha_0 import best_candidate, with_estimate
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS, starts
-from streamlda.engine.measures import of_one_interval
+from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds, round_length
@@ -47,7 +47,7 @@ from streamlda.scaleout.cluster import (
     no_progress,
 )
 from streamlda.scaleout.faults import check, fault
-from streamlda.scaleout.memory import MemoryPlan
+from streamlda.scaleout.forecast import MemoryPlan
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.steps import SavedRounds, refined_in_parts
 from streamlda.scaleout.store import Documents, Summed, keep_documents
@@ -261,6 +261,8 @@ class _Driver:
     saved: SavedRounds | None
     on_progress: Progress
     stopped: str | None
+    #: Samples of all documents, which are taken while a shard lies on one worker.
+    measures: Measures | None = None
     #: What a refinement begins from, once it is made.
     start: TopicModel | None = None
     #: What alpha_0 is worth, where it was to be estimated and held-out documents were asked.
@@ -272,13 +274,14 @@ class _Driver:
         """Return the engine that continues, and topics."""
         documents, trial = self.documents, self.settings.refines and self.passes is None
         judged = trial and documents.total >= LEAST_DOCUMENTS
+        self.measures = documents.measures()
         if self.stopped is None and (judged or self.passes):
             model = with_estimate(self._refined(judged), self.estimate)
             if "refinement" in model.diagnostics:
                 return self._ended(model)
             self.said = choice_of(model)
         engine = self._one_engine()
-        engine.measures = documents.measures()
+        engine.measures = self.measures
         model = with_estimate(engine.snapshot(), self.estimate)
         return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
 
@@ -292,7 +295,7 @@ class _Driver:
 
     def _ended(self, model: TopicModel) -> tuple[Engine, TopicModel]:
         """Return topics that continue by likelihood, with their measures."""
-        measures = self.documents.measures()
+        measures = self.measures or self.documents.measures()
         if "refinement" in model.diagnostics:
             model = of_one_interval(most_prevalent_first(model, measures.samples))
         else:

@@ -6,8 +6,8 @@ and the next round begins from the mean. What a part adds in a step is additive 
 weights depend on the number of the step alone, so the mean is S of minibatches L times as large,
 but for topics that are some steps old: a round may have many steps, and messages are few.
 
-Topics are as good as those of the same passes in one process with up to 4 parts of 50,000
-documents; more and smaller parts cost, and larger numbers were not measured.
+Small parts cost, not many: of 195,000 documents 2, 8 and 16 parts have perplexity 1340, 1347 and
+1348, and 64 of 3,000 documents, which take steps of 30, 1425.
 
 A fit that died reads the documents again, comes to the same start, and continues behind the last
 round that was saved: its topics are those of a fit that was never cut short, to the last bit.

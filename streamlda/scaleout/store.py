@@ -88,9 +88,9 @@ class Documents:
     def measures(self) -> Measures:
         """Return the samples that one process takes of all documents."""
         tokens = np.cumsum([0.0, *(shard.tokens for shard in self.contents.shards)])
-        spans = {span: float(n) for span, n in zip(pairwise(self.starts), tokens, strict=False)}
-        given = {span[0]: n for span, n in spans.items() if span[0] < span[1]}
-        whole = [span for span in spans if span[0] < span[1]]
+        borders = dict(zip(self.starts, map(float, tokens), strict=True))
+        whole = [*pairwise(sorted(borders))]
+        given = {first: borders[first] for first, _ in whole}
         _, found = self.summed(Samples, *whole, tokens=given)
         made = Measures()
         made.merge(*(part for _, part in found.parts))
@@ -137,7 +137,7 @@ class DaskDocuments(Documents):
         if len(pieces) == 1:
             ((future, low, high),) = pieces
             return [(low, high), future]
-        views = [self.run.task("rows", part_of, (low, high), one) for one, low, high in pieces]
+        views = [self.run.task("range", part_of, (low, high), one) for one, low, high in pieces]
         return [(0, span[1] - span[0]), *views]
 
     def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:

@@ -216,7 +216,7 @@ def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
         assert steps >= 0.9 * STEPS
         assert plan.rounds == 4
     if passes == 1:
-        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 16384}
+        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 1024}
         assert plan.parts == wanted.get(documents, 2)
 
 

@@ -1,14 +1,17 @@
-"""Memory that a fit takes of workers and driver, known before it begins."""
+"""What a fit takes of a cluster, known before it begins: memory, tasks, transfers, busy workers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
+from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import failure
+from streamlda.refinement.schedule import LocalSchedule, passes_for
 from streamlda.scaleout.faults import ClusterError
+from streamlda.scaleout.kept import ENTRY
 
 #: Bytes of a worker that has loaded the kernels and does nothing (200 MB were measured), and of a
 #: block of documents while it is read (60 MB).
@@ -82,3 +85,41 @@ class MemoryPlan:
             f"{self.driver / 1e6:,.0f} MB and the first documents; a set of sums is "
             f"{self.sums / 1e6:,.1f} MB; documents are kept as counts on the disks of workers"
         )
+
+
+class Step(NamedTuple):
+    """A step of a fit: its tasks, all that the scheduler handles, and what moves at most."""
+
+    name: str
+    tasks: int
+    scheduled: int
+    #: Bytes between workers, in all rounds.
+    moved: float = 0.0
+    #: Times that all tasks are done, one after the other.
+    rounds: int = 1
+
+    def busy(self, workers: int) -> float:
+        """Return how many workers are busy, in the mean of the waves of its tasks."""
+        return self.tasks / -(-self.tasks // workers)
+
+
+def steps_of(
+    settings: EngineSettings, *, documents: int, entries: float, shards: int, heads: int
+) -> list[Step]:
+    """Return the steps of a refined fit that learns words.
+
+    A range of rows that begins in one shard and ends in another is a task for each, and one more.
+    The first topics are made by the client, while no worker is busy.
+    """
+    plan = LocalSchedule.of(documents, 2 * passes_for(documents))
+    parts, rounds = plan.parts, plan.rounds * plan.passes
+    topics, counts = 8.0 * settings.n_features * settings.n_components, ENTRY.itemsize * entries
+    return [
+        Step("first", heads, 2 * heads + 1),
+        # With the stage, counts of records and what was met, merged.
+        Step("keep", shards, 4 * shards, 16.0 * settings.n_features * shards),
+        Step("samples", shards, 2 * shards),
+        Step("rows", 1, 2 + shards, counts * min(1.0, 2 * START_DOCUMENTS / documents)),
+        Step("part", parts, 2 * parts + shards, counts),
+        Step("refine", parts, 2 * parts * rounds, 2 * topics * parts * rounds, rounds),
+    ]

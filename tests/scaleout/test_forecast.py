@@ -1,0 +1,131 @@
+"""What a fit takes of a cluster is known before, and what does not fit is refused."""
+
+import json
+from importlib.resources import files as files_of
+
+import numpy as np
+import pytest
+
+from streamlda.engine.settings import EngineSettings
+from streamlda.scaleout import ClusterError, learn_once, of_files
+from streamlda.scaleout.forecast import (
+    BLOCK_BYTES,
+    IDLE_BYTES,
+    PAUSE,
+    SETS,
+    MemoryPlan,
+    steps_of,
+)
+from streamlda.simulate import PlantedLDA
+from streamlda.spectral.moments import Moments
+from streamlda.stream.vocabulary_choice import VocabularyLearner
+from streamlda.text.analysis import TextAnalyzer
+from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.exit_codes import exit_code
+from tests.scaleout.conftest import cluster_of, connect
+
+
+@pytest.mark.parametrize(("topics", "words"), [(3, 60), (10, 400), (3, 5)])
+def test_a_set_of_sums_takes_what_the_plan_says(topics, words):
+    settings = EngineSettings(n_components=topics, n_features=words)
+    plan = MemoryPlan.of(settings, words)
+    moments = Moments(np.ones((words, settings.n_columns)), settings.n_triple_columns)
+    nbytes = sum(array.nbytes for array in moments.state().values())
+    assert plan.sums == pytest.approx(nbytes, rel=0.05)
+    assert plan.projection == 8 * words * settings.n_columns
+    assert plan.worker >= IDLE_BYTES + BLOCK_BYTES + SETS * plan.sums
+
+
+@pytest.mark.long
+def test_workers_without_room_are_refused_before_a_document_is_read(cluster, tmp_path, monkeypatch):
+    """Of 1 GB each for 100 topics of 2^17 columns; what is offered in place of it fits."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one two three"}\n')
+    settings = EngineSettings(n_components=100, n_features=2**17)
+    monkeypatch.setattr("streamlda.scaleout.fit.memory_limits", lambda client: [4e9, 1e9])
+    with connect(cluster.scheduler_address) as client:
+        corpus = of_files(path)
+        path.unlink()
+        with pytest.raises(ClusterError, match=r"memory_limit_mb=1000.*at most \d+,\d+ words") as e:
+            learn_once(client, corpus, settings, Vocabulary.hashed(17))
+    assert exit_code(e.value) == 74
+    fewer = int(str(e.value).split("at most ")[1].split(" ")[0].replace(",", ""))
+    assert MemoryPlan.of(settings, fewer).worker <= PAUSE * 1e9
+    said = MemoryPlan.of(settings, fewer).described([4e9, 1e9], 7)
+    assert "workers 2, shards 7" in said
+    assert "(of 1,000 MB)" in said
+
+
+V, SHARDS, HEADS = 80, 20, 3
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Texts that no one alpha fits, so that a refinement is kept, in files of one shard each."""
+    folder = tmp_path_factory.mktemp("files")
+    planted = [PlantedLDA(3, V, seed=s, mean_length=40, topic_concentration=0.05) for s in (2, 3)]
+    texts = [
+        text for both in zip(*(lda.texts(4200) for lda in planted), strict=True) for text in both
+    ]
+    for n in range(SHARDS):
+        own = texts[n::SHARDS]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in own)
+        (folder / f"{n:02}.jsonl").write_text(lines)
+    return folder
+
+
+def tasks_of(dask_scheduler):
+    """Return how many tasks of each kind came to a result."""
+    prefixes = dask_scheduler.task_prefixes.items()
+    return {n.removeprefix("streamlda-"): found.state_counts["memory"] for n, found in prefixes}
+
+
+def moved_bytes(dask_worker):
+    return sum(each["total"] for each in dask_worker.transfer_incoming_log)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_measured_fit_takes_the_tasks_and_transfers_that_are_foretold(files, workers):
+    words = VocabularyLearner(
+        documents=2000,
+        min_document_frequency=1,
+        max_document_frequency=1.0,
+        analyzer=TextAnalyzer(token_pattern=r"w\d+"),
+    )
+    settings = EngineSettings(n_components=6, n_features=V, oversampling=8)
+    corpus = of_files(files, shards=SHARDS, beginning=2400)
+    with cluster_of(workers) as own, connect(own.scheduler_address) as client:
+        found = learn_once(client, corpus, settings, words)
+        tasks, moved = client.run_on_scheduler(tasks_of), sum(client.run(moved_bytes).values())
+    done = found.model().diagnostics["refinement"]
+    assert (corpus.heads, len(corpus.shards), done["documents"]) == (HEADS, SHARDS + HEADS, 8400)
+    how = {"documents": 8400, "entries": 8400 * 40, "shards": SHARDS + HEADS, "heads": HEADS}
+    steps = steps_of(settings, **how)
+    for step in steps:
+        assert tasks[step.name] == step.tasks * step.rounds, step.name
+    # No step is left out: tasks that only hand on what they get are fewer than foretold.
+    whole = sum(step.scheduled for step in steps)
+    assert 0.7 * whole <= sum(tasks.values()) <= whole
+    assert 0 <= moved <= sum(step.moved for step in steps) + 2e4 * sum(tasks.values())
+    assert (moved == 0) == (workers == 1)
+
+
+def test_a_hundred_workers_are_busy_with_a_thousand_million_documents():
+    """In shards of 64 MiB; nothing moves more often than the page says."""
+    n = 10**9
+    settings = EngineSettings(n_components=50, n_features=8000)
+    how = {"documents": n, "entries": 50.0 * n, "shards": 13_500, "heads": 96}
+    steps = {step.name: step for step in steps_of(settings, **how)}
+    # The first documents are a single task, which takes as long as 20,000 of them.
+    del steps["rows"]
+    assert min(step.busy(100) for step in steps.values()) > 90
+    assert steps["part"].moved == 600e9
+    page = files_of("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
+    for workers in (10, 100, 1000):
+        busy = " | ".join(f"{step.busy(workers):,.0f}" for step in steps.values())
+        assert f"| {workers:,} | {busy} |" in page
+    handled = sum(step.scheduled for step in steps.values())
+    moved = sum(step.moved for step in steps.values()) / 1e9
+    assert f"{handled:,.0f} tasks" in page
+    assert f"{moved:,.0f} GB" in page
