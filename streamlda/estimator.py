@@ -92,8 +92,15 @@ _FAULTS = Faults(
 )
 _check = _FAULTS.check
 
+#: Share of the tokens of later texts that may be of new words, beyond that of the first texts.
+MOST_UNSEEN = 0.1
+NEW_WORDS = (
+    "{:.0%} of the words of these texts are not those of the first call of partial_fit, and are "
+    "ignored: begin with more texts, or let words enter by streamlda run (vocabulary.grow_every)"
+)
+
 #: Attributes for the columns of a fit, and those that there are by name.
-COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_")
+COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_unseen_share")
 Columns = dict[str, Any]
 
 
@@ -116,6 +123,11 @@ def _by_model(name: str) -> Callable[..., Any]:
         return method(lda.to_model(), *arguments, **options)
 
     return call
+
+
+def _warn_about_topics(model: TopicModel | None, stacklevel: int = 3) -> None:
+    for message in () if model is None else model.diagnostics.get("warnings", ()):
+        warnings.warn(message, TopicWarning, stacklevel=stacklevel)
 
 
 def _collections(X: Any) -> Any:
@@ -235,6 +247,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     privacy_: dict[str, Any] = _by_fit("privacy")
     vocabulary_: Vocabulary
     _begun_with: dict[str, Any]
+    _unseen_share = 0.0
     # The learner is None once a private fit has ended, the model until it is read or released.
     _learner: Engine | MatrixFit | None
     _model: TopicModel | None
@@ -305,10 +318,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Warns
         -----
         TopicWarning
-            If documents do not bear out the topics.
+            If documents do not bear out the topics; after `partial_fit`, where topics are read.
         """
         if collections := _collections(X):
             collections.fit_collection(self, X, users, analyzer)
+            _warn_about_topics(self._model)
             return self
         settings = self._settings(self._seed(), users)
         X, columns = self._first_rows(X, analyzer, whole=True)
@@ -319,8 +333,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
         with shown(self.verbose):
             self._keep(*Engine.fit(asked, batch, passes), columns)
-        for message in self.to_model().diagnostics.get("warnings", ()):
-            warnings.warn(message, TopicWarning, stacklevel=2)
+        _warn_about_topics(self._model)
         return self
 
     def partial_fit(
@@ -335,7 +348,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ----------
         X, y, users, analyzer
             As in `fit`. Words of texts and `analyzer` are those of the first batch, others are
-            ignored. Partitions of a collection are learned here, one after the other.
+            ignored: a warning says where they are many. Partitions of a collection are learned
+            here, one after the other.
         """
         if collections := _collections(X):
             collections.learn_parts(self, X, analyzer)
@@ -475,6 +489,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if (shown := self._shown) is not None:
                 model = carry_names(keep_rows(model, shown), shown)
             self._model = model
+            _warn_about_topics(model, stacklevel=4)
         return self._model
 
     def __sklearn_tags__(self) -> Any:
@@ -557,6 +572,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if failed := len(encoded.unreadable):
                 message = f"the analyzer failed on {failed} of {len(texts)} texts: rows of no words"
                 warnings.warn(message, UserWarning, stacklevel=4)
+            unseen = encoded.unseen_tokens / max(1, encoded.tokens)
+            if reset:
+                self._unseen_share = unseen
+            elif fits and unseen > self._unseen_share + MOST_UNSEEN:
+                # Said once.
+                self._unseen_share = 1.0
+                warnings.warn(NEW_WORDS.format(unseen), UserWarning, stacklevel=3)
             X = encoded.batch.to_csr()
         _check(not holds_texts(X), "matrix", type=type(X).__name__)
         matrix: Any = X

@@ -128,7 +128,7 @@ class BlockReader:
             blocks = _decompress(self._raw, file.compression)
         self.head, self.is_whole, self._blocks = gather_head(blocks, HEAD_BYTES)
         if encoding is not None:
-            self.encoding = find_encoding(self.head, encoding)
+            self.encoding = find_encoding(self.head, encoding, is_csv=file.format == "csv")
             if not self.encoding.is_stored:
                 self.head = Recoder(self.encoding).feed(self.head, final=self.is_whole)
                 self._blocks = recode(self._blocks, self.encoding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -25,20 +25,25 @@ from streamlda_connectors.records import (
 #: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")
 
-#: A null as PostgreSQL, MySQL and Hive write it.
-SQL_NULL = "\\N"
+#: A null as databases, pandas, R and spreadsheets write it.
+NULLS = frozenset(("\\N", "NULL", "null", "None", "NaN", "nan", "NaT", "NA", "<NA>", "N/A", "#N/A"))
 
 #: A quote in a field, escaped as Spark and MySQL do or doubled; neither can end the field.
 _ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\"(?=[^",;|\t\r\n\\])')
 _DOUBLED = re.compile(rb'[^",;|\t\r\n\\]""[^",;|\t\r\n]')
 _find_escapes = re.compile(r'\\(["\\])').sub
 
+#: Signs that databases write behind a backslash where no field is quoted, beside delimiters and
+#: line feeds, and what they stand for.
+_SIGNS = {"n": "\\\n", "r": "\\\r", "t": "\\\t", "N": "\\\\N", "0": ""}
+_find_signs = re.compile(r"\\(.)", re.DOTALL).sub
+
 
 class Dialect(NamedTuple):
-    """A delimiter, and whether backslashes escape quotes; doubled quotes are always read."""
+    """A delimiter, and what backslashes escape: quotes, all (no field is quoted), or nothing."""
 
     delimiter: str
-    escapes: bool = False
+    escapes: Literal["", "quotes", "all"] = ""
 
 
 class CsvHeader(NamedTuple):
@@ -65,7 +70,10 @@ class CsvSplitter(LineSplitter):
         delimiter = re.escape(dialect.delimiter.encode())
         inside = rb'(?:[^"\\]++|\\.|"")*+' if dialect.escapes else rb'(?:[^"]++|"")*+'
         field = rb'(?:"%b"|(?!"))[^%b]*+' % (inside, delimiter)
-        self._match_closed = re.compile(b"%b(?:%b%b)*+" % (field, delimiter, field)).fullmatch
+        line = b"%b(?:%b%b)*+" % (field, delimiter, field)
+        # Without quotes a line goes on behind a backslash at its end.
+        self._quote = b"" if dialect.escapes == "all" else b'"'
+        self._match_closed = re.compile(line if self._quote else rb"(?:[^\\]++|\\.)*+").fullmatch
         self._line = bytearray()
         self._is_open = False
 
@@ -95,8 +103,8 @@ class CsvSplitter(LineSplitter):
 
     def _end_line(self) -> None:
         """Note whether a quote is open behind a line, or a piece of one that is too long."""
-        if b'"' in self._line:
-            self._is_open = not self._match_closed(b'"' * self._is_open + self._line)
+        if self._quote in self._line:
+            self._is_open = not self._match_closed(self._quote * self._is_open + self._line)
         self._line.clear()
 
 
@@ -119,10 +127,12 @@ def open_csv(
 def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHeader | None:
     """Return the header of a file by the first delimiter that fits; None of one without records."""
     head, given, guess = blocks.head, options.delimiter, options.encoding is not None
-    escapes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
+    quotes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
     faults: list[Rejected] = []
     for delimiter in dict.fromkeys((usual, *DELIMITERS)) if given is None else given:
-        dialect = Dialect(delimiter, escapes)
+        dialect = Dialect(delimiter, "quotes" if quotes else "")
+        if guess and _escapes_all(head, delimiter.encode()):
+            dialect = Dialect(delimiter, "all")
         splitter = CsvSplitter(options.max_document_bytes, dialect)
         # The mark is no part of the first field, which may start with a quote.
         start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
@@ -134,6 +144,17 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
     missing = [fault for fault in faults if isinstance(fault, MissingColumn)]
     # Most columns are found by the delimiter that the file has.
     raise max(missing, key=lambda fault: len(list(fault.fields))) if missing else faults[0]
+
+
+def _escapes_all(head: bytes, delimiter: bytes) -> bool:
+    """Return whether no field is quoted, and backslashes escape what databases do."""
+    delimiter = re.escape(delimiter)
+    signs, quoted = rb"\\[\\nrtN0\n%b]" % delimiter, rb'(?:^|(?<!\\)[\n%b])"' % delimiter
+    return (
+        b"\\" in head
+        and re.search(quoted, head) is None
+        and re.fullmatch(rb"(?:[^\\]++|%b)*+\\?" % signs, head) is not None
+    )
 
 
 def _read_header(
@@ -164,6 +185,13 @@ def _find_texts(names: list[str], options: ReadOptions) -> list[int] | None:
     return [names.index(name) for name in texts] if set(texts) <= set(names) else None
 
 
+def names_text(head: bytes, options: ReadOptions) -> bool:
+    """Return whether fields are wanted of a text, or its first line names that of the text."""
+    line = head.partition(b"\n")[0].removeprefix(BYTE_ORDER_MARK).decode(errors="replace").rstrip()
+    rows = (line.replace('"', "").split(delimiter) for delimiter in DELIMITERS)
+    return options.text_field != "text" or any("text" in row[:-1] + row[1:] for row in rows)
+
+
 def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
     """Return the parser of the records of a file: their texts or, `as_rows`, their fields."""
     names, texts = header.names, _find_texts(header.names, options) or [0]
@@ -178,8 +206,8 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
             return None
         if options.as_rows:
             return orjson.dumps(fields).decode(), None, None, None
-        if SQL_NULL in fields:
-            fields = ["" if field == SQL_NULL else field for field in fields]
+        if not NULLS.isdisjoint(fields):
+            fields = ["" if field in NULLS else field for field in fields]
         user = None if user_column is None else read_name(fields[user_column])
         time = None if time_column is None else options.read_time(fields[time_column])
         name = None if id_column is None else read_name(fields[id_column])
@@ -205,11 +233,15 @@ def _split_record(record: bytes, dialect: Dialect, width: int, last: int) -> lis
 
 def split_fields(record: str, dialect: Dialect) -> list[str]:
     """Return the fields of one record."""
-    if dialect.escapes:
+    delimiter, options = dialect.delimiter, dict[str, Any]()
+    if dialect.escapes == "quotes":
         record = _find_escapes(lambda found: found[1] * (1 + (found[1] == '"')), record)
-    if '"' not in record:
-        return record.split(dialect.delimiter)
+    elif dialect.escapes and "\\" in record:
+        record = _find_signs(lambda found: _SIGNS.get(found[1], found[0]), record)
+        options = {"quoting": csv.QUOTE_NONE, "escapechar": "\\"}
+    if not options and ('"' not in record or dialect.escapes == "all"):
+        return record.split(delimiter)
     try:
-        return next(csv.reader([record], delimiter=dialect.delimiter))
+        return next(csv.reader([record], delimiter=delimiter, **options))
     except csv.Error as error:
         raise Rejected("broken-csv") from error

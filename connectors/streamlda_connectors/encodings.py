@@ -7,6 +7,7 @@ where the first bytes are no UTF-8, and is used only if no other encoding fits t
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -48,6 +49,7 @@ _KINDS = {
     b"\xd0\xcf\x11\xe0": ("an old office document", "save its sheet as CSV, or as .xlsx"),
     b"%PDF-": ("a PDF", "extract its text first, by pdftotext or pypdf"),
     b"SQLite format 3\0": ("a SQLite database", "export the table: sqlite3 -csv -header FILE"),
+    b"ARROW1": ("an Arrow or Feather file", "write the table as Parquet"),
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
     b"\x89PNG": ("a picture", "leave it out (--include)"),
     b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),
@@ -56,6 +58,8 @@ _KINDS = {
     b"\xfd7zXZ\0": ("xz", "end its name in .xz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
+
+_drop_quoted = re.compile(r'"[^"]*+"').sub
 
 # Bytes that an encoding does not have become no UTF-8, so that their record is rejected.
 codecs.register_error("streamlda.no-text", lambda error: ("\udcff", cast(Any, error).end))
@@ -94,8 +98,11 @@ def find_mark(head: bytes) -> str | None:
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
 
 
-def find_encoding(head: bytes, given: str) -> Encoding:
-    """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``."""
+def find_encoding(head: bytes, given: str, *, is_csv: bool = False) -> Encoding:
+    """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``.
+
+    Lines end in carriage returns if no line feed is there but, in CSV, within quotes.
+    """
     name, note = given, ""
     if given == AUTO:
         mark = find_mark(head)
@@ -103,7 +110,7 @@ def find_encoding(head: bytes, given: str) -> Encoding:
     returns = b"\r" in head
     if returns:
         text = codecs.getincrementaldecoder(name)("replace").decode(head)
-        returns = "\r" in text and "\n" not in text
+        returns = "\r" in text and "\n" not in (_drop_quoted("", text) if is_csv else text)
     return Encoding(name, returns, note)
 
 

@@ -25,7 +25,7 @@ from streamlda_connectors.checks import (
     unreadable,
 )
 from streamlda_connectors.compressed import BlockReader, check_installed
-from streamlda_connectors.csv_files import open_csv
+from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.json_files import open_json
 from streamlda_connectors.lines import (
@@ -48,6 +48,9 @@ from streamlda_connectors.records import (
 
 #: Most skipped files that are named.
 MOST_NAMED = 5
+
+#: Said of a table that is read as lines of text.
+LINES = "is read as lines of text: name the format of a table (--format csv or json)"
 
 #: Records that are looked through at once for a time that tells day from month.
 AHEAD_RECORDS = 1000
@@ -207,6 +210,7 @@ class FileSource:
             ended = self._reader.take(batch)
         except Rejected as rejected:
             batch.reject(file.name, self._record + 1, rejected.reason)
+            self._notes += [f"{file.name} {rejected.note}"] if rejected.note else []
             _note_break(batch, file.name, rejected.reason, file.size)
             return True
         except OSError as error:
@@ -379,10 +383,15 @@ class FileReader:
             elif file.format == "file":
                 splitter = LineSplitter(options.max_document_bytes, whole=True)
                 parse = partial(parse_text, name=file.name)
+            elif file.format == "text" and names_text(blocks.head, options):
+                notes = filter(None, (blocks.encoding.note, LINES))
+                blocks.encoding = blocks.encoding._replace(note=" and ".join(notes))
             if file.format in ("json", "jsonl"):
                 parse = json_parser(options)
-        except BaseException:
+        except BaseException as error:
             blocks.close()
+            if isinstance(error, Rejected):
+                error.note = blocks.encoding.note
             raise
         offset = max(offset, start, blocks.begin)
         self.records = RecordStream(file.location, splitter, parse, record, offset)

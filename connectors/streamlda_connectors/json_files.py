@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from streamlda_connectors.records import Rejected, shorten_names
 
 #: Most bytes of a file that is read whole.
 MOST_BYTES = 2**30
+
+#: Archives of Twitter give their arrays a name of JavaScript.
+_match_assigned = re.compile(rb"\s*[\w.$]+ = ").match
 
 
 def open_json(blocks: BlockReader, options: ReadOptions) -> None:
@@ -49,8 +53,11 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
 
 def _parse(content: bytes | None) -> Any:
     """Return an array or object; None of all else."""
+    content = (content or b"0").removeprefix(BYTE_ORDER_MARK)
+    if assigned := _match_assigned(content):
+        content = content[assigned.end() :].rstrip().removesuffix(b";")
     try:
-        found = orjson.loads((content or b"0").removeprefix(BYTE_ORDER_MARK))
+        found = orjson.loads(content)
     except orjson.JSONDecodeError:
         return None
     return found if isinstance(found, list | dict) else None

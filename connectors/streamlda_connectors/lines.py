@@ -185,10 +185,14 @@ def parse_text(line: bytes, name: str | None = None) -> Document | None:
 
 
 def json_parser(options: ReadOptions) -> Parser:
-    """Return the parser of JSON Lines. A string is a document without other fields."""
+    """Return the parser of JSON Lines. A string is a document without other fields.
+
+    Fields of arrays are named by their numbers from 1.
+    """
     document, name = document_reader(options, read_field), options.text_field
     others = options.user_field, options.time_field, options.id_field
     text_alone = others == (None, None, None)
+    is_numbered = all(each.isdecimal() for each in options.text_fields)
 
     def parse(line: bytes) -> Document | None:
         try:
@@ -199,6 +203,8 @@ def json_parser(options: ReadOptions) -> Parser:
             raise Rejected("not-json") from error
         if type(record) is str:
             return record, None, None, None
+        if type(record) is list and is_numbered:
+            record = {str(number): value for number, value in enumerate(record, 1)}
         if type(record) is not dict:
             raise Rejected("not-an-object")
         if text_alone and type(text := record.get(name)) is str:
@@ -220,19 +226,29 @@ def document_reader(
     def read(record: Any) -> Document | None:
         text = read_field(record, whole)
         found = [text] if text is not None else [read_field(record, each) for each in parts]
-        texts = [each for each in found if each is not None]
+        texts = [_join_pieces(each) for each in found if each is not None]
         if not all(type(each) is str for each in texts):
             raise Rejected("not-text")
         if not texts:
             if any(has_field(record, each) for each in parts):
                 return None
             raise Rejected("missing-field", record if type(record) is dict else ())
-        user = None if user_field is None else read_name(read_field(record, user_field))
+        user, name = (
+            None if field is None else read_name(read_field(record, field), numbers)
+            for field, numbers in ((user_field, options.has_classes), (id_field, True))
+        )
         time = None if time_field is None else options.read_time(read_field(record, time_field))
-        name = None if id_field is None else read_name(read_field(record, id_field))
         return join_fields(texts), user, time, name
 
     return read
+
+
+def _join_pieces(text: Any) -> Any:
+    """Return a list of words, or of pieces as chats write them, as one text."""
+    if type(text) is not list:
+        return text
+    pieces = [each.get("text") if type(each) is dict else each for each in text]
+    return " ".join(pieces) if all(type(each) is str for each in pieces) else text
 
 
 def join_fields(texts: Collection[str]) -> str:

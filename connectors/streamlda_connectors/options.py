@@ -39,6 +39,8 @@ class ReadOptions:
     encoding : str, optional
         Encoding of text, by Python's name; None: the bytes must be UTF-8. By default ``"auto"``:
         UTF-8, what a byte order mark says, or of files a guess that `RecordBatch.notes` has.
+    has_classes : bool, default False
+        The user of a record is its class, which may be any number or boolean.
     as_rows : bool, default False
         Return a record of CSV as the JSON list of its fields, the header first.
     read_time : callable
@@ -49,6 +51,7 @@ class ReadOptions:
     text_field: str = "text"
     records_field: str | None = None
     as_rows: bool = False
+    has_classes: bool = False
     max_document_bytes: int = MAX_DOCUMENT_BYTES
     user_field: str | None = None
     time_field: str | None = None

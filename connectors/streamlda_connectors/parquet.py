@@ -52,11 +52,9 @@ class ParquetBlocks:
 
     def _find_columns(self, options: ReadOptions) -> list[str]:
         """Return the columns to read, or raise `MissingColumn`; say how times are read."""
-        is_dictionary = self._arrow.types.is_dictionary
-        types = {
-            field.name: str(field.type.value_type if is_dictionary(field.type) else field.type)
-            for field in self._flatten(self._table.schema_arrow.empty_table()).schema
-        }
+        schema = self._flatten(self._table.schema_arrow.empty_table()).schema
+        # Of dictionaries, and of lists of words.
+        types = {each.name: str(getattr(each.type, "value_type", each.type)) for each in schema}
         whole = options.text_field in types
         self._texts = [options.text_field] if whole else options.text_fields
         if not {types.get(name) for name in self._texts} <= _TEXT:
@@ -135,8 +133,8 @@ def _write_line(row: dict[str, Any]) -> bytes:
         return b"\xff\n"
 
 
-def _write_other(value: object) -> str | None:
-    return value.decode() if isinstance(value, bytes) else None
+def _write_other(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def count_group_rows(file: StoredFile) -> list[int]:

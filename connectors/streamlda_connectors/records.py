@@ -40,6 +40,8 @@ class Rejected(Exception):
     def __init__(self, reason: str, fields: Iterable[str] = ()) -> None:
         super().__init__(reason)
         self.reason, self.fields = reason, fields
+        #: How the file was read, where none of its records is.
+        self.note = ""
 
 
 class MissingColumn(Rejected):
@@ -65,9 +67,12 @@ _BLANK = (None, None, None, None)
 Parser = Callable[[bytes], Document | None]
 
 
-def read_name(value: object) -> str | None:
-    """Return the name of a user, or an id: text or an int, so that 7 and "7" are the same."""
-    if type(value) is int:
+def read_name(value: object, numbers: bool = False) -> str | None:
+    """Return the name of a user: text or an int, so that 7 and "7" are the same.
+
+    With `numbers`, as of ids and classes, other numbers and booleans are names too.
+    """
+    if type(value) is int or (numbers and type(value) in (bool, float)):
         return str(value)
     if type(value) is bytes:
         with suppress(UnicodeDecodeError):

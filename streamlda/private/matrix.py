@@ -23,6 +23,7 @@ from streamlda.errors import (
     InvalidDocumentsError,
     LedgerError,
     StreamLDAError,
+    TopicWarning,
     failure,
     require,
 )
@@ -35,7 +36,6 @@ from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
-from streamlda.private.published import USELESS, few_topics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
 from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
@@ -169,12 +169,11 @@ class MatrixFit:
             learner.snapshot()
         messages, self._warnings = self._warnings, []
         messages += [f"a window gave no snapshot: {message}" for message in learner.lost[lost:]]
-        for model in made:
-            messages += few_topics(model.n_components, self.settings.n_components)
-            messages += [w for w in model.diagnostics["warnings"] if w.startswith(USELESS)]
-        for message in messages:
+        said: list[tuple[str, type[UserWarning]]] = [(m, UserWarning) for m in messages]
+        said += [(w, TopicWarning) for model in made for w in model.diagnostics["warnings"]]
+        for message, category in said:
             # An error too, where warnings are.
-            warnings.warn(message, UserWarning, stacklevel=5)
+            warnings.warn(message, category, stacklevel=5)
 
     @property
     def model(self) -> TopicModel | None:

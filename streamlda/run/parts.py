@@ -131,6 +131,7 @@ def _record_options(source: SourceSettings, format: str) -> dict[str, Any]:
         "format": format if source.format == "auto" else source.format,
         # A class is a name of a record as a user is, and no command reads both.
         "user_field": source.class_field or source.user_field,
+        "has_classes": source.class_field is not None,
         "max_document_bytes": source.max_record,
     }
 

@@ -26,8 +26,9 @@ _EXCEL_BEGAN = datetime(1899, 12, 30, tzinfo=UTC)
 #: they are no times nearer to 1970: years and months, days of Excel and ids are numbers too.
 _SECONDS_BELOW, _SECONDS_FROM = 1e11, 1e8
 
-#: Forms of whole numbers by their digits, and years of those of more than four.
-_WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d"}
+#: Forms of whole numbers by their digits, and years of those of more than four. As milliseconds,
+#: those of 12 digits were in 1975 or 1976, and those of 14 after the year 2500.
+_WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _YEARS = range(1800, 2201)
 
 #: What a form has no year for lies in 1900.
@@ -39,8 +40,12 @@ _ISO_DAY = re.compile(r"[0-9]{8}")
 _DAY_AND_MONTH = re.compile(r"(?<!\d)(\d{1,2})([-/. ])(\d{1,2})\2\d{4}(?!\d)", re.ASCII)
 _YEAR = re.compile(r"(?<!\d)\d{4}(?!\d)", re.ASCII)
 
-#: Hours of the zones that RFC 2822 names.
+#: Hours of the zones that RFC 2822 names, and of Europe.
 _ZONES = {"UT": 0, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8}
+_ZONES |= {"PDT": -7, "WET": 0, "WEST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3}
+
+#: The name of a zone beside its offset: dateutil takes GMT+1 for an hour behind, as POSIX does.
+_drop_name = re.compile(r"\b(?:GMT|UTC)(?=[+-]\d)|\s*\([^()]*\)$").sub
 
 #: Patterns of values that are named, and the longest of them.
 MOST_PATTERNS, MOST_OF_PATTERN = 5, 40
@@ -52,9 +57,9 @@ def parse_event_time(value: object, day_first: bool | None = None) -> float | No
     Text in ISO 8601, from a year to a time with an offset, without one in UTC; or in another form
     that dateutil knows and that has year and month (RFC 2822, ``6 Jan 2025``, ``2025/1/6 7:11``).
     ``01/06/2025`` is read only if `day_first` says how. Or a number, as text too: a whole one of
-    four digits is a year, of six a month, of eight a day; others count from 1970 in seconds below
-    10^11 in size, in milliseconds below 10^14, then in micro- and nanoseconds, and are none below
-    10^8. A date or datetime is what it is, without a zone in UTC.
+    four digits is a year, of six a month, of eight a day, of 12 and 14 a time; others count from
+    1970 in seconds below 10^11 in size, in milliseconds below 10^14, then in micro- and
+    nanoseconds, and are none below 10^8. A date or datetime is what it is, without a zone in UTC.
     """
     value = _decode(value)
     if isinstance(value, date):
@@ -87,10 +92,11 @@ def _parse_common(text: str, day_first: bool | None) -> float | None:
         return None
     from dateutil.parser import parse
 
+    plain = _drop_name("", text)
     try:
         # What the text lacks is taken from a default: two tell whether that is year or month.
         found, other = (
-            parse(text, default=default, dayfirst=bool(numbers and day_first), tzinfos=_find_zone)
+            parse(plain, default=default, dayfirst=bool(numbers and day_first), tzinfos=_find_zone)
             for default in (datetime(1, 1, 1), datetime(2, 2, 1))
         )
     except (KeyError, ValueError, OverflowError):
@@ -109,12 +115,13 @@ def _parse_number(number: float) -> float | None:
     if not abs(number) < 1e21:
         # NaN, and integers that no float holds.
         return None
-    if abs(number) >= _SECONDS_FROM:
-        return _count_from_1970(number)
     digits = str(int(number))
-    found = _parse_formatted(digits, _WHOLE.get(len(digits), ""))
-    year = int(digits[:4]) if len(digits) > 4 else _YEARS[0]
-    return found if number == int(number) and year in _YEARS else None
+    form, year = _WHOLE.get(len(digits)), digits[:4] if len(digits) > 4 else "2001"
+    if form is not None and number == int(number) and int(year) in _YEARS:
+        found = _parse_formatted(digits, form)
+        if found is not None:
+            return found
+    return _count_from_1970(number) if abs(number) >= _SECONDS_FROM else None
 
 
 def _count_from_1970(number: float) -> float | None:

@@ -18,7 +18,7 @@ from streamlda_connectors.files import FileSource
 from tests.connectors.test_shapes import write_rows
 
 DAYS = [datetime(2025, 1, 6, tzinfo=UTC) + timedelta(days=9 * n) for n in range(20)]
-SEA = ['the salt "wave", the ship', "ship café wave; salt", "sea salt\tship été", None]
+SEA = ['the salt "wave",\nthe ship', "ship café wave; salt", "sea salt\tship été", None]
 CITY = ["street house | car", "the car street naïve", "house car garage, street", "7"]
 TABLE = [
     {"id": n, "when": day, "text": (SEA, CITY)[n % 2][n // 2 % 4]} for n, day in enumerate(DAYS)
@@ -38,6 +38,7 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252", "utf-16-le", "g
 #: Encodings that no byte order mark tells.
 NAMED = ("cp1252", "utf-16-le", "gb18030")
 ENDS = {"line feed": "\n", "windows": "\r\n", "old mac": "\r"}
+NULLS = ("", "\\N", "NULL", "NaN", "NA", "<NA>", "#N/A")
 
 
 def make_rows(form):
@@ -45,12 +46,22 @@ def make_rows(form):
     return [row | {"when": TIMES[form](row["when"])} for row in TABLE]
 
 
-def write_csv(rows, delimiter, end):
-    written = io.StringIO(newline="")
-    lines = csv.DictWriter(written, list(rows[0]), delimiter=delimiter, lineterminator=end)
-    lines.writeheader()
-    lines.writerows(rows)
+def write_csv(rows, delimiter, end, null=""):
+    written, quoting = io.StringIO(newline=""), csv.QUOTE_ALL if end == "\r" else csv.QUOTE_MINIMAL
+    lines = csv.writer(written, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    values = ([null if value is None else value for value in row.values()] for row in rows)
+    lines.writerows([[*rows[0]], *values])
     return written.getvalue()
+
+
+def write_dump(rows, delimiter, end, null):
+    """Return the table as databases dump it: without quotes, escaped by backslashes."""
+    signs = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", delimiter: f"\\{delimiter}"}
+    escape = str.maketrans(signs)
+    lines = [
+        [null if v is None else str(v).translate(escape) for v in row.values()] for row in rows
+    ]
+    return "".join(delimiter.join(line) + end for line in [[*rows[0]], *lines])
 
 
 def write_json(rows, kind, end):
@@ -61,14 +72,15 @@ def write_json(rows, kind, end):
         "array": rows,
         "data": {"n": 20, "data": rows, "next": None},
         "columns": {name: {n: row[name] for n, row in enumerate(rows)} for name in names},
-        "split": {"columns": names, "data": [[row[name] for name in names] for row in rows]},
+        "split": {"columns": names, "data": [[*row.values()] for row in rows]},
+        "values": [[*row.values()] for row in rows],
     }
     return json.dumps(contents[kind], ensure_ascii=False, indent=1).replace("\n", end)
 
 
 def read_table(path, **options):
     """Return text (None without one), time and id of each record."""
-    source = FileSource(path, time_field="when", id_field="id", **options)
+    source = FileSource(path, **{"time_field": "when", "id_field": "id", **options})
     poll = source.poll(1000, 60)
     source.close()
     assert poll.exhausted
@@ -93,14 +105,18 @@ def check_documents(found):
 def test_csv(form, delimiter, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
-        path = tmp_path / f"{number}.csv"
-        path.write_bytes(write_csv(rows, delimiter, ENDS[end]).encode(encoding))
-        named = {"encoding": encoding} if encoding in NAMED else {}
-        assert read_table(path, **named) == EXPECTED, (encoding, end)
+        named, null = (
+            {"encoding": encoding} if encoding in NAMED else {},
+            NULLS[number % len(NULLS)],
+        )
+        for write in (write_csv, write_dump):
+            path = tmp_path / f"{number}-{write.__name__}.csv"
+            path.write_bytes(write(rows, delimiter, ENDS[end], null).encode(encoding))
+            assert read_table(path, **named) == EXPECTED, (encoding, end, null, write)
 
 
 @pytest.mark.parametrize("form", TIMES)
-@pytest.mark.parametrize("kind", ["jsonl", "array", "data", "columns", "split"])
+@pytest.mark.parametrize("kind", ["jsonl", "array", "data", "columns", "split", "values"])
 def test_json(form, kind, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
@@ -108,6 +124,8 @@ def test_json(form, kind, tmp_path):
         path.write_bytes(write_json(rows, kind, ENDS[end]).encode(encoding))
         options = {"encoding": encoding} if encoding in NAMED else {}
         options |= {"records_field": "data"} if kind == "data" else {}
+        by_number = {"id_field": "1", "time_field": "2", "text_field": "3"}
+        options |= by_number if kind == "values" else {}
         check_documents(read_table(path, **options))
 
 

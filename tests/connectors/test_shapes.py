@@ -170,6 +170,60 @@ def test_csv_as_it_is_written_is_read(kind, tmp_path):
     assert len(rows) == 1 + len(first.texts + poll.texts)
 
 
+def test_classes_are_any_numbers_and_users_are_not(tmp_path):
+    rows = [{"text": "x", "user": value} for value in (4, 4.5, True, None, "7")]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"text": ["x", "y"], "user": [4.0, None]}
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    classes, users = (
+        [
+            FileSource(tmp_path / name, user_field="user", has_classes=are).poll(9).users
+            for name in ("a.jsonl", "b.parquet")
+        ]
+        for are in (True, False)
+    )
+    assert classes == [["4", "4.5", "True", None, "7"], ["4.0", None]]
+    assert users == [["4", None, None, None, "7"], [None, None]]
+
+
+LISTS = [["late", "parcel"], ["a link ", {"type": "link", "text": "to a page"}], [], ["x", 7]]
+
+
+def test_lists_of_words_or_pieces_are_texts(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"text": each} for each in LISTS]))
+    assert drain(FileSource(tmp_path / "a.json")) == (
+        ["late parcel", "a link  to a page", ""],
+        [(4, "not-text")],
+    )
+    pq.write_table(pa.table({"text": [LISTS[0], None]}), tmp_path / "b.parquet")
+    assert drain(FileSource(tmp_path / "b.parquet")) == (["late parcel"], [])
+
+
+def test_an_archive_of_javascript_is_json_if_that_is_named(tmp_path):
+    posts = [{"tweet": {"full_text": "one"}}, {"tweet": {"full_text": "two"}}]
+    (tmp_path / "a.js").write_text(f"window.YTD.tweets.part0 = {json.dumps(posts, indent=1)};\n")
+    options = {"text_field": "tweet.full_text"}
+    assert drain(FileSource(tmp_path / "a.js", format="json", **options)) == (["one", "two"], [])
+    (note,) = FileSource(tmp_path / "a.js", **options).poll(99).notes
+    assert "is read as lines of text: name the format" in note
+
+
+@pytest.mark.parametrize("header", ["id\ttext", '"text";"id"', "text,id"])
+def test_a_table_that_is_read_as_lines_is_said(header, tmp_path):
+    (tmp_path / "a.txt").write_text(f"{header}\n1,one\n")
+    (note,) = FileSource(tmp_path / "a.txt").poll(9).notes
+    assert "is read as lines of text" in note
+    (tmp_path / "a.txt").write_text("a text, of course\n")
+    assert FileSource(tmp_path / "a.txt").poll(9).notes == ()
+
+
+def test_a_header_of_an_encoding_that_is_not_known_is_said(tmp_path):
+    (tmp_path / "a.csv").write_bytes("id;numéro à vérifier;text\n1;2;x\n".encode("cp1252"))
+    poll = FileSource(tmp_path / "a.csv").poll(9)
+    assert [each.reason for each in poll.rejects] == ["not-utf8"]
+    assert "cp1252" in " ".join(poll.notes)
+
+
 def test_quotes_that_are_escaped_and_doubled_are_not_mixed_up(tmp_path):
     (tmp_path / "a.csv").write_text('body\n"a \\""b"\n"c ""d"" e\\"\n')
     assert drain(FileSource(tmp_path / "a.csv", text_field="body")) == (

@@ -301,3 +301,17 @@ def test_what_the_command_warns_of_is_a_warning_of_python():
         lda = StreamLDA(5, random_state=0).fit(texts)
     assert [str(each.message) for each in told] == lda.to_model().diagnostics["warnings"]
     assert {each.filename for each in told} == {__file__}
+    # In a stream, where topics are read.
+    lda = StreamLDA(5, random_state=0).partial_fit(texts)
+    with pytest.warns(TopicWarning) as told:
+        _ = lda.components_
+    assert [str(each.message) for each in told] == lda.diagnostics_["warnings"]
+    assert {each.filename for each in told} == {__file__}
+
+
+def test_words_that_later_texts_alone_have_are_said_once():
+    texts = ["late parcel driver", "login password code account"] * 13
+    lda = StreamLDA(2, random_state=0).partial_fit(texts).partial_fit(texts)
+    with pytest.warns(UserWarning, match="^25% of the words of these texts are not those of the"):
+        lda.partial_fit([text + " harbour" for text in texts[::2]])
+    lda.partial_fit(["harbour ship sail"])

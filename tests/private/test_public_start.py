@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from streamlda import StreamLDA
-from streamlda.errors import InvalidSettingError, VocabularyError
+from streamlda.errors import InvalidSettingError, TopicWarning, VocabularyError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
@@ -351,6 +351,7 @@ def test_an_estimator_begins_with_a_file_a_model_or_a_fit(
     X, given = documents.to_csr(), [str(tmp_path / "public"), tmp_path / "public"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", TopicWarning)
         by_file = [estimator(public_model=path).fit(X).components_ for path in given]
         by_model = estimator(public_model=load(given[0])).fit(X)
         by_fit = estimator(public_model=fitted).fit(X)
