@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamlda.documents import DocumentBatch, read_counts
-from streamlda.errors import Faults, InsufficientDataError, between, require
+from streamlda.errors import Faults, InsufficientDataError, TopicWarning, between, require
 from streamlda.estimator import StreamLDA
 from streamlda.model.coherence import NPMI_WORDS
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
@@ -161,7 +162,10 @@ def choose_topics(
         if on_fit is not None:
             on_fit(n)
         start = time.process_time()
-        model = StreamLDA(n, random_state=random_state).fit(fitted.to_csr()).to_model()
+        with warnings.catch_warnings():
+            # The table says what each number is worth.
+            warnings.simplefilter("ignore", TopicWarning)
+            model = StreamLDA(n, random_state=random_state).fit(fitted.to_csr()).to_model()
         seconds = time.process_time() - start
         completion = DocumentCompletion(model.components, model.alpha, model.background)
         nats.append(completion.add(judged))

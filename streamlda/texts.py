@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from itertools import chain, repeat
 from typing import Any
 
@@ -105,7 +105,8 @@ def holds_texts(X: Any) -> bool:
 
 
 def list_values(X: Any) -> Any:
-    """Return the values of a column as a list, and those of anything else as they are."""
+    """Return the values of a column or sequence as a list, and all else as it is."""
+    X = X.collect() if type(X).__name__ == "LazyFrame" else X
     columns: Any = getattr(X, "columns", ())
     if len(columns) == 1:
         # The columns of Arrow are values, those of others are names.
@@ -115,7 +116,9 @@ def list_values(X: Any) -> Any:
     listed = [name for name in ("to_pylist", "tolist", "to_list") if hasattr(X, name)]
     if listed and getattr(X, "ndim", 1) == 1:
         return getattr(X, listed[0])()
-    return list(X) if isinstance(X, Iterator) else X
+    if isinstance(X, str | bytes | list | tuple):
+        return X
+    return list(X) if isinstance(X, Iterator | Sequence | KeysView | ValuesView) else X
 
 
 def _looks_like_document(value: Any) -> bool:

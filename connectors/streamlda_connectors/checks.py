@@ -42,7 +42,7 @@ _FAULTS = Faults(
         SourceError: {
             "closed": "the source is not open; make a new one",
             "column": "a file must have the text column, and it must hold strings; set text_field "
-            "(--text-field) to one that holds text",
+            "(--text-field) to one that holds text, or leave the file out (--include)",
             "gap": "a file was removed, compressed or cut before it was read to its end; put it "
             "back, or start with allow_gaps to do without the rest",
             "name": "the name of a file must be UTF-8; rename it",

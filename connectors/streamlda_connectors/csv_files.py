@@ -71,7 +71,7 @@ class CsvSplitter(LineSplitter):
         inside = rb'(?:[^"\\]++|\\.|"")*+' if dialect.escapes else rb'(?:[^"]++|"")*+'
         field = rb'(?:"%b"|(?!"))[^%b]*+' % (inside, delimiter)
         line = b"%b(?:%b%b)*+" % (field, delimiter, field)
-        # Without quotes a line goes on behind a backslash at its end.
+        # Without quotes a line continues behind a backslash at its end.
         self._quote = b"" if dialect.escapes == "all" else b'"'
         self._match_closed = re.compile(line if self._quote else rb"(?:[^\\]++|\\.)*+").fullmatch
         self._line = bytearray()

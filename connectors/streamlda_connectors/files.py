@@ -76,8 +76,6 @@ class FileSource:
         .ndjson (JSON Lines), .json (lines too, or one array or table, read whole), .csv, .tsv,
         .parquet. Anything else is text: in folders one document a file (``"file"``; its name is
         the id), named or by a glob one document a line (``"text"``).
-    compression : {"infer", None, "gzip", "bz2", "xz", "zstd"}, default "infer"
-        ``"infer"`` goes by each name.
     include : list of str, optional
         Patterns (``"*.json"``), one of which the files of a directory or glob must match at the end
         of their path; without any, all are read.
@@ -107,7 +105,6 @@ class FileSource:
         paths: Paths,
         *,
         format: str = "auto",
-        compression: str | None = "infer",
         include: Sequence[str] = (),
         delimiter: str | None = None,
         part: tuple[int, int] | None = None,
@@ -119,7 +116,7 @@ class FileSource:
         self._options = ReadOptions.of(delimiter=delimiter, read_ahead=self._read_times, **reading)
         #: Sentences for the next batch.
         self._notes: list[str] = []
-        self._files = find_files(paths, format, compression, include)
+        self._files = find_files(paths, format, include)
         for file in self._files:
             self._options.check_format(file.format)
         if part is not None:

@@ -247,7 +247,7 @@ def _join_pieces(text: Any) -> Any:
     """Return a list of words, or of pieces as chats write them, as one text."""
     if type(text) is not list:
         return text
-    pieces = [each.get("text") if type(each) is dict else each for each in text]
+    pieces: list[Any] = [each.get("text") if type(each) is dict else each for each in text]
     return " ".join(pieces) if all(type(each) is str for each in pieces) else text
 
 

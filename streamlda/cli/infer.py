@@ -17,12 +17,7 @@ from streamlda.cli.shared import DOCUMENTS, Documents, allow_analyzer, check_los
 from streamlda.container import whole_file
 from streamlda.errors import ModelFileError
 from streamlda.model.document_table import UNREADABLE
-from streamlda.run.proportions import (
-    FORMATS,
-    AppendedTable,
-    RowWriter,
-    spread,
-)
+from streamlda.run.proportions import FORMATS, AppendedTable, RowWriter, spread
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.setting import INFER
 from streamlda.settings.table import SETTINGS, RunSettings

@@ -33,6 +33,18 @@ TASKS = {
 }
 
 
+def load_named(path: str) -> TopicModel:
+    """Read a model, of a folder of snapshots the newest, with the names that its folder gives."""
+    file = Path(path)
+    folder = Snapshots(file if file.is_dir() else file.parent)
+    if file.is_dir():
+        file = folder.path(folder.latest() or 1)
+    prefix, _, number = file.name.partition("-")
+    model = load(file)
+    is_snapshot = prefix == "snapshot" and number.isdecimal()
+    return folder.name_topics(int(number), model) if is_snapshot else model
+
+
 @command()
 def topics(
     model_file: options.ModelFile,
@@ -48,14 +60,14 @@ def topics(
     ],
     as_json: options.AsJson,
 ) -> None:
-    """Show the topics of the model in FILE, the most prevalent first.
+    """Show the topics of the model in FILE, or the newest of a folder, the most prevalent first.
 
     The share is of all tokens, as the fit measured it; a dash if it did not. NPMI says how well the
     10 most probable words go together in documents of the fit, -1 to 1, if it was counted. ? marks
     a topic that should not be relied on, and = one that repeats a more prevalent topic; the lines
     below the table say why. A private model shows record slots.
     """
-    model = load(model_file)
+    model = load_named(model_file)
     model = model if relevance is None else model.rank_words(relevance)
     found = [] if word is None else model.topics_of_word(word)
     if found and as_json:
@@ -168,7 +180,7 @@ def compare(
     equal topics, 1 for topics without a word in common. A plus marks words that are more probable
     in SECOND, a minus words that are less probable. Topics that only one model has come last.
     """
-    models = load(first_file), load(second_file)
+    models = load_named(first_file), load_named(second_file)
     found = models[0].compare(models[1]).to_json()
     if as_json:
         click.echo(json.dumps(found, ensure_ascii=False, indent=1))
@@ -218,7 +230,7 @@ def report(
     quiet: options.Quiet,
     given: options.Given,
 ) -> None:
-    """Write a page about the model in FILE: one HTML file that loads nothing.
+    """Write a page about the model in FILE, or the newest of a folder: HTML that loads nothing.
 
     It is as private as the model. With --documents it also has a map of a sample of 2,000; topics
     by --class-field; and topics by the --time-bins of --time-field. None of their text is on the
@@ -231,7 +243,7 @@ def report(
 
     if given.values and not documents:
         raise click.UsageError("options of documents need --documents FILE")
-    model, survey = load(model_file), None
+    model, survey = load_named(model_file), None
     if documents:
         settings = given._replace(values=given.values | {"source.files": documents}).read()
         has_classes = settings.source.class_field is not None

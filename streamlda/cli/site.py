@@ -121,13 +121,7 @@ COLLUDERS = (
 Colluders = Annotated[int, option("--colluders", COLLUDERS, type=click.IntRange(0), default=0)]
 
 
-@command(
-    site,
-    name="config",
-    reader=AGREEMENT,
-    tasks=AGREED,
-    names=AGREED_TOO,
-)
+@command(site, name="config", reader=AGREEMENT, tasks=AGREED, names=AGREED_TOO)
 def make_config(
     public_keys: Annotated[tuple[str, ...], files("FILE.pub...")],
     output: Annotated[str, output("Config file to write.")],

@@ -219,7 +219,7 @@ def check_outputs(settings: RunSettings) -> None:
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
         if get_source_kind(settings) == "files":
             patterns = _split_patterns(source.include)
-            stored = find_files(source.files, source.format, "infer", patterns)
+            stored = find_files(source.files, source.format, patterns)
             taken += [file.name for file in stored if file.local]
     own = [] if ledger is None else beside(Path(ledger).resolve())
     if settings.output.file is not None:

@@ -107,7 +107,7 @@ def _heads(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
 def polled(readings: Sequence[Reading], options: Mapping[str, Any]) -> Iterator[RecordBatch]:
     """Yield the records of readings."""
     for reading in readings:
-        own = {"format": reading.format, "compression": reading.compression, "part": reading.part}
+        own = {"format": reading.format, "part": reading.part}
         place, read = 0, 0
         while place < reading.last and read < len(reading.names):
             # Of many small files no more are listed than the first records may need. Only a

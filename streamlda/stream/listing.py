@@ -16,7 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from streamlda.errors import Faults, InvalidSettingError, SourceError, StreamLDAError, one_of
 
-#: File name endings and the compressions they stand for.
+#: File name endings and the compressions they stand for; a workbook is that of its first sheet.
 COMPRESSION_SUFFIXES = {
     ".gz": "gzip",
     ".bz2": "bz2",
@@ -25,9 +25,6 @@ COMPRESSION_SUFFIXES = {
     ".xlsx": "workbook",
     ".xlsm": "workbook",
 }
-
-#: A workbook is read as the compressed CSV of its first sheet.
-COMPRESSIONS = ("gzip", "bz2", "xz", "zstd", "workbook")
 
 #: File name endings (without that of a compression) and the format they stand for.
 FORMAT_SUFFIXES = {
@@ -134,22 +131,18 @@ def name_part(name: str, part: tuple[int, int]) -> str:
     return f"{name}[{part[0]}:{part[1]}]"
 
 
-def find_files(
-    paths: Paths, format: str, compression: str | None, include: Collection[str] = ()
-) -> list[StoredFile]:
+def find_files(paths: Paths, format: str, include: Collection[str] = ()) -> list[StoredFile]:
     """Return the files that `paths` stand for, in the order of `paths` and of sorted names.
 
     In a directory or a glob, hidden files, dangling links, pipes and sockets are skipped, as are
     files that match no pattern to `include`. A name that exists is no glob.
     """
-    by_name = "leave it out to go by the file names"
-    convert = f"{by_name}, or convert the files (mail and HTML: {HOW_TO_EXTRACT})"
+    convert = f"leave it out to go by names, or convert files (mail and HTML: {HOW_TO_EXTRACT})"
     one_of(("auto", *FORMATS), format=format, remedy=convert)
-    one_of(("infer", None, *COMPRESSIONS), compression=compression, remedy=by_name)
     files: dict[str, StoredFile] = {}
     for given in named_paths(paths):
         with _name_faults(given):
-            for file in _expand(given, format, compression, include):
+            for file in _expand(given, format, include):
                 _check(file.name not in files, "twice", name=file.name)
                 files[file.name] = file
     return list(files.values())
@@ -167,9 +160,7 @@ def not_a_file(path: str) -> StreamLDAError:
     return _fault("special", path=path)
 
 
-def _expand(
-    given: str, format: str, compression: str | None, include: Collection[str]
-) -> Iterator[StoredFile]:
+def _expand(given: str, format: str, include: Collection[str]) -> Iterator[StoredFile]:
     file_system, path = fsspec.core.url_to_fs(given)
     try:
         found = _list(file_system, path)
@@ -188,19 +179,18 @@ def _expand(
     _check(found, "empty", path=given, include=[*include])
     for info in found:
         stem, suffix = posixpath.splitext(_get_name(info).lower())
-        by_name = COMPRESSION_SUFFIXES.get(suffix)
-        suffix = suffix if by_name is None else posixpath.splitext(stem)[1]
+        compression = COMPRESSION_SUFFIXES.get(suffix)
+        suffix = suffix if compression is None else posixpath.splitext(stem)[1]
         name = _get_name(info) if local else str(file_system.unstrip_protocol(_get_name(info)))
         _check(format != "auto" or suffix not in UNREAD_SUFFIXES, "mail", name=name)
         found_format = FORMAT_SUFFIXES.get(suffix, plain) if format == "auto" else format
-        found_compression = by_name if compression == "infer" else compression
         yield StoredFile(
             file_system=file_system,
             path=_get_name(info),
             name=name,
             size=info.get("size"),
-            format="csv" if found_compression == "workbook" else found_format,
-            compression=found_compression,
+            format="csv" if compression == "workbook" else found_format,
+            compression=compression,
             delimiter="\t" if suffix == ".tsv" else ",",
             local=local,
             listed=listed,

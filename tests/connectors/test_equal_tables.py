@@ -72,10 +72,15 @@ def write_json(rows, kind, end):
         "array": rows,
         "data": {"n": 20, "data": rows, "next": None},
         "columns": {name: {n: row[name] for n, row in enumerate(rows)} for name in names},
+        "lists": {name: [row[name] for row in rows] for name in names},
+        "index": dict(enumerate(rows)),
         "split": {"columns": names, "data": [[*row.values()] for row in rows]},
         "values": [[*row.values()] for row in rows],
     }
     return json.dumps(contents[kind], ensure_ascii=False, indent=1).replace("\n", end)
+
+
+KINDS = ("jsonl", "array", "data", "columns", "lists", "index", "split", "values")
 
 
 def read_table(path, **options):
@@ -116,7 +121,7 @@ def test_csv(form, delimiter, tmp_path):
 
 
 @pytest.mark.parametrize("form", TIMES)
-@pytest.mark.parametrize("kind", ["jsonl", "array", "data", "columns", "split", "values"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_json(form, kind, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):

@@ -95,40 +95,6 @@ def test_records_inside_lines_are_refused(tmp_path):
         FileSource(tmp_path / "a.jsonl", records_field="data")
 
 
-COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
-TABLES = {
-    "columns": {name: dict(enumerate(values)) for name, values in COLUMNS.items()},
-    "lists": COLUMNS,
-    "index": dict(enumerate(ROWS)),
-    "split": {
-        "columns": list(COLUMNS),
-        "index": [0, 1, 2],
-        "data": [*map(list, zip(*COLUMNS.values(), strict=True))],
-    },
-}
-
-
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("indent", [None, 1])
-def test_tables_in_one_object_are_read_and_resumed(kind, indent, tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(TABLES[kind], indent=indent))
-    options = {"text_field": "body", "id_field": "id"}
-    source, texts, ids = FileSource(path, **options), [], []
-    while not (batch := source.poll(1)).exhausted or batch.texts:
-        texts += batch.texts
-        ids += [at.id for at in batch.locations]
-        position = source.position()
-        source.close()
-        source = FileSource(path, **options)
-        source.seek(position)
-    assert texts == ["cat and dog", "sea", None]
-    assert ids == ["1", "2", None]
-    # A record of a private run must not decide how others are read.
-    n_lines = len(path.read_text().splitlines())
-    assert FileSource(path, encoding=None, **options).poll(99).n_records == n_lines
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -146,7 +112,6 @@ def test_an_object_that_is_no_table_is_one_record(content, tmp_path):
 WRITTEN = {
     "short rows": "id,body,note\n1,one,x\n2,two\n",
     "more commas": "id,body,note\n1,one,x,,\n2,two,,,,\n",
-    "null": "id\tbody\tnote\n1\tone\t\\N\n2\ttwo\t\\N\n3\t\\N\t\n",
     "spark": 'id,body,note\n1,one,"a \\"b\\", c \\\\"\n2,two,"\\\\\\""\n',
     "numbers": "1,one,x\n2,two,y\n",
 }

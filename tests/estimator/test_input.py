@@ -1,7 +1,7 @@
 """What `StreamLDA` takes, and what it refuses without a change or a word of a document."""
 
 import pickle
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 import pandas as pd
@@ -264,7 +264,9 @@ def iterate(texts):
 @pytest.mark.parametrize(
     "made",
     [
-        *(list, tuple, iterate, np.array, pd.Series, make_frame, pl.Series),
+        *(list, tuple, iterate, np.array, pd.Series, make_frame, pl.Series, deque),
+        lambda texts: dict(enumerate(texts)).values(),
+        lambda texts: pl.LazyFrame({"text": texts}),
         lambda texts: pl.DataFrame({"text": texts}),
         lambda texts: pa.table({"text": texts}),
         pa.array,

@@ -156,6 +156,11 @@ def test_names_given_for_the_page_of_a_daemon_stay_in_later_snapshots(tmp_path):
     assert {topic["id"]: topic["name"] for topic in shown} == {1: None, 2: "sport", 3: "law"}
     assert NewestModel(tmp_path).find().model.names == ["sport", None, "law"]
     assert load(made.path(2)).names == 3 * [None]
+    for path in (tmp_path, made.path(2)):
+        assert {"[sport]", "[law]"} <= {*run("topics", path).stdout.split()}
+        run("report", path, "-o", tmp_path / "page.html")
+        assert ">sport<" in (tmp_path / "page.html").read_text("utf-8")
+        (tmp_path / "page.html").unlink()
     run("rename", tmp_path, "3=")
     assert [topic["name"] for topic in made.topics(2)["topics"]] == ["sport", None, None]
     assert "topic=4" in refused("rename", tmp_path, "4=x")
