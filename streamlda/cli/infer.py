@@ -10,18 +10,17 @@ from typing import Annotated, BinaryIO
 
 import click
 
-from streamlda.cli import options
+from streamlda.cli import options, shared
 from streamlda.cli.options import command, flag, output
 from streamlda.cli.run import serve
-from streamlda.cli.shared import DOCUMENTS, Documents, allow_analyzer, check_lost, read_documents
+from streamlda.cli.shared import DOCUMENTS, Documents, check_lost, read_documents
 from streamlda.container import whole_file
-from streamlda.errors import ModelFileError
 from streamlda.model.document_table import UNREADABLE
 from streamlda.run.proportions import FORMATS, AppendedTable, RowWriter, spread
 from streamlda.run.proportions import infer as infer_texts
 from streamlda.settings.setting import INFER
 from streamlda.settings.table import SETTINGS, RunSettings
-from streamlda.storage.snapshots import NamedModel, NewestModel
+from streamlda.storage.snapshots import NamedModel
 from streamlda.text.encoding import UNREADABLE as NO_WORDS
 
 TASKS = {
@@ -80,15 +79,10 @@ def infer(
             raise click.UsageError("--output and --append must be left out with --kafka-topic")
         from streamlda.service.inference import run
 
-        allow_analyzer(settings)
+        shared.allow_analyzer(settings)
         serve(settings, partial(run, model_file))
         return
-    newest = NewestModel(model_file).find()
-    if newest is None:
-        raise ModelFileError(
-            f"a folder must have a snapshot to infer with, got path={model_file!r}; name a model "
-            "file"
-        )
+    newest = shared.find_newest(model_file)
     ending = Path(output).suffix.lower().removeprefix(".")
     kind = ending if ending in FORMATS else "jsonl"
     with nullcontext(sys.stdout.buffer) if output == "-" else whole_file(output) as file:

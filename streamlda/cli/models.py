@@ -11,7 +11,7 @@ import click
 
 from streamlda.cli import options
 from streamlda.cli.options import command, count, files, flag, option, output, path
-from streamlda.cli.shared import DOCUMENTS, read_documents, say, show_warnings, warn
+from streamlda.cli.shared import DOCUMENTS, find_newest, read_documents, say, show_warnings, warn
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
 from streamlda.model.merging import merged
 from streamlda.model.table import in_line, named_words, plural
@@ -36,13 +36,11 @@ TASKS = {
 def load_named(path: str) -> TopicModel:
     """Read a model, of a folder of snapshots the newest, with the names that its folder gives."""
     file = Path(path)
-    folder = Snapshots(file if file.is_dir() else file.parent)
     if file.is_dir():
-        file = folder.path(folder.latest() or 1)
+        return find_newest(path).model
     prefix, _, number = file.name.partition("-")
-    model = load(file)
-    is_snapshot = prefix == "snapshot" and number.isdecimal()
-    return folder.name_topics(int(number), model) if is_snapshot else model
+    model, is_snapshot = load(file), prefix == "snapshot" and number.isdecimal()
+    return Snapshots(file.parent).name_topics(int(number), model) if is_snapshot else model
 
 
 @command()

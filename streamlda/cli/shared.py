@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from streamlda.errors import InvalidDocumentsError, require
+from streamlda.errors import InvalidDocumentsError, ModelFileError, failure, require
 from streamlda.utils.process import resident_bytes
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
     from streamlda.settings.table import RunSettings
+    from streamlda.storage.snapshots import NamedModel
     from streamlda.stream.counts import RecordCounts
     from streamlda.stream.source import RecordLocation, Source
 
@@ -155,6 +156,16 @@ def check_lost(
         remedy=f"{where}: repair the files, or raise source.most_lost",
         error=InvalidDocumentsError,
     )
+
+
+def find_newest(path: str) -> NamedModel:
+    """Return the model of a file, or the newest of a folder of snapshots."""
+    from streamlda.storage.snapshots import NewestModel
+
+    newest, rule = NewestModel(path).find(), "a folder must have a snapshot"
+    if newest is None:
+        raise failure(rule, path=path, remedy="name a model file", error=ModelFileError)
+    return newest
 
 
 class Documents(NamedTuple):

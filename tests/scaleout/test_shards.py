@@ -141,7 +141,7 @@ def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_
 
 def test_reading_options_reach_the_connector(tmp_path):
     (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "utf-8")
-    how = {"format": "jsonl", "text_field": "a.b", "compression": None}
+    how = {"format": "jsonl", "text_field": "a.b"}
     assert texts_of(of_files(tmp_path / "x", how)) == ["größe", "wide"]
     how["max_document_bytes"] = 20
     assert texts_of(of_files(tmp_path / "x", how)) == [None, "wide"]
