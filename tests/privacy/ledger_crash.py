@@ -77,7 +77,7 @@ def verify(folder, *, recover=False):
     draws = read_draws(folder)
     if not (folder / "ledger").exists():
         assert not draws
-        assert not (folder / "ledger.marker").exists()
+        assert not (folder / "ledger.documents").exists()
         return "none"
     with Ledger.open(folder / "ledger", TERMS) as ledger:
         if recover:

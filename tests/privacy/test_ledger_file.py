@@ -62,9 +62,7 @@ def test_writer_notices_what_others_do_to_its_files(ledger, folder):
         kept = (folder / "ledger").read_bytes()
         release(other, 0, 10)
         modes = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("ledger*")}
-        assert modes == dict.fromkeys(
-            ["ledger", "ledger.marker", "ledger.lock", "ledger.documents"], 0o600
-        )
+        assert modes == dict.fromkeys(["ledger", "ledger.lock", "ledger.documents"], 0o600)
         (folder / "ledger").write_bytes(kept)
         with pytest.raises(LedgerError, match="changed or replaced"):
             release(other, 10, 20)
@@ -86,18 +84,18 @@ def test_rights_to_the_folder(ledger, folder):
 
 @pytest.mark.parametrize("length", [1, 40, -1])
 def test_a_row_cut_short_is_dropped_and_its_writer_had_not_returned(ledger, folder, length):
-    """Its first bytes are on the disk, and the marker does not name it."""
+    """Its first bytes are on the disk, and no documents were kept."""
     release(ledger, 0, 10)
-    report, kept = ledger.report(), (folder / "ledger.marker").read_bytes()
+    report, kept = ledger.report(), documents(ledger.path).read_bytes()
     whole = (folder / "ledger").stat().st_size
     ledger.begin(cohort_of(10, 20), EVENT)
     ledger.close()
     row = (folder / "ledger").read_bytes()[whole:]
     os.truncate(folder / "ledger", whole + len(row[:length]))
-    # Of a row that the marker names nothing may be missing.
+    # Of a release whose documents were kept nothing may be missing.
     with pytest.raises(LedgerError, match="counts as used up"):
         read_report(folder / "ledger")
-    (folder / "ledger.marker").write_bytes(kept)
+    documents(ledger.path).write_bytes(kept)
     assert read_report(folder / "ledger") == report
     with Ledger.open(folder / "ledger", TERMS) as again:
         assert again.report() == report
@@ -113,8 +111,8 @@ def refuse(path, match):
         assert "counts as used up" in str(caught.value)
 
 
-def marker(path):
-    return path.with_name(path.name + ".marker")
+def documents(path):
+    return path.with_name(path.name + ".documents")
 
 
 def rewrite(path, edit):
@@ -140,13 +138,13 @@ def database(version):
 @pytest.mark.parametrize(
     ("damage", "match"),
     [
-        *((partial(os.truncate, length=size), "whole") for size in (0, 99, 500)),
-        (Path.unlink, "it is gone"),
+        *((partial(os.truncate, length=size), "whole|older") for size in (0, 99, 500)),
+        (Path.unlink, "it is gone|beside what another one left"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "no regular file"),
-        (lambda path: marker(path).unlink(), "marker"),
+        (lambda path: documents(path).unlink(), "its own .documents file"),
         *(
-            (lambda path, text=text: marker(path).write_text(text), "marker file")
-            for text in ("", "nonsense", "\xff", "0" * 64)
+            (lambda path, data=data: documents(path).write_bytes(data), "its own .documents file")
+            for data in (b"", bytes(31), bytes(32))
         ),
         (of_a_later_format, "format_version=4"),
         *((database(version), f"format_version={version}") for version in (1, 2)),
@@ -159,21 +157,25 @@ def test_damaged_or_foreign_files_are_no_fresh_budget(folder, damage, match):
     refuse(path, match)
 
 
-def test_older_copy_and_marker_of_another_ledger_are_found(folder):
+def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     path = folder / "ledger"
     create(folder).close()
     kept = path.read_bytes()
-    # The creation of a ledger that was never used may have been cut short before its marker.
-    marker(path).unlink()
-    finished(folder)
-    newest, own = path.read_bytes(), marker(path).read_bytes()
-    path.write_bytes(kept)
-    refuse(path, "marker")
+    # The creation of a ledger that was never used may have been cut short before its documents.
+    documents(path).unlink()
+    with create(folder) as ledger:
+        release(ledger, 0, 10)
+        one = path.read_bytes()
+        release(ledger, 10, 20)
+    newest, own = path.read_bytes(), documents(path).read_bytes()
+    for older in (kept, one):
+        path.write_bytes(older)
+        refuse(path, "must not be older")
     path.write_bytes(newest)
     (folder / "b").mkdir()
-    shutil.copy(marker(finished(folder / "b")), marker(path))
-    refuse(path, "marker")
-    marker(path).write_bytes(own)
+    shutil.copy(documents(finished(folder / "b")), documents(path))
+    refuse(path, "its own .documents file")
+    documents(path).write_bytes(own)
     assert LedgerReader(path).spent == PRICE
 
 
@@ -202,7 +204,7 @@ def test_edited_rows_are_found(folder, edit):
     before = path.read_bytes()
     rewrite(path, edit)
     assert path.read_bytes() != before
-    refuse(path, "chain of checksums|marker|damaged")
+    refuse(path, "chain of checksums|older|whole")
 
 
 def amounts(path):
@@ -233,10 +235,7 @@ def flipped(path, positions, rng):
         yield damaged
 
 
-@pytest.mark.parametrize("name", ["ledger", "ledger.marker"])
-def test_flipped_byte_gives_no_budget(folder, name):
-    path = finished(folder).with_name(name)
+def test_flipped_byte_gives_no_budget(folder):
+    path = finished(folder)
     rng, size = np.random.default_rng(20261121), path.stat().st_size
-    positions = range(size) if name == "ledger.marker" else rng.integers(size, size=150)
-    found = damages_found(path, flipped(path, positions, rng))
-    assert found >= (len(positions) if name == "ledger" else size - 3)
+    assert damages_found(path, flipped(path, rng.integers(size, size=150), rng)) == 150

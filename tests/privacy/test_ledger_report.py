@@ -24,6 +24,7 @@ from streamlda.privacy.ledger import (
     figure,
     read_report,
 )
+from streamlda.privacy.ledger.documents import ReleasedDocuments
 from streamlda.privacy.ledger.file import Row
 from streamlda.privacy.ledger.records import ReleasedRecords
 from streamlda.privacy.ledger.state import (
@@ -99,7 +100,7 @@ def state_of(terms, releases):
     for number, (length, z, rate) in enumerate(releases, 1):
         event = Approximate(GaussianRelease(z), 0.0, rate / z**2)
         cohort, at = cohort_of(start, start + length), "2026-11-21T14:00:00+00:00"
-        paid = Release(number, cohort, event, *price_of(z, rate), "", "", at)
+        paid = Release(number, cohort, event, *price_of(z, rate), "", "", at, "key")
         state.apply(Row("intent", paid.to_json(), ""))
         state.apply(Row("lost", {"reason": ""}, ""))
         start += length
@@ -124,7 +125,7 @@ def test_table_never_shows_too_little_spent_or_too_much_left(releases, rate, use
     releases = [(*each, rate) for each in releases]
     terms = replace(TERMS, privacy_unit="user" if users else "document")
     state = state_of(terms, releases)
-    lines = budget_table(describe_ledger(state, Path("no documents")))
+    lines = budget_table(describe_ledger(state, ReleasedDocuments(Path("no documents"))))
 
     paid = [Fraction(price_of(z, rate)[0]) for _, z, rate in releases]
     delta = Fraction(1e-6)

@@ -172,7 +172,7 @@ def test_release_is_paid_then_published_then_committed(ledger, folder):
 
 def test_old_copy_of_both_files_is_found_by_what_is_newer(ledger, folder):
     publish(ledger, ledger.begin(cohort_of(0, 10), EVENT), "one")
-    kept = {name: (folder / name).read_bytes() for name in ("ledger", "ledger.marker")}
+    kept = {name: (folder / name).read_bytes() for name in ("ledger", "ledger.documents")}
     publish(ledger, ledger.begin(cohort_of(10, 20), EVENT), "two")
     ledger.check_target(folder / "two")
     newest, own = ledger.generation, ledger.ledger_id

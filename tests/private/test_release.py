@@ -200,7 +200,7 @@ def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
     with opened(path, settings_of()) as (_, learner):
         feed(learner, documents(100))
     before = sorted((folder / "ledger.releases").iterdir())
-    for name in ("ledger", "ledger.marker"):
+    for name in ("ledger", "ledger.documents"):
         (folder / name).unlink()
     with pytest.raises(LedgerError, match="beside what another one left"):
         open_ledger(path, settings_of(clipping=clipping))

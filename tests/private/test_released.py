@@ -145,7 +145,7 @@ def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, way, paid):
 
 def guard(patch, path):
     """Let whatever reads more than a ledger and its releases, draws or pays fail the test."""
-    allowed = {path.name, f"{path.name}.marker", f"{path.name}.documents"}
+    allowed = {path.name, f"{path.name}.documents"}
 
     def checked(opens):
         def opening(name, *rest, **options):

@@ -367,7 +367,7 @@ def test_a_ledger_is_of_no_use_without_its_key(tmp_path):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-        with pytest.raises(LedgerError, match=r"must have its \.documents file"):
+        with pytest.raises(LedgerError, match=r"must have its own \.documents file"):
             release(tmp_path, source)
         assert path.exists() == (content is not None)
     path.write_bytes(kept)

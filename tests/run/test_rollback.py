@@ -136,7 +136,7 @@ def scene(published, tmp_path):
 
 
 def roll_back(scene):
-    """Restore ledger, marker and checkpoints as they were; what was released since stays."""
+    """Restore ledger, documents and checkpoints as they were; what was released since stays."""
     releases, kept = scene.folder / "run/ledger.releases", scene.folder / "kept"
     releases.rename(kept)
     shutil.rmtree(scene.folder / "run")

@@ -1,10 +1,11 @@
 """Documents of releases by keyed values: exact counts for their owner, on which nothing rests.
 
 ``NAME.documents`` lies beside a ledger, for its owner only. It begins with the key of the values,
-32 random bytes. Each release adds a segment before its price is on record: its number, the number
-of its values, and the values of its documents, sorted, 8 bytes each. A segment whose release is not
-on record is overwritten. Equal texts have one value (`streamlda.privacy.ledger.fingerprints`), so
-repeats are counted, whatever names and order they came in.
+32 random bytes. Each release adds a segment once its price is on record, before its noise is drawn:
+its number, the number of its values, and the values of its documents, sorted, 8 bytes each. So it
+shows that a ledger was here, and how many releases it had: an older copy of the ledger is found.
+Equal texts have one value (`streamlda.privacy.ledger.fingerprints`), so repeats are counted,
+whatever names and order they came in.
 
 Names and offsets decide what a release costs and whether it is made. Values refuse documents only
 where all of them are known before the first payment. Elsewhere a refusal would show whether a
@@ -48,43 +49,38 @@ class Repeats(NamedTuple):
 
 
 class ReleasedDocuments:
-    """Values of the documents of releases, on disk; memory O(releases), and of one release.
+    """Values of the documents of releases, on disk; memory O(releases), and of one release."""
 
-    Releases after `generation` are not on record.
-    """
-
-    def __init__(self, path: Path, generation: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         # Number, first word and last + 1 of the values of each release, oldest first.
         self._parts: list[tuple[int, int, int]] = []
-        words, last = self._open(), 0
+        words = self._open()
         while self._end + 2 <= len(words):
             number, count = map(int, words[self._end : self._end + 2])
             start, stop = self._end + 2, self._end + 2 + count
-            if not (last < number <= generation and start < stop <= len(words)):
+            if number <= self.newest or stop > len(words):
                 break
             self._parts.append((number, start, stop))
-            last = number
 
-    def open_key(self, name: str | None) -> FingerprintKey:
-        """Return the key, of that `name`; a ledger without releases has none, and gets a new key.
+    @property
+    def newest(self) -> int:
+        """The number of the newest release, 0 before the first."""
+        return self._parts[-1][0] if self._parts else 0
 
-        Raises `OSError`, or `LedgerError` where the file is gone, cut, or that of another ledger.
-        """
-        if name is None and not self.path.exists():
-            with whole_file(self.path, 0o600) as file:
-                file.write(secrets.token_bytes(_KEY_WORDS * _WORD.itemsize))
-            sync_folder(self.path.parent)
+    @property
+    def key(self) -> FingerprintKey | None:
+        """The key of the values; None without a file."""
         secret = self._open()[:_KEY_WORDS].tobytes()
-        key = FingerprintKey(secret)
-        require(
-            len(secret) == _KEY_WORDS * _WORD.itemsize and name in (None, key.name),
-            "a ledger must have its .documents file, which has the key of its documents",
-            path=str(self.path),
-            remedy="bring it back from where the ledger was copied",
-            error=LedgerError,
-        )
-        return key
+        return FingerprintKey(secret) if len(secret) == _KEY_WORDS * _WORD.itemsize else None
+
+    def make(self) -> FingerprintKey:
+        """Put a file with a new key where none lies, for its owner only."""
+        secret = secrets.token_bytes(_KEY_WORDS * _WORD.itemsize)
+        with whole_file(self.path, 0o600) as file:
+            file.write(secret)
+        sync_folder(self.path.parent)
+        return FingerprintKey(secret)
 
     @property
     def _end(self) -> int:
@@ -100,7 +96,7 @@ class ReleasedDocuments:
         return ((number, words[start:stop]) for number, start, stop in self._parts)
 
     def add(self, number: int, values: Values) -> None:
-        """Put the documents of a release on the disk, before it is on record."""
+        """Put the documents of a release on the disk."""
         words = np.concatenate([np.array([number, len(values)], _WORD), np.sort(values)])
         with self.path.open("r+b") as file:
             file.truncate(self._end * _WORD.itemsize)
@@ -115,8 +111,9 @@ class ReleasedDocuments:
         """Count the documents that were in releases. Time O(releases documents log)."""
         known = np.zeros(len(values), dtype=np.bool_)
         for _, found in self._releases():
-            places = np.minimum(np.searchsorted(found, values), len(found) - 1)
-            known |= found[places] == values
+            if len(found):
+                places = np.minimum(np.searchsorted(found, values), len(found) - 1)
+                known |= found[places] == values
         return Repeats(int(known.sum()), len(values))
 
     def check_new(self, values: Values, *, remedy: str, **where: Any) -> None:

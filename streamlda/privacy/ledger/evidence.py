@@ -1,6 +1,6 @@
 """Detect a ledger that was restored from an older copy, by evidence kept away from it.
 
-A ledger and its marker can be put back together, or be lost together. What was published by it
+A ledger and its documents can be put back together, or be lost together. What was published by it
 carries its name and its generation, and lies elsewhere: models in files, folders and topics, and
 the notes beside the offsets that a consumer group shows. No more than these can tell: a copy of the
 whole machine, with all of them, is as it was.

@@ -1,17 +1,15 @@
 """File of a privacy ledger: lines that are only ever added, chained by checksums.
 
 ``NAME`` holds a row a line, as JSON. Each carries BLAKE2b over the row before it and its own
-content, so an edit, a lost row or rows in another order are found. ``NAME.marker`` holds the
-checksum of the last row (or of the one before it, after a crash): it shows that a ledger was here,
-and finds an older copy put back. ``NAME.lock`` is locked while a writer has the ledger open.
+content, so an edit, a lost row or rows in another order are found. ``NAME.lock`` is locked while a
+writer has the ledger open.
 
-`append` returns when row and marker are on the disk, and nothing happens before. So a row that the
-marker does not name is of a write that a crash cut short: it counts if it is whole, and is dropped
-if it is not.
+`append` returns when the row is on the disk, and nothing happens before. A last row that is not
+whole is of a write that a crash cut short, and is dropped.
 
-Not found: an older copy of *both* files (`streamlda.privacy.ledger.evidence` finds it by what is
-newer), a forgery with recomputed checksums, two copies that are both spent from, two ledgers for
-the same documents.
+Not found here: an older copy, which is found by what is newer (`streamlda.privacy.ledger.documents`
+and `evidence`), unless that is older too; a forgery with recomputed checksums; two copies that are
+both spent from; two ledgers for the same documents.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _DATABASE = b"SQLite format 3\0"
 
 #: What every message about a ledger that cannot be trusted says.
 EXHAUSTED = (
-    "its budget counts as used up: bring the newest copy back, together with its .marker file"
+    "its budget counts as used up: bring the newest copy back, together with its .documents file"
 )
 
 _OTHER_FORMAT = (
@@ -50,8 +48,8 @@ _NAME_LEDGER = "name the file that a private run had as its ledger"
 OnStep = Callable[[str], None]
 
 #: How the names of what lies beside a ledger continue.
-MARKER, LOCK, DOCUMENTS, RELEASES = ".marker", ".lock", ".documents", ".releases"
-_ENDS = (MARKER, LOCK, DOCUMENTS, RELEASES)
+LOCK, DOCUMENTS, RELEASES = ".lock", ".documents", ".releases"
+_ENDS = (LOCK, DOCUMENTS, RELEASES)
 
 #: The checksum before the first row.
 _START = "0" * 64
@@ -76,7 +74,7 @@ def has_ledger(path: Path) -> bool:
     ledgers = [path.with_name(name) for name in named if name]
     if path.parent.name.endswith(RELEASES):
         ledgers.append(path.parent.with_name(path.parent.name.removesuffix(RELEASES)))
-    return any(each.with_name(each.name + MARKER).exists() for each in ledgers)
+    return any(each.with_name(each.name + DOCUMENTS).exists() for each in ledgers)
 
 
 class LedgerFile:
@@ -88,7 +86,7 @@ class LedgerFile:
 
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
-        self.marker, self._lock_file, self.documents, _ = beside(self.path)
+        self._lock_file, self.documents, _ = beside(self.path)
         self.step: OnStep = on_step or (lambda name: None)
         self._lock: FileLock | None = None
         self._trusted = False
@@ -126,36 +124,27 @@ class LedgerFile:
             error=LedgerError,
         )
 
-    def exists(self) -> bool:
-        """Tell whether there is or was a ledger of this name."""
-        return os.path.lexists(self.path) or os.path.lexists(self.marker)
-
     def create(self, body: Mapping[str, Any]) -> None:
         """Make the ledger with its first row, whole or not at all; the lock must be held."""
         values = {"ledger_id": secrets.token_hex(16), "format_version": FORMAT_VERSION, **body}
+        fresh = self.path.with_name(self.path.name + ".new")
         with reported(self.path):
-            self._replace(self.path, _line_of(_START, "created", values), "create")
+            # For its owner only: slots in it may be private.
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_line_of(_START, "created", values))
+                file.flush()
+                os.fsync(file.fileno())
+            self.step("create:written")
+            fresh.rename(self.path)
+            sync_folder(self.path.parent)
+        self.step("create:synced")
 
     def load(self, visit: Callable[[Row], None]) -> None:
-        """Check all of the ledger and show every row to `visit`, in order."""
-        # The marker first: a writer moves it after the row, so it can only lag behind.
-        marked = self._read_marker()
-        if not self.exists():
+        """Check all of the ledger and show every row to `visit`, in order. Memory O(1) rows."""
+        if not (os.path.lexists(self.path) or os.path.lexists(self.documents)):
             rule = "there must be a ledger of that name"
             raise failure(rule, path=str(self.path), remedy=_NAME_LEDGER, error=LedgerError)
-        rows, is_met = 0, False
-        for row in self._rows():
-            rows, is_met = rows + 1, is_met or marked == row.chain
-            if rows == 1:
-                self._check_format(row.body["format_version"])
-            visit(row)
-        # Without a marker, only a ledger that was made and never used is believed: its creation
-        # may have been cut short.
-        if not (is_met or (marked is None and rows == 1)):
-            raise self._refusal(f"row {rows} does not go with the .marker file")
-
-    def _rows(self) -> Iterator[Row]:
-        """Yield all whole rows in order; the chain is checked. Memory O(1) rows."""
         # A pipe would be waited for.
         if not self.path.is_file():
             raise self._refusal("it is gone, or no regular file")
@@ -168,8 +157,10 @@ class LedgerFile:
                 row = _read_row(self._chain, line)
                 if row is None:
                     break
+                if not self._end:
+                    self._check_format(row.body["format_version"])
                 self._chain, self._last, self._end = row.chain, line, self._end + len(line)
-                yield row
+                visit(row)
             # What follows a row may be the next one, cut short by a crash.
             if row is None and self._end and file.read(1):
                 raise self._refusal("the chain of checksums breaks")
@@ -186,7 +177,7 @@ class LedgerFile:
 
     def _refusal(self, reason: str) -> StreamLDAError:
         """Return the error of a file that is no ledger, or of a ledger that cannot be trusted."""
-        was = os.path.lexists(self.marker) or self._end
+        was = os.path.lexists(self.documents) or self._end
         rule = "a ledger must be a whole, unaltered file, the newest that a private run made"
         remedy = EXHAUSTED if was else _NAME_LEDGER
         return failure(
@@ -194,13 +185,11 @@ class LedgerFile:
         )
 
     def open_to_write(self) -> None:
-        """Drop a row that was cut short, and bring the marker up to date; after `load`."""
+        """Drop a row that was cut short; after `load`."""
         self._trusted = True
         self.check_writable()
         with reported(self.path):
             os.truncate(self.path, self._end)
-            if self._read_marker() != self._chain:
-                self._write_marker()
 
     def append(self, kind: str, body: Mapping[str, Any]) -> Row:
         """Add a row; it is on the disk when this returns.
@@ -225,34 +214,8 @@ class LedgerFile:
                 os.fsync(file.fileno())
             self.step(f"{kind}:durable")
             self._chain, self._last, self._end = row.chain, line, self._end + len(line)
-            self._write_marker()
         self._trusted = True
         return row
-
-    def _write_marker(self) -> None:
-        self._replace(self.marker, f"{self._chain}\n".encode("ascii"), "marker")
-
-    def _replace(self, path: Path, content: bytes, name: str) -> None:
-        """Write a file whole, on the disk, for its owner only: slots in it may be private."""
-        fresh = path.with_name(path.name + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self.step(f"{name}:written")
-        fresh.replace(path)
-        sync_folder(path.parent)
-        self.step(f"{name}:synced")
-
-    def _read_marker(self) -> str | None:
-        """Return the checksum that the marker names, or None without a marker."""
-        with reported(self.path):
-            try:
-                text = self.marker.read_text("ascii", "replace")
-            except FileNotFoundError:
-                return None
-        return text.removesuffix("\n")
 
 
 def _line_of(before: str, kind: str, body: Mapping[str, Any]) -> bytes:

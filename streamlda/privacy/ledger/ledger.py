@@ -29,7 +29,7 @@ from streamlda.container import sync_folder
 from streamlda.errors import BudgetExceededError, Faults, InvalidSettingError, LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments
+from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments, Values
 from streamlda.privacy.ledger.evidence import Evidence
 from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
 from streamlda.privacy.ledger.records import Cohort
@@ -55,6 +55,8 @@ FAULTS = Faults(
             "made with, or give other documents outputs (file, folder, topic, consumer group) of "
             "other names",
             "older": f"a ledger must not be older than what was made with it; {EXHAUSTED}",
+            "documents": "a ledger must have its own .documents file, which has the key of its "
+            f"documents; {EXHAUSTED}",
             "left": "a new ledger must not begin beside what another one left; if its documents "
             f"are among those of this run, {EXHAUSTED}; else give other documents a ledger and "
             "outputs (file, folder, topic, consumer group) of other names",
@@ -97,7 +99,16 @@ class LedgerReader(LedgerState):
         self._file = _file or LedgerFile(path)
         #: The file, symbolic links resolved.
         self.path = self._file.path
+        #: The documents of its releases, for advice to their owner. They are looked at before the
+        #: rows, which a writer adds first.
+        self.documents = ReleasedDocuments(self._file.documents)
         self._file.load(self.apply)
+        key, newest = self.documents.key, self.documents.newest
+        known = {"releases": newest, "known": self.generation}
+        self._check(newest <= self.generation, "older", where=str(self.documents.path), **known)
+        if self.releases:
+            own = key is not None and key.name == self.releases[-1].key
+            self._check(own, "documents", documents=str(self.documents.path))
         here, wanted = asdict(self.terms), asdict(terms or self.terms)
         differing = [
             f"{name}={value!r} (ledger: {here[name]!r})"
@@ -111,7 +122,7 @@ class LedgerReader(LedgerState):
 
         Spent is rounded up, left is rounded down.
         """
-        return describe_ledger(self, self._file.documents)
+        return describe_ledger(self, self.documents)
 
     def check_epoch(self, epoch: int, ledger_id: str) -> None:
         """Refuse a stored state, of the generation `epoch`, that does not go with this ledger."""
@@ -185,12 +196,10 @@ class Ledger(LedgerReader):
     def __init__(self, terms: LedgerTerms | None, *, _file: LedgerFile) -> None:
         super().__init__(_file.path, terms, _file=_file)
         _file.open_to_write()
-        #: The documents of its releases, for advice to their owner, who gets it by `warn`, once.
-        self.documents = ReleasedDocuments(_file.documents, self.generation)
-        names = (release.cohort.key for release in self.releases)
         with reported(self.path):
             #: What fingerprints of documents are made with.
-            self.key = self.documents.open_key(next(filter(None, names), None))
+            self.key = self.documents.key or self.documents.make()
+        #: Gets the advice that repeats make, once.
         self.warn: Callable[[str], None] = lambda message: None
         self._has_warned = False
 
@@ -207,7 +216,7 @@ class Ledger(LedgerReader):
     ) -> Self:
         """Open a ledger for writing, or with `create` make it, of `terms`, if there never was one.
 
-        ``PATH.marker``, ``PATH.documents`` and ``PATH.lock`` lie beside it and belong to it.
+        ``PATH.documents`` and ``PATH.lock`` lie beside it and belong to it.
         `terms` are what it must have been made with; None takes any. `artifacts` ends the name of
         the folder beside it where they lie; `on_step` gets the name of each step, for tests.
 
@@ -218,7 +227,7 @@ class Ledger(LedgerReader):
         file.lock()
         try:
             folder = file.path.with_name(f"{file.path.name}.{artifacts}")
-            if create and terms is not None and not file.exists():
+            if create and terms is not None and not os.path.lexists(file.path):
                 _check_unused(file, folder, evidence)
                 file.create({"terms": asdict(terms), "at": _now()})
             ledger = cls(terms, _file=file)
@@ -264,19 +273,20 @@ class Ledger(LedgerReader):
             config_hash=config_hash,
             description=description,
             at=_now(),
+            key=self.key.name,
         )
-        if len(cohort.values):
-            self._keep_documents(release)
-        return self._append("intent", release.to_json())
+        release = self._append("intent", release.to_json())
+        self._keep_documents(release, cohort.values)
+        return release
 
-    def _keep_documents(self, release: Release) -> None:
-        """Keep the documents of a release that is about to be on record; warn of repeats."""
-        values = release.cohort.values
+    def _keep_documents(self, release: Release, values: Values) -> None:
+        """Keep the documents of a release, and warn of repeats."""
         known, own = self.documents.count_repeats(values), len(values) - len(np.unique(values))
         repeated = known.repeated + own
         with reported(self._file.documents):
             self.documents.add(release.number, values)
-        if WARNED_OF * repeated >= len(values) and not self._has_warned:
+        self._file.step("documents:kept")
+        if repeated and WARNED_OF * repeated >= len(values) and not self._has_warned:
             self._has_warned = True
             self.warn(
                 "documents are in a release again, or twice, and are charged for each: "

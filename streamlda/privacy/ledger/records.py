@@ -44,13 +44,12 @@ class DocumentRange(NamedTuple):
 class Cohort:
     """The documents that one release reads: the `slots` of a run, first and last + 1.
 
-    `run` is the random name of the run, `key` the name of that of `values`, which are not stored.
+    `run` is the random name of the run. `values` of the documents are not part of its row.
     """
 
     documents: tuple[DocumentRange, ...]
     slots: tuple[int, int]
     run: str | None = None
-    key: str | None = None
     values: Values = field(default_factory=lambda: NO_VALUES, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,14 +64,14 @@ class Cohort:
     def to_json(self) -> dict[str, Any]:
         """Return all but the values as plain JSON values."""
         documents, slots = [list(part) for part in self.documents], list(self.slots)
-        return {"documents": documents, "slots": slots, "run": self.run, "key": self.key}
+        return {"documents": documents, "slots": slots, "run": self.run}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cohort:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
         first, last = values["slots"]
-        return cls(documents, (first, last), values["run"], values["key"])
+        return cls(documents, (first, last), values["run"])
 
 
 class ReleasedRecords:
@@ -198,7 +197,7 @@ class Provenance:
         """Return the cohort of a release of the slots from `first` to before `last` of a run."""
         parts = [DocumentRange(self.source, first, last)] if self.by_slots else self._parts.values()
         values = np.array(self._values, dtype=np.uint64)
-        return Cohort(tuple(parts), (first, last), run, self.key.name, values)
+        return Cohort(tuple(parts), (first, last), run, values)
 
     # State.
 

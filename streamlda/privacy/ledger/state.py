@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from streamlda.guarantee.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
@@ -54,6 +53,7 @@ class Release:
     config_hash: str
     description: str
     at: str  # Time of the intent, UTC, ISO 8601.
+    key: str  # Name of the key of its documents.
     state: str = "pending"
     #: The artefact, once it is complete: where it lies, where it goes, its digest.
     temporary: str = ""
@@ -84,7 +84,7 @@ class Release:
         return cls(body["intent"], Cohort.from_json(body), from_json(body["event"]), **stored)
 
 
-_STORED = ("mu_squared", "set_aside", "config_hash", "description", "at")
+_STORED = ("mu_squared", "set_aside", "config_hash", "description", "at", "key")
 
 
 class LedgerState:
@@ -241,13 +241,12 @@ def describe_documents(
     }
 
 
-def describe_ledger(state: LedgerState, path: Path) -> dict[str, Any]:
-    """Return the report of a ledger as plain JSON values, with the documents kept in `path`.
+def describe_ledger(state: LedgerState, documents: ReleasedDocuments) -> dict[str, Any]:
+    """Return the report of a ledger as plain JSON values.
 
     Time about 3 ms for each distinct figure of epsilon.
     """
     terms, releases = state.terms, state.releases
-    documents = ReleasedDocuments(path, len(releases))
     return {
         "format_version": FORMAT_VERSION,
         "ledger_id": state.ledger_id,
