@@ -99,11 +99,12 @@ class LedgerReader(LedgerState):
         self._file = _file or LedgerFile(path)
         #: The file, symbolic links resolved.
         self.path = self._file.path
-        #: The documents of its releases, for advice to their owner. They are looked at before the
-        #: rows, which a writer adds first.
-        self.documents = ReleasedDocuments(self._file.documents)
+        with reported(self.path):
+            #: The documents of its releases, for advice to their owner. They are looked at before
+            #: the rows, which a writer adds first.
+            self.documents = ReleasedDocuments(self._file.documents)
+            key, newest = self.documents.key, self.documents.newest
         self._file.load(self.apply)
-        key, newest = self.documents.key, self.documents.newest
         known = {"releases": newest, "known": self.generation}
         self._check(newest <= self.generation, "older", where=str(self.documents.path), **known)
         if self.releases:
