@@ -22,18 +22,6 @@ def test_disjoint_documents_do_not_add_up(ledger):
     assert 0 < ledger.epsilon_spent < 1.0
 
 
-def test_all_releases_of_a_user_add_up(folder):
-    with create(folder, privacy_unit="user") as ledger:
-        for i in range(3):
-            release(ledger, 10 * i, 10 * i + 10)
-        assert ledger.spent == pytest.approx(3 * PRICE, rel=1e-15)
-        left = ledger.report()["left_for_new_documents"]["mu_squared"]
-        assert left == pytest.approx(mu_of(1.0, 1e-6) ** 2 - 3 * PRICE)
-        assert 0 < ledger.epsilon_left < 1
-        with pytest.raises(BudgetExceededError):
-            ledger.check(Composed([EVENT] * 3))
-
-
 def test_planned_releases_fit_exactly_and_one_more_is_refused(folder):
     event = GaussianRelease(noise_multiplier(1.0, 1e-6, releases=7))
     with create(folder, privacy_unit="user") as ledger:
