@@ -259,9 +259,9 @@ def test_budget_is_refused_before_noise_and_documents(folder):
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_killed_at_every_step(stride, folder, crashes):
     counted = crashes.run("every-step", folder, stride)
-    assert counted["steps"] > 50 // stride
-    assert counted["killed pending"] > 30 // stride
-    assert counted["killed committed"] > 5 // stride
+    assert counted["steps"] > 40 // stride
+    assert counted["killed pending"] > 25 // stride
+    assert counted["killed committed"] >= 3 // stride
 
 
 @pytest.mark.parametrize(
