@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamlda.container import check_version, sync_folder
+from streamlda.container import check_version, sync_folder, whole_file
 from streamlda.errors import LedgerError, StreamLDAError, failure, require
 from streamlda.utils.lock import FileLock, LockedError
 
@@ -127,16 +127,11 @@ class LedgerFile:
     def create(self, body: Mapping[str, Any]) -> None:
         """Make the ledger with its first row, whole or not at all; the lock must be held."""
         values = {"ledger_id": secrets.token_hex(16), "format_version": FORMAT_VERSION, **body}
-        fresh = self.path.with_name(self.path.name + ".new")
         with reported(self.path):
             # For its owner only: slots in it may be private.
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
+            with whole_file(self.path, 0o600) as file:
                 file.write(_line_of(_START, "created", values))
-                file.flush()
-                os.fsync(file.fileno())
-            self.step("create:written")
-            fresh.rename(self.path)
+                self.step("create:written")
             sync_folder(self.path.parent)
         self.step("create:synced")
 
@@ -149,10 +144,7 @@ class LedgerFile:
         if not self.path.is_file():
             raise self._refusal("it is gone, or no regular file")
         row = None
-        with (
-            reported(self.path),
-            self.path.open("rb") as file,
-        ):
+        with reported(self.path), self.path.open("rb") as file:
             for line in file:
                 row = _read_row(self._chain, line)
                 if row is None:
