@@ -16,7 +16,7 @@ import click
 
 from streamlda.cli.options import Given, command
 from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, list_packages
-from streamlda.kernels import cache_folder
+from streamlda.kernels.machine_code import cache_folder
 from streamlda.run.parts import open_stream, open_topic
 from streamlda.service.logs import name_reason
 from streamlda.settings.rules import GROUP, get_source_kind
@@ -66,7 +66,7 @@ def _list_installed() -> Iterator[Finding]:
     folder = cache_folder()
     writable = os.access(folder, os.W_OK)
     state = "" if writable else ", not writable: every process compiles them again"
-    kernels = sum(1 for _ in folder.rglob("*.nbc"))
+    kernels = sum(1 for _ in folder.glob("*.o"))
     yield "kernels", f"{kernels} compiled in {folder}{state}", writable
     for extra in sorted(set(metadata("streamlda").get_all("Provides-Extra") or ()) - {"all"}):
         here, lacking = [], []

@@ -3,7 +3,7 @@
 A kernel is a function under `kernel` or `parallel_kernel`. Its annotations, kept as text by
 ``from __future__ import annotations``, are its one signature: the names of types below, of
 read-only inputs and then of outputs, all contiguous. It is compiled when first called, or loaded
-from Numba's cache on disk: importing a module of kernels costs nothing. The compiler's flags are
+from a file of machine code: importing a module of kernels costs nothing. The compiler's flags are
 fixed in one place: NumPy error model, no fastmath (it deletes NaN guards and reorders sums), lock
 of the interpreter released. A kernel allocates nothing that grows with the stream, and may call
 other kernels.
@@ -14,20 +14,17 @@ result is the same to the last bit for every number of threads.
 
 from __future__ import annotations
 
-import gc
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, update_wrapper
-from pathlib import Path
 from threading import RLock
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.kernels.machine_code import get_parameters, load
 from streamlda.utils.threads import run_pieces
 
 #: Below this a second thread is not worth waking.
@@ -62,12 +59,6 @@ OUT_I32_2D: TypeAlias = NDArray[np.int32]
 OUT_I16_1D: TypeAlias = NDArray[np.int16]
 OUT_U8_1D: TypeAlias = NDArray[np.uint8]
 
-#: Numba's names of what stands in an annotation.
-_TYPES = {
-    **{"F64": "float64", "F32": "float32", "I64": "int64", "I32": "int32", "I16": "int16"},
-    **{"U64": "uint64", "U8": "uint8", "int": "int64", "float": "float64", "None": "void"},
-}
-
 _kernels: list[Kernel] = []
 _compiling = RLock()
 # A child forked in the middle would wait for a thread that it does not have.
@@ -86,6 +77,7 @@ class Kernel:
         update_wrapper(self, function)
         self.py_func = function
         self._compiled: Any = None
+        self._jitted: Any = None
         _kernels.append(self)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -94,16 +86,28 @@ class Kernel:
 
     @property
     def compiled(self) -> Any:
-        """Numba's function, or the plain one where ``NUMBA_DISABLE_JIT`` is set."""
+        """The machine code, or the plain function where ``NUMBA_DISABLE_JIT`` is set."""
         if self._compiled is None:
             with _compiling:
-                self._compiled = self._compiled or _compile(self.py_func)
+                if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+                    self._compiled = self.py_func
+                else:
+                    self._compiled = self._compiled or load(
+                        self.py_func, lambda: self.jitted, _say_compiling
+                    )
         return self._compiled
+
+    @property
+    def jitted(self) -> Any:
+        """Numba's function."""
+        with _compiling:
+            self._jitted = self._jitted or _jit(self.py_func)
+        return self._jitted
 
     @property
     def _numba_type_(self) -> Any:
         """What Numba takes this object for where another kernel names it."""
-        return self.compiled._numba_type_
+        return self.jitted._numba_type_
 
 
 class ParallelKernel(Kernel):
@@ -125,7 +129,14 @@ class ParallelKernel(Kernel):
         if operations < FEW_OPERATIONS:
             self.compiled(0, iterations, *arguments)
         else:
-            run_pieces(self.compiled, iterations, *arguments)
+            run_pieces(self._bind(arguments), iterations)
+
+    def _bind(self, arguments: tuple[Any, ...]) -> Callable[[int, int], Any]:
+        compiled = self.compiled
+        if compiled is not self.py_func:
+            bound: Callable[[int, int], Any] = compiled.bind(*arguments)
+            return bound
+        return lambda first, last: compiled(first, last, *arguments)
 
 
 #: Makes a kernel of a function that is annotated with the types above.
@@ -145,31 +156,6 @@ def load_kernels() -> None:
         _ = each.compiled
 
 
-def cache_folder() -> Path:
-    """Return where compiled kernels are kept; OSError if there is no place for them."""
-    from numba.core.caching import FunctionCache
-
-    try:
-        return Path(FunctionCache(_type).cache_path)  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        raise OSError(f"there is no folder for compiled kernels: {error}") from error
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Collect no garbage: the compiler makes many objects, few of them in circles.
-
-    Measured: a fifth of the time of compiling, and of importing the compiler.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 @cache
 def _say_compiling() -> None:
     """Tell a person, once in a process, why the first fit after an install takes longer."""
@@ -177,46 +163,22 @@ def _say_compiling() -> None:
         print("streamlda: compiling kernels, once after an install", file=sys.stderr, flush=True)
 
 
-@_no_collections()
-def _compile(function: Callable[..., Any]) -> Any:
+def _jit(function: Callable[..., Any]) -> Any:
+    """Return Numba's function, for the one signature, called from other such functions alone."""
     import numba
     from numba.core.compiler import Compiler
 
-    class NoAliases(Compiler):
-        """Arrays of one call never overlap: loops over them need no check."""
+    class Bare(Compiler):
+        """No wrappers; arrays of one call never overlap, so that loops need no check of that."""
 
         def define_pipelines(self) -> Any:
             self.state.flags.noalias = True
-            # Nothing calls a kernel from C.
             self.state.flags.no_cfunc_wrapper = True
+            self.state.flags.no_cpython_wrapper = True
             return super().define_pipelines()  # type: ignore[no-untyped-call]
 
-    names = function.__annotations__
-    signature = _type(names["return"])(*(_type(names[n]) for n in names if n != "return"))
-    compiled = numba.njit(
-        signature,
-        error_model="numpy",
-        fastmath=False,
-        nogil=True,
-        cache=True,
-        pipeline_class=NoAliases,
+    inputs, returned = get_parameters(function)
+    signature = returned.to_numba()(*(each.to_numba() for each in inputs))
+    return numba.njit(
+        signature, error_model="numpy", fastmath=False, nogil=True, pipeline_class=Bare
     )(function)
-    if compiled is not function:
-        if compiled.stats.cache_misses:
-            _say_compiling()
-        # Numba learns at the first call that writable arrays may stand for read-only ones, and
-        # refuses the call of a second thread meanwhile.
-        arrays = numba.types.Array
-        given = [a.copy(readonly=False) if isinstance(a, arrays) else a for a in signature.args]
-        compiled.typingctx.install_possible_conversions(given, signature.args)
-    return compiled
-
-
-def _type(name: str) -> Any:
-    from numba import types
-
-    found = re.fullmatch(r"(OUT_)?(\w+?)(?:_(\d)D)?", name)
-    assert found
-    output, element, dimensions = found.groups()
-    scalar = getattr(types, _TYPES[element])
-    return types.Array(scalar, int(dimensions), "C", readonly=not output) if dimensions else scalar

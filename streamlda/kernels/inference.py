@@ -56,7 +56,7 @@ def fold_in(
         gamma = theta[n]
         new, point = np.empty(n_topics), np.empty(n_topics)
         # The first changes are from 0: with a tolerance below 1, only a step of 0 ends there.
-        last_point, last_step = np.zeros(n_topics), np.zeros(n_topics)
+        last_point, last_step = np.empty(n_topics), np.empty(n_topics)
         tokens = 0.0
         for e in range(begin, end):
             tokens += counts[e]
@@ -64,6 +64,7 @@ def fold_in(
         for k in range(n_topics):
             gamma[k] = alpha[k] + tokens / n_topics
             point[k] = gamma[k]
+            last_point[k], last_step[k] = 0.0, 0.0
             gamma_sum += gamma[k]
         point_sum, speed = gamma_sum, 0
         for _ in range(max_iterations):

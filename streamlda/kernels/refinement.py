@@ -265,7 +265,7 @@ def resample_topics(
     Time O(tokens * (topics of a document + log K)); memory O(K) a document at work.
     """
     n_topics = words.shape[1]
-    tokens = np.zeros(n_topics, dtype=np.int32)
+    tokens = np.empty(n_topics, dtype=np.int32)
     # Topics that the document has, in no order, and where each stands among them.
     present = np.empty(n_topics, dtype=np.int32)
     slot = np.empty(n_topics, dtype=np.int32)
@@ -387,7 +387,7 @@ def tally_topics(
     Equivalent to ``at_least[k, j] += 1`` for every document, topic k and j below the document's
     tokens of k; the shape is (K, longest document). Time O(tokens), serial; memory O(K).
     """
-    tokens = np.zeros(at_least.shape[0], dtype=np.int64)
+    tokens = np.empty(at_least.shape[0], dtype=np.int64)
     for d in range(len(row_pointers) - 1):
         begin, end = token_pointers[row_pointers[d]], token_pointers[row_pointers[d + 1]]
         for t in range(begin, end):

@@ -184,7 +184,7 @@ for name, right in calls.items():
     kernel = getattr(a, name)
     kernel(*right)
     # It would reorder sums and delete NaN guards, on some processors and not on others.
-    if kernel.compiled.targetoptions["fastmath"] is not False:
+    if kernel.jitted.targetoptions["fastmath"] is not False:
         raise SystemExit(f"{name} was compiled with fastmath")
     for i, array in enumerate(right):
         if not array.ndim:
