@@ -205,7 +205,7 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
         if fields is None:
             return None
         if options.as_rows:
-            return orjson.dumps(fields).decode(), None, None, None
+            return orjson.dumps([header.dialect.delimiter, *fields]).decode(), None, None, None
         if not NULLS.isdisjoint(fields):
             fields = ["" if field in NULLS else field for field in fields]
         user = None if user_column is None else read_name(fields[user_column])

@@ -42,7 +42,7 @@ class ReadOptions:
     has_classes : bool, default False
         The user of a record is its class, which may be any number or boolean.
     as_rows : bool, default False
-        Return a record of CSV as the JSON list of its fields, the header first.
+        Return a record of CSV as the JSON list of the delimiter and its fields, the header first.
     read_time : callable
         Reader of event times. Sources make it of a `time_format`: a form of strptime, ``"unix"``
         or ``"excel"``; without it common forms are read.

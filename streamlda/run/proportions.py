@@ -64,10 +64,10 @@ def spread(found: Rows, reasons: Sequence[str | None]) -> Rows:
     return Rows(*map(list, zip(*each, strict=True))) if reasons else Rows([], [], [])
 
 
-def write_csv(file: BinaryIO, rows: Iterable[Iterable[Any]]) -> None:
+def write_csv(file: BinaryIO, rows: Iterable[Iterable[Any]], delimiter: str = ",") -> None:
     """Write rows; a slow pipe is answered poll by poll."""
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
     file.write(text.getvalue().encode("utf-8"))
     file.flush()
 
@@ -142,8 +142,8 @@ class RowWriter:
 class AppendedTable:
     """Writes the one table that the settings name, with `TopicModel.document_table` behind it.
 
-    The columns of a CSV file (or workbook) are written as CSV, in the memory of a poll. A record
-    that is rejected has no values of its own.
+    The columns of a CSV file (or workbook) are written as CSV with its delimiter, in the memory of
+    a poll. A record that is rejected has no values of its own.
     """
 
     def __init__(self, settings: RunSettings, model: TopicModel, file: BinaryIO) -> None:
@@ -155,18 +155,19 @@ class AppendedTable:
             remedy="name one CSV file, or leave --append out",
         )
         self._model, self._rows = model, _read_rows(settings)
-        header = next((row for row in self._rows if row is not None), [])
+        self._delimiter, *header = next((row for row in self._rows if row is not None), [","])
         own = model.document_table([], n_words=WORDS, form="dict")
         names = [f"streamlda_{name}" if name in header else name for name in own]
-        self._blanks, self._file = [""] * len(header), file
-        write_csv(file, [[*header, *names]])
+        self._blanks, self._file = [""] * (1 + len(header)), file
+        write_csv(file, [[*header, *names]], self._delimiter)
 
     def add(self, texts: Sequence[str], reasons: Sequence[str | None]) -> list[str | None]:
         """Write the records of a poll; return why its texts have no topics."""
         found = self._model.document_table(texts, n_words=WORDS, form="dict")
         each, blanks = zip(*found.values(), strict=True), [None] * (len(found) - 1)
         rows = [next(each) if why is None else (*blanks, why) for why in reasons]
-        write_csv(self._file, ([*(next(self._rows) or self._blanks), *row] for row in rows))
+        joined = ([*(next(self._rows) or self._blanks)[1:], *row] for row in rows)
+        write_csv(self._file, joined, self._delimiter)
         why: list[str | None] = found["reason"]
         return why
 
@@ -176,7 +177,7 @@ class AppendedTable:
 
 
 def _read_rows(settings: RunSettings) -> Generator[list[str] | None]:
-    """Yield the fields of all records, the header first; None of one without fields."""
+    """Yield delimiter and fields of all records, the header first; None of one without fields."""
     options = {**file_options(settings), "time_field": None, "id_field": None, "as_rows": True}
     with closing(open_source("files", list(settings.source.files), **options)) as source:
         batch = RecordBatch()

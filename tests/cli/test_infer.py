@@ -123,7 +123,7 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
         {"topic": 9, "note": "", "text": "zebrafinch"},
         {"topic": 10, "note": "x", "text": texts[1]},
     ]
-    source = tmp_path / f"in.{ending}"
+    source, delimiter = tmp_path / f"in.{ending}", {"tsv": "\t", "csv": ";"}.get(ending, ",")
     if ending == "xlsx":
         book = openpyxl.Workbook()
         for row in (rows[0], *(row.values() for row in rows)):
@@ -131,11 +131,12 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
         book.save(source)
     else:
         with source.open("w", encoding="utf-16", newline="") as file:
-            lines = csv.writer(file, delimiter="\t" if ending == "tsv" else ";")
+            lines = csv.writer(file, delimiter=delimiter)
             lines.writerows([rows[0], *(row.values() for row in rows)])
     output = tmp_path / "out"
     run("infer", folder / "model", source, "--append", "-o", output)
-    found = list(csv.DictReader(io.StringIO(output.read_text("utf-8"))))
+    lines = io.StringIO(output.read_text("utf-8"))
+    found = list(csv.DictReader(lines, delimiter=delimiter))
     assert output.read_text() == run("infer", folder / "model", source, "--append").stdout
     found = [{name: value or None for name, value in row.items()} for row in found]
     rows = [{name: str(value or "") or None for name, value in r.items()} for r in rows]

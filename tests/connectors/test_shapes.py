@@ -131,7 +131,7 @@ def test_csv_as_it_is_written_is_read(kind, tmp_path):
     assert (texts, poll.rejects) == (["one", "two"], [])
     assert [at.id for at in first.locations + poll.locations if at.id][:2] == ["1", "2"]
     rows = FileSource(tmp_path / "a.csv", text_field=fields[0], as_rows=True).poll(9).texts
-    assert [json.loads(row)[1] for row in rows][:2] == [fields[0], "one"]
+    assert [json.loads(row)[2] for row in rows][:2] == [fields[0], "one"]
     assert len(rows) == 1 + len(first.texts + poll.texts)
 
 
