@@ -32,7 +32,12 @@ DOCUMENTS = (*(f"source.{key}" for key in READ), "source.max_record", "vocabular
 #: Most records of a poll, and the longest wait for a document of a slow pipe, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
-STOPPING = b"\nstopping: finishes and saves what was read; a second signal ends at once\n"
+STOPPING = (
+    b"\nstopping: saves topics of what was read, if there is enough; a second signal ends at once\n"
+)
+
+#: Seconds between two lines of progress where there is no terminal.
+LINE_SECONDS = 60
 
 
 @contextmanager
@@ -64,13 +69,14 @@ def catch_signals(quiet: bool = False) -> Iterator[list[int]]:
 class Progress(AbstractContextManager["Progress"]):
     """A line on standard error: documents, documents/s, memory, and time left where known.
 
-    With `slots` it counts record slots, never documents; `quiet` shows nothing, nor does a standard
-    error that is no terminal.
+    With `slots` it counts record slots, never documents; `quiet` shows nothing. A standard error
+    that is no terminal gets a line a minute.
     """
 
     def __init__(self, quiet: bool = False, *, slots: bool = False) -> None:
-        self._shown, self._slots = not quiet and sys.stderr.isatty(), slots
-        self._start, self._label = monotonic(), ""
+        self._quiet, self._terminal, self._slots = quiet, sys.stderr.isatty(), slots
+        self._start = self._told = monotonic()
+        self._label = ""
         self._bar: Any = None
 
     def show(self, source: Source, counts: RecordCounts) -> None:
@@ -79,7 +85,7 @@ class Progress(AbstractContextManager["Progress"]):
 
     def show_round(self, label: str, counts: RecordCounts, done: int, total: int | None) -> None:
         """Show the round of a fit on a cluster, and how many of its parts are done, if known."""
-        if not self._shown:
+        if self._quiet or not (self._terminal or monotonic() - self._told >= LINE_SECONDS):
             return
         from tqdm import tqdm
 
@@ -89,6 +95,10 @@ class Progress(AbstractContextManager["Progress"]):
         text = f"{n:,} {of}, {speed}, {resident_bytes() / 1e6:,.0f} MB"
         if label:
             text = f"{label}: {n:,} {of}" + (f", {done:,} of {total:,} parts" if total else "")
+        if not self._terminal:
+            self._told = monotonic()
+            click.echo(text, err=True)
+            return
         if self._bar is None or label != self._label:
             self.__exit__()
             line = "{percentage:3.0f}%|{bar:20}| {desc} [{elapsed}<{remaining}]"

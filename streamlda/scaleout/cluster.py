@@ -83,7 +83,8 @@ def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
             # Versions that differ are an error here, raised below.
             warnings.filterwarnings("ignore", "(?s).*Mismatched versions found")
             client = Client(address, timeout=timeout_seconds, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError, TimeoutError) as error:
+    except (OSError, ValueError, TimeoutError, MemoryError) as error:
+        # Of a program that is no scheduler, the first bytes are taken for a length.
         problem = type(error).__name__
         raise fault("answer", address=address, seconds=timeout_seconds, problem=problem) from error
     with client:

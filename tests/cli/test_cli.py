@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -135,8 +136,13 @@ def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
 def test_progress_of_a_private_fit_is_in_record_slots(capsys, monkeypatch):
     with Progress() as progress:
         progress.show_round("reading", RecordCounts(9, 5), 0, 0)
-    # Nothing stays in a log file.
+    # A log file gets a line a minute.
     assert capsys.readouterr().err == ""
+    with monkeypatch.context() as patch, Progress(slots=True) as progress:
+        patch.setattr("streamlda.cli.shared.monotonic", lambda: time.monotonic() + 61)
+        progress.show_round("reading", RecordCounts(9, 5), 2, 4)
+        progress.show_round("reading", RecordCounts(9, 5), 3, 4)
+    assert capsys.readouterr().err == "reading: 9 record slots, 2 of 4 parts\n"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     for slots, wanted in ((False, "reading: 5 documents"), (True, "reading: 9 record slots")):
         with Progress(slots=slots) as progress:

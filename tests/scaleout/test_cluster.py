@@ -83,6 +83,21 @@ def test_a_scheduler_that_does_not_answer_is_named():
             raise AssertionError
 
 
+def test_a_program_that_is_no_scheduler_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            taken, _ = server.accept()
+            with taken:
+                taken.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        other = threading.Thread(target=answer)
+        other.start()
+        with refused("must answer"), connect(f"tcp://127.0.0.1:{server.getsockname()[1]}"):
+            raise AssertionError
+        other.join()
+
+
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(cluster_module, "find_spec", lambda name: None)
     missing = pytest.raises(MissingExtraError, match=r"extra dask")
