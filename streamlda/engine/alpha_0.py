@@ -44,13 +44,15 @@ def best_candidate(
 
     best, is_found = make(USUAL_ALPHA_0 if asked is None else asked, asked), asked is None
     judge = Judge(held_out, documents)
-    score, in_doubt, reason = judge.scored(best.model), is_found, None
+    # Of a given alpha_0 topics are judged, whatever it says of new documents.
+    scored = judge.scored if asked is None else judge.best_scored
+    score, in_doubt, reason = scored(best.model), is_found, None
     while best.start.n_components > 1:
         alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)
         if not (fits > TIMES * alpha_0 or (asked is None and fits < alpha_0 / TIMES)):
             break
         other = make(fits, None)
-        found = judge.scored(other.model)
+        found = scored(other.model)
         if not (found.is_better_than(score) or (in_doubt and not score.is_better_than(found))):
             if in_doubt:
                 reason = (

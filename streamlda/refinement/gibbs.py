@@ -132,9 +132,7 @@ class GibbsSampler:
         with progress("Gibbs sweeps", n) as advance:
             for left in range(n, 0, -1):
                 self.sweeps += 1
-                topics = self._topics(self._counts, self._before)
-                self._before = self._counts.copy()
-                self._draw(*topics)
+                self._draw(*self._topics(self._next_counts()))
                 self._fit_alpha_0()
                 if left == averaged:
                     self.totals = self._counts.astype(np.float64)
@@ -168,19 +166,26 @@ class GibbsSampler:
         found = tallied(self._sample.row_pointers, pointers, labels, len(self.alpha))
         self.drawn_alpha = fit_alpha(*found, self.drawn_alpha, even=True)
 
-    def _topics(
-        self, counts: NDArray[Any], before: NDArray[np.int32] | None = None
-    ) -> tuple[NDArray[np.float32], Array, Array]:
+    def _next_counts(self) -> NDArray[np.float32]:
+        """Return counts further on the way from those before the last sweep, and keep these."""
+        found = self._counts.astype(np.float32)
+        if self._before is None:
+            self._before = self._counts.copy()
+            return found
+        for rows in row_blocks(len(found)):
+            now, before = self._counts[rows], self._before[rows]
+            found[rows] += np.float32(RELAXATION - 1) * (now - before)
+            # A token takes itself out of the topic that it has.
+            np.maximum(found[rows], np.minimum(now, 1), out=found[rows])
+            before[:] = now
+        return found
+
+    def _topics(self, counts: NDArray[Any]) -> tuple[NDArray[np.float32], Array, Array]:
         """Return the topics of some counts word by word, alpha, and what a token adds to each.
 
-        With the counts before them, those that lie further on the way.
+        Counts in single precision are overwritten.
         """
-        words = counts.astype(np.float32)
-        if before is not None:
-            for rows in row_blocks(len(words)):
-                words[rows] += np.float32(RELAXATION - 1) * (counts[rows] - before[rows])
-                # A token takes itself out of the topic that it has.
-                np.maximum(words[rows], np.minimum(counts[rows], 1), out=words[rows])
+        words = counts.astype(np.float32, copy=False)
         self.prior.add(words)
         words += np.float32(self.settings.smoothing)
         own = 1 / words.sum(axis=0, dtype=np.float64)

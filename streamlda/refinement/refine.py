@@ -6,6 +6,7 @@ predicts held-out documents better than its start, it learns these too, and is m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -94,8 +95,10 @@ class Candidate:
         else:
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
-            # As many again are averaged; of short texts as many tokens as of documents of 40.
-            averaged = round(sweeps * max(1.0, 40 * len(documents) / tokens))
+            # Of short texts as many tokens as of documents of 40. Relaxed sweeps settle as the root
+            # of 1 + alpha_0, of which proportions have the inverse of the variance.
+            mixed = math.sqrt(max(1.0, (1 + start.alpha_0) / 2))
+            averaged = round(sweeps * mixed * max(1.0, 40 * len(documents) / tokens))
             sampler.sweep(2 * averaged, averaged=averaged)
             self.done["sweeps"] = 2 * averaged
 

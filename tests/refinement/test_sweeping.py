@@ -1,5 +1,7 @@
 """Sweeps after the passes: by the sampler that suits the documents."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,14 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
         matched_l1_error(corpus.components, each.model.components).mean for each in (passed, found)
     ]
     assert errors[1] < errors[0]
+
+
+def test_documents_that_mix_many_topics_are_swept_longer(parts):
+    _, learned, _, start = parts
+    found = Candidate(replace(start, alpha=np.full(K, 7 / K)), learned, 1)
+    found.sweep(1, seed=0)
+    short = 40 * learned.n_documents / learned.lengths.sum()
+    assert found.done["sweeps"] == 2 * round(np.sqrt((1 + 7) / 2) * short)
 
 
 @pytest.mark.parametrize(
