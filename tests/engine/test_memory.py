@@ -36,5 +36,5 @@ def test_a_fit_by_the_online_power_method_holds_few_arrays_of_words_by_topics():
     K, V = 20, 40_000
     documents = PlantedLDA(K, V, mean_length=30, seed=1).documents(3000)
     settings = EngineSettings(n_components=K, n_features=V, solver="online-power", n_iterations=2)
-    # 9.0 of them; it was 10.3 with copies.
-    assert peak_of(settings, documents) < 9.5 * 8 * K * V
+    # 6.7 of them; it was 10.3 with copies.
+    assert peak_of(settings, documents) < 7.5 * 8 * K * V
