@@ -174,7 +174,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         is well below one over the number of rows.
     documents_per_snapshot, snapshots : int or None
         Rows of a window, at least 100 (None: all rows of a `fit`); and the maximum number of
-        snapshots, needed for users and in prefix mode.
+        snapshots, needed for users.
     privacy_unit, documents_per_user : {"document", "user"}, and int or None
         Unit that the guarantee protects. With "user", pass `users`, and the most documents of each.
     neighboring_relation : {"zero-out", "replace-one"}, default "zero-out"

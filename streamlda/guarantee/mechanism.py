@@ -20,25 +20,22 @@ difference of *what is really added to the noise*: whole steps of the grid.
 4. *Rows of a matrix mechanism* (`streamlda.guarantee.matrix_mechanism`): ``r_s = sum_(t<=s)
    c_(s-t) x_t`` for s = 1..H (`releases`), c_0 = 1, 0 <= c_i <= 1, x_t the whole numbers of round
    t, and a unit is in one round. It enters all later rows, by c_i times the same contribution, so
-   all rows together move by S = ||c|| (`strategy_sensitivity`) times step 1. `StrategyRows` makes
-   rows of doubles: x_t is rounded once, then added to a buffer, multiplied and added to in fewer
-   than H rounds (two roundings each), multiplied by a weight and added to at most 8 others. No
-   factor is negative, so the share of one of the n contributions of all rounds in the error of row
-   s is at most c_(s-t) gamma, gamma = k u / (1 - k u), k = 2 H + 17, u = 2^-53: over all rows S
-   gamma, for n of them n S gamma, in each of two neighbours. Each row is rounded to the grid:
-   ``S (exact + 2 n gamma) + sqrt(H) G``.
+   all rows together move by S = ||c|| (`strategy_sensitivity`) times step 1. n_max counts what a
+   row holds of contributions, by their c_i: `StrategyRows` makes it of doubles, off by 2^-49 n_max
+   at most in each of two neighbours, and it is rounded to the grid: ``S exact + sqrt(H) (2^-48
+   n_max + G)``.
 
 More than 1 % beyond step 1 is refused. A last factor 1 + 2^-40 pays for the roundings made here.
 
 Privacy
 -------
 Noise is N_Z(0, sigma_b^2) on the grid of each block, sigma_b = noise_multiplier * l2_sensitivity in
-weighted coordinates, at least 2^32 steps. That is within 1/(8 sigma^2), in total variation, of a
-continuous Gaussian rounded to the grid. For with f the density of N(0, sigma^2) and p(y) its
-integral over y +- 1/2, Taylor's formula gives ``sum |p - f| <= max_w (1/2 - |w|)^2/2 * integral
-|f''| = 4 phi(1) / (8 sigma^2)``, and p is no farther than that from f divided by its sum over the
-integers. Adding an integer before rounding is the same as after it. So the release is, up to
-`JointGaussian.tv_distance_bound`, a function of the continuous Gaussian mechanism with noise
+weighted coordinates, at least 2^32 steps, 2^35 for rows. That is within 1/(8 sigma^2), in total
+variation, of a continuous Gaussian rounded to the grid. For with f the density of N(0, sigma^2) and
+p(y) its integral over y +- 1/2, Taylor's formula gives ``sum |p - f| <= max_w (1/2 - |w|)^2/2 *
+integral |f''| = 4 phi(1) / (8 sigma^2)``, and p is no farther than that from f divided by its sum
+over the integers. Adding an integer before rounding is the same as after it. So the release is, up
+to `JointGaussian.tv_distance_bound`, a function of the continuous Gaussian mechanism with noise
 multiplier z: it is 1/z-GDP, for ``(1 + e^epsilon) tv_distance_bound`` more delta.
 
 Public: blocks, relation, n_max, noise multiplier, and so the grid and the standard deviations.
@@ -73,6 +70,10 @@ _GRID_INCREASE = 2.0**-9
 
 #: Fewest steps in a standard deviation: discrete and rounded Gaussian are then within 2^-67.
 _MIN_SIGMA = 2.0**32
+
+#: Most rows of a matrix mechanism, and fewest steps for them: a value, within 2^-73 and 2^-100 for
+#: the sampler (`Noise`), is then that near to the exact one.
+MAX_ROWS, _MIN_ROW_SIGMA, ROW_TV_DISTANCE = 2**18, 2.0**35, 2.0**-72
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class JointGaussian:
         noise_multiplier: float,  # z: stddev over sensitivity; the release is 1/z-GDP.
         *,
         neighboring_relation: str = "zero-out",
-        n_max: int,  # Most contributions of all `releases` together: a public number.
+        n_max: int,  # Most contributions of a release, or of a row: a public number.
         documents_per_unit: int = 1,  # g: 1 where a document is the unit.
         releases: int = 1,  # H rows of a matrix mechanism, and S, `BufferedToeplitz.sensitivity`.
         strategy_sensitivity: float = 1.0,
@@ -127,7 +128,7 @@ class JointGaussian:
         between(1e-3, 1e9, noise_multiplier=self.noise_multiplier)
         between(1, 2**53, n_max=self.n_max)
         between(1, 2**31, documents_per_unit=self.documents_per_unit)
-        between(1, 2**30, releases=releases)
+        between(1, MAX_ROWS, releases=releases)
         # A column holds coefficients of at most 1; the slack is for a norm that was rounded up.
         between(1, math.sqrt(releases) * (1 + 1e-9), strategy_sensitivity=strategy_sensitivity)
         total = math.fsum(block.weight for block in self.blocks)
@@ -135,8 +136,9 @@ class JointGaussian:
         self.fractions = {block.name: block.weight / total for block in self.blocks}
         self._set_grid()
         cells = self.releases * sum(block.cells for block in self.blocks)
+        distance = Noise.tv_distance_bound if self.releases == 1 else ROW_TV_DISTANCE
         #: Between all releases and those with exact, continuous noise rounded to the grid.
-        self.tv_distance_bound = 2 * Noise.tv_distance_bound * cells
+        self.tv_distance_bound = 2 * distance * cells
 
     def release_grid(self, aggregates: Mapping[str, Counts], noise: Noise) -> dict[str, Array]:
         """Return sums with noise, private if `noise` is; every further call is another release."""
@@ -206,7 +208,8 @@ class JointGaussian:
         """Choose steps, and from them the sensitivity and the standard deviations."""
         exact, S, H = self._exact_sensitivity(), self.strategy_sensitivity, self.releases
         cells = H * sum(block.cells for block in self.blocks)
-        widest = min(_GRID_INCREASE / math.sqrt(cells), self.noise_multiplier / _MIN_SIGMA)
+        least = _MIN_SIGMA if H == 1 else _MIN_ROW_SIGMA
+        widest = min(_GRID_INCREASE / math.sqrt(cells), self.noise_multiplier / least)
         g = self.documents_per_unit
         scales = {
             b.name: g * b.l2_clip_norm / math.sqrt(self.fractions[b.name]) for b in self.blocks
@@ -220,8 +223,7 @@ class JointGaussian:
         parts = (b.cells * (self.steps[b.name] / scales[b.name]) ** 2 for b in self.blocks)
         grid, moved = math.sqrt(sum(parts)), exact * S
         if H > 1:
-            k = (2 * H + 17) * 2.0**-53
-            moved += S * 2 * self.n_max * k / (1 - k) + math.sqrt(H) * grid
+            moved += math.sqrt(H) * (2.0**-48 * self.n_max + grid)
         moved += self._error_of_doubles(grid)
         #: Of all aggregates on the grid, in weighted coordinates.
         self.l2_sensitivity = moved * (1 + 2.0**-40)

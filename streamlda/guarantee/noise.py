@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -53,18 +54,18 @@ class Noise:
 
     *Proof of the bound.* One attempt (`propose`) proposes each pair
     (sign, y = k t + u) with probability exactly ``2^-(k+2) / t`` times a constant near 1 (words
-    left over are thrown away), for k < 12, and accepts it with probability ``ceil(2^63 p) / 2^63``
+    left over are thrown away), for k < 12, and accepts it with probability ``ceil(2^126 p)/2^126``
     in place of p, where p = ``2^(k-1) exp(1/2 - y^2 / (2 sigma^2))``. So the exact attempt would
     yield y with mass ``q(y) = c exp(-y^2 / (2 sigma^2))``, c = e^(1/2) / (8 t). Two things differ:
 
-    - p is rounded: together at most 2^-63 in mass, since proposals have mass 1 at most.
+    - p is rounded, to 126 bits: together at most 2^-126 in mass, as proposals have at most 1.
     - nothing beyond 12 t is proposed: relative to all mass less than
       ``2 t sum_{k>=12} exp(-k^2/2) / max(1, sigma sqrt(2 pi)) < 4 e^-72 * 1.01 < 2^-101``.
 
     With Z = sum of q, the distance between normalised masses is at most the sum of the absolute
     differences over Z. As t < 1 + sigma, and t = 1 for sigma <= 1,
     ``Z >= e^(1/2)/8 * max(1, sigma sqrt(2 pi)) / t >= 0.206``, which gives
-    ``2^-63 / 0.206 + 2^-101 < 2^-60.7``.
+    ``2^-126 / 0.206 + 2^-101 < 2^-100``, far below `TV_DISTANCE_BOUND`.
 
     The bits are those of ChaCha20, taken as uniform: the usual computational assumption.
 
@@ -100,7 +101,8 @@ class Noise:
         filled = 0
         while filled < len(flat):
             attempts = min(_ATTEMPTS, int(1.05 * (len(flat) - filled) / yielded) + 16)
-            samples = _samples(self._words(2 * attempts), sigma, block, MARGIN)
+            words, more = self._words(2 * attempts), lambda: int(self._words(1)[0])
+            samples = _samples(words, sigma, block, MARGIN, more)
             samples = samples[: len(flat) - filled]
             flat[filled : filled + len(samples)] = samples
             filled += len(samples)
@@ -191,17 +193,21 @@ def propose(words: NDArray[np.int64], sigma: float, block: int, margin: float) -
 
 
 def _samples(
-    words: NDArray[np.int64], sigma: float, block: int, margin: float
+    words: NDArray[np.int64],
+    sigma: float,
+    block: int,
+    margin: float,
+    more: Callable[[], int],  # Draws one more word.
 ) -> NDArray[np.int64]:
     """Return the samples that pairs of words yield, in order."""
     values = propose(words, sigma, block, margin)
     for attempt in np.flatnonzero(values == UNDECIDED):
         first, second = words[2 * attempt : 2 * attempt + 2].tolist()
-        values[attempt] = _decide(first, second, sigma, block)
+        values[attempt] = _decide(first, second, sigma, block, more)
     return values[values > UNDECIDED]
 
 
-def _decide(first: int, second: int, sigma: float, block: int) -> int:
+def _decide(first: int, second: int, sigma: float, block: int, more: Callable[[], int]) -> int:
     """Finish one attempt of `propose` with 60 digits: the sample, or `UNDECIDED` if rejected."""
     blocks = next(k for k in range(MAX_BLOCKS) if first >> (PLACE_BITS + k) & 1)
     y: int = blocks * block + first % 2**PLACE_BITS // (2**PLACE_BITS // block)
@@ -210,6 +216,9 @@ def _decide(first: int, second: int, sigma: float, block: int) -> int:
         Decimal("0.5"), _DIGITS.multiply(Decimal("0.5"), _DIGITS.multiply(ratio, ratio))
     )
     threshold = _DIGITS.multiply(_DIGITS.exp(exponent), Decimal(2 ** (blocks + 62)))
-    if second % 2**63 >= threshold:
+    bits, whole = second % 2**63, int(threshold)
+    # Where these are the first 63 bits of p, 63 further ones decide.
+    rest = _DIGITS.multiply(_DIGITS.subtract(threshold, whole), 2**63)
+    if bits > whole or (bits == whole and more() % 2**63 >= rest):
         return UNDECIDED
     return -y if first < 0 else y

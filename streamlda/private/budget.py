@@ -77,8 +77,7 @@ def few_words(found: float, wanted: int, topics: int, public: int = 0) -> bool:
 def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:
     """Return what all releases of a run, with one of words or without, may cost one unit."""
     horizon = None
-    if settings.mode == "prefix":
-        assert settings.snapshots is not None
+    if settings.mode == "prefix" and settings.snapshots is not None:
         horizon = settings.n_stages + settings.snapshots - 1 + (words is not None)
     return LedgerTerms(
         epsilon=settings.epsilon,

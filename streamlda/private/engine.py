@@ -28,7 +28,7 @@ but its own contribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
@@ -62,8 +62,7 @@ class PrivateEngine:
 
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for
     the triples, one block of documents, and their projections; in rounds of refinement at most
-    100 d K bytes and 32 MiB beside the noisy sums. In prefix mode 2 b + 3 times as much for b
-    buffers.
+    100 d K bytes and 32 MiB beside the noisy sums. In prefix mode some 15 times as much.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class PrivateEngine:
         self.slots = first_slot  # Slots taken so far: a public number.
         self.snapshot: PrivateSnapshot | None = None  # The last finished one.
         self._snapshots = self._windows = 0
-        #: Releases of lost windows in prefix mode: the horizon counts them in place of rounds.
+        #: Releases of lost windows in prefix mode: a horizon counts them in place of rounds.
         self._lost = 0
         self._multiplier = settings.noise_multiplier
         self._probes = random_probes(settings)
@@ -159,11 +158,13 @@ class PrivateEngine:
         stage, window = self.stage, self.window
         if stage is None or stage.slots_left:
             raise failure("sums must be accepted when a release is due, but none is due")
-        window.records.append(
-            ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
-        )
+        record = ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
         if stage.name != PREFIX:
             window.released[stage.name] = released
+        elif window.records[-1].name == PREFIX and not self._by_user:
+            # All rounds are one release, which a document pays for once.
+            record = replace(record, first=window.records.pop().first)
+        window.records.append(record)
         slots = self.slots - window.records[0].first
         try:
             with one_blas_thread():
@@ -271,8 +272,9 @@ class PrivateEngine:
         engine.slots, engine._snapshots = int(values["places"]), int(values["snapshots"])
         engine._windows, engine._lost = int(values["windows"]), int(values["lost"])
         if values["prefix"]:
-            saved = PrefixState(named(arrays, "prefix.secret/"), named(arrays, "prefix.private/"))
-            engine._prefix = engine._prefix_release(saved)
+            engine._prefix = engine._prefix_release()
+            names = "prefix.secret/", "prefix.private/"
+            engine._prefix.restore(PrefixState(*(named(arrays, name) for name in names)))
         engine.stage = None
         if stage is not None:
             engine.stage = engine._new_stage(stage["name"], int(stage["first"]))
@@ -308,7 +310,7 @@ class PrivateEngine:
         assert self._prefix is not None
         # A round without a snapshot is one of the horizon, too.
         rounds = max(self._snapshots, self._prefix.rounds + 1) + self._lost
-        if rounds >= (self.settings.snapshots or 0):
+        if rounds >= self._prefix.strategy.rounds:
             self.stage = None
             return
         self.begin_stage(PREFIX)
@@ -341,10 +343,9 @@ class PrivateEngine:
     def _by_user(self) -> bool:
         return self.settings.privacy_unit == "user"
 
-    def _prefix_release(self, saved: PrefixState | None = None) -> PrefixRelease:
-        slots = (self.settings.snapshots or 0) * self.settings.documents_per_snapshot
-        statistics = self.window.statistics(PREFIX)
-        return prefix_mechanism(statistics, slots, self.settings, self._multiplier, saved)
+    def _prefix_release(self) -> PrefixRelease:
+        slots, statistics = self.settings.documents_per_snapshot, self.window.statistics(PREFIX)
+        return prefix_mechanism(statistics, slots, self.settings, self._multiplier)
 
     def _open_stage(self) -> Stage:
         stage = self.stage

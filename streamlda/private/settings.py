@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.errors import at_least, between, one_of, require
 from streamlda.guarantee.accounting import noise_multiplier, sampler_factor
-from streamlda.guarantee.mechanism import check_relation
+from streamlda.guarantee.mechanism import MAX_ROWS, ROW_TV_DISTANCE, check_relation
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
 from streamlda.privacy.events import Approximate, GaussianRelease
@@ -114,8 +114,7 @@ class PrivateSettings(TopicSettings):
     privacy_unit: str = "document"
     #: For users: most documents of one user that count in a stage.
     documents_per_user: int | None = None
-    #: Most snapshots. None (no limit) for documents in window mode only: users spend on each, and a
-    #: horizon needs a number.
+    #: Most snapshots. None (no limit) for documents only: users spend on each.
     snapshots: int | None = None
     mode: str = "window"
     #: Bounds from a private quantile of earlier documents, the largest norms there can be
@@ -187,13 +186,13 @@ class PrivateSettings(TopicSettings):
         by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
         names = ["privacy_unit", "documents_per_user", "mode", "snapshots"]
         found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}
-        horizon = self.snapshots is not None or not (by_user or by_prefix)
         rules = {
             "documents_per_user must be a number for users, and None for documents": (
                 by_user == (self.documents_per_user is not None)
             ),
-            "snapshots must be a number for users (who pay for each) and in prefix mode (whose "
-            "noise is made for it)": horizon,
+            "snapshots must be a number for users, who pay for each": (
+                self.snapshots is not None or not by_user
+            ),
             "a power method or a refinement must have rounds of its own in every window: the "
             "mode must be window": (
                 not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
@@ -345,10 +344,11 @@ class PrivateSettings(TopicSettings):
             n = min(d, MOST_WORDS)
             pair, refined = max(pair, n * (n + 1) // 2), refined + 2 * d + N_BINS
         cells = max(2 * N_BINS + 8, pair + d + last + 8, refined)
+        if self.mode == "window":
+            return 2 * Noise.tv_distance_bound * cells
         # A document of prefix mode is in all later rows; for users a row is a round alone.
-        later = self.mode == "prefix" and self.privacy_unit == "document"
-        rows = (self.snapshots or 1) if later else 1
-        return 2 * Noise.tv_distance_bound * cells * rows
+        rows = 1 if self.privacy_unit == "user" else self.snapshots or MAX_ROWS
+        return 2 * max(Noise.tv_distance_bound, ROW_TV_DISTANCE * rows) * cells
 
     @property
     def delta_left(self) -> float:
@@ -403,7 +403,7 @@ def check_sampler_loss(delta: float, loss: float, most: float) -> None:
         "delta must be at least ten times what the exactness of the noise leaves open",
         delta=delta,
         open=f"{loss:.2g}",
-        remedy="take a larger delta or a smaller epsilon",
+        remedy="take a larger delta, a smaller epsilon or, in prefix mode, fewer snapshots",
     )
 
 

@@ -17,7 +17,7 @@ from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.sums import Contribution, Sums
 from streamlda.guarantee.users import UserBound
 from streamlda.privacy.events import Approximate
-from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
+from streamlda.privacy.prefix_release import PrefixRelease
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.utils.threads import one_blas_thread
@@ -186,26 +186,18 @@ def joint_mechanism(
 
 
 def prefix_mechanism(
-    statistics: Sequence[Statistic],
-    n_max: int,
-    settings: PrivateSettings,
-    multiplier: float,
-    state: PrefixState | None = None,
+    statistics: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
 ) -> PrefixRelease:
-    """Return the mechanism of all rounds of a horizon, of `n_max` slots; as far as its state.
+    """Return the mechanism of all rounds, of `n_max` slots each.
 
     A user is in every round and pays for each, so the rows are the rounds themselves: that gives
     the last sum the noise of one release of it, which no other rows can be below.
     """
     blocks = [block for statistic in statistics for block in statistic.blocks()]
-    options = {"n_max": n_max, **_unit(settings)}
-    if state is not None:
-        return PrefixRelease.from_state(state, blocks, multiplier, **options)
-    assert settings.snapshots is not None
-    horizon: int | BufferedToeplitz = settings.snapshots
+    strategy = BufferedToeplitz(horizon=settings.snapshots)
     if settings.privacy_unit == "user":
-        horizon = BufferedToeplitz((), (), settings.snapshots)
-    return PrefixRelease(blocks, multiplier, horizon=horizon, **options)
+        strategy = BufferedToeplitz((), (), settings.snapshots)
+    return PrefixRelease(blocks, multiplier, strategy=strategy, n_max=n_max, **_unit(settings))
 
 
 def _unit(settings: PrivateSettings) -> dict[str, Any]:

@@ -170,9 +170,8 @@ PRIVATE: Rules = {
         lambda s: s.topics.refinement_passes not in ("auto", 0),
     "{topics.seeds} with {privacy.epsilon} needs {topics.solver} whitened-tensor":
         lambda s: s.topics.seeds and s.topics.solver != "whitened-tensor",
-    "{snapshots.most} must be set for users and in prefix mode":
-        lambda s: s.command and not s.snapshots.most
-        and (s.privacy.unit == "user" or s.privacy.mode == "prefix"),
+    "{snapshots.most} must be set for users, who pay for each snapshot":
+        lambda s: s.command and not s.snapshots.most and s.privacy.unit == "user",
     "{privacy.public_model} must have its own words or those of {vocabulary.file}, which are "
     "public: leave out {vocabulary.kind} and {vocabulary.hash_bits}":
         lambda s: s.privacy.public_model is not None and s.vocabulary.kind != "given",

@@ -274,8 +274,8 @@ class PrivacySettings:
         "document there; add-remove is the former name of zero-out.",
         choices=("zero-out", "replace-one", "add-remove"), parameter="neighboring_relation")
     mode: str = entry(
-        "text", "window", "Snapshots of disjoint windows, or of all since the start (needs "
-        "snapshots.most).", choices=("window", "prefix"), parameter="mode")
+        "text", "window", "Snapshots of disjoint windows, or of all since the start.",
+        choices=("window", "prefix"), parameter="mode")
     clipping: str | ClipBounds = entry(
         "text", "quantile", "Bound on what a document adds to a sum.",
         choices=("quantile", "worst-case"), parameter="clipping")

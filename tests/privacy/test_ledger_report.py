@@ -118,7 +118,7 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
             for values in [
                 *({"epsilon": 0}, {"epsilon": float("nan")}, {"delta": 0}, {"delta": 1}),
                 *({"privacy_unit": "word"}, {"neighboring_relation": "near"}, {"mode": "tree"}),
-                *({"mode": "prefix"}, {"horizon": 3}),
+                *({"mode": "prefix", "horizon": 0}, {"horizon": 3}),
             ]
         ),
         lambda: Cohort((), (0, 0)),

@@ -136,12 +136,13 @@ def test_rows_of_a_horizon_cost_what_the_strategy_says():
     mech = JointGaussian(blocks(), 1.0, **how, releases=400, strategy_sensitivity=1.5)
     assert single.l2_sensitivity == pytest.approx(single._exact_sensitivity(), rel=1e-11)
     assert mech.l2_sensitivity == pytest.approx(1.5 * single.l2_sensitivity, rel=1e-6)
-    assert mech.tv_distance_bound == 400 * single.tv_distance_bound
-    # Two roundings a round, and 17.
-    rows = {"releases": 10**6, "strategy_sensitivity": 1.5}
-    long = JointGaussian([Block("x", (), 1.0)], 1e-3, n_max=10**5, **rows)
-    expected = 1.5 * (1 + 2 * 10**5 * (2 * 10**6 + 17) * 2.0**-53) + 1e3 * long.steps["x"]
+    assert mech.tv_distance_bound * 2.0**12 == 400 * single.tv_distance_bound
+    # Two neighbours, each off by 2^-49 of what a row holds, in all rows.
+    rows = {"releases": 10**5, "strategy_sensitivity": 1.5}
+    long = JointGaussian([Block("x", (), 1.0)], 100.0, n_max=10**9, **rows)
+    expected = 1.5 + math.sqrt(10**5) * (2 * 10**9 * 2.0**-49 + long.steps["x"])
     assert long.l2_sensitivity == pytest.approx(expected, rel=1e-9)
+    assert long.stddevs["x"] >= 2.0**35 * long.steps["x"]
 
 
 def test_the_part_of_the_grid_is_attained_in_all_rows():

@@ -38,6 +38,11 @@ def random_words(n, seed=0):
     return np.random.default_rng(seed).integers(-(2**63), 2**63, size=n, dtype=np.int64)
 
 
+def none():
+    """No word was ever as near to its threshold as to need another."""
+    raise AssertionError
+
+
 def proposal(blocks, offset, block, *, negative=False):
     """Return the first word of an attempt that proposes ``blocks * block + offset``."""
     word = (1 << (51 + blocks)) | (offset * (2**51 // block))
@@ -70,10 +75,10 @@ def test_the_bits_are_those_of_chacha20_under_256_bits_of_the_operating_system(m
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_doubles_decide_as_60_digits_do_in_any_decimal_context(sigma):
     words, block = random_words(2000), math.ceil(sigma)
-    fast = _samples(words, sigma, block, MARGIN)
+    fast = _samples(words, sigma, block, MARGIN, none)
     with localcontext() as context:
         context.prec = 2
-        np.testing.assert_array_equal(fast, _samples(words, sigma, block, 2.0**63))
+        np.testing.assert_array_equal(fast, _samples(words, sigma, block, 2.0**63, none))
     assert len(fast) > 100
 
 
@@ -95,17 +100,29 @@ def test_doubles_know_the_threshold_within_half_the_margin(sigma):
     assert checked > 10
 
 
-def accepted_words(blocks, offset, sigma):
-    """Return how many of the 2^63 second words accept a proposal, by bisection."""
+def bisect(accepts):
+    """Return the first number below 2^63 that is not accepted."""
     low, high = 0, 2**63
     while low < high:
         middle = (low + high) // 2
-        words = np.array([proposal(blocks, offset, math.ceil(sigma)), middle])
-        if len(_samples(words, sigma, math.ceil(sigma), MARGIN)):
+        if accepts(middle):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+def accepted_words(blocks, offset, sigma):
+    """Return how many of 2^126 pairs of a second and a further word accept a proposal."""
+
+    def accepts(second, further):
+        block = math.ceil(sigma)
+        words = np.array([proposal(blocks, offset, block), second])
+        return len(_samples(words, sigma, block, MARGIN, lambda: further)) > 0
+
+    whole = bisect(lambda second: accepts(second, 2**63 - 1))
+    further = bisect(lambda further: accepts(whole, further)) if whole < 2**63 else 0
+    return whole * 2**63 + further
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 1.7, 2.9])
@@ -115,7 +132,7 @@ def test_the_law_is_within_the_stated_distance_of_the_discrete_gaussian(sigma):
     for blocks, offset in itertools.product(range(12), range(block)):
         y = blocks * block + offset
         # Each offset has equally many words, so only the block and the last decision count.
-        mass[y] = mass[-y] = Fraction(accepted_words(blocks, offset, sigma), 2 ** (63 + blocks))
+        mass[y] = mass[-y] = Fraction(accepted_words(blocks, offset, sigma), 2 ** (126 + blocks))
     total = sum(mass.values())
     with localcontext() as context:
         context.prec = 60
@@ -126,7 +143,7 @@ def test_the_law_is_within_the_stated_distance_of_the_discrete_gaussian(sigma):
             abs(Decimal(found[y].numerator) / Decimal(found[y].denominator) - target[y] / whole)
             for y in target
         )
-    assert distance / 2 <= TV_DISTANCE_BOUND == Noise.tv_distance_bound == 2.0**-60
+    assert distance / 2 <= 2.0**-100 < TV_DISTANCE_BOUND == Noise.tv_distance_bound == 2.0**-60
 
 
 def test_proposals_are_shared_out_evenly():
@@ -134,8 +151,8 @@ def test_proposals_are_shared_out_evenly():
     block = 5
     words = np.zeros((4096, 2), np.int64)
     words[:, 0] = np.arange(4096) << 51
-    # No second word is as small as 0: whatever can be accepted is.
-    values = _samples(words.reshape(-1), 5.0, block, MARGIN)
+    # No second word, nor a further one, is as small as 0: whatever can be accepted is.
+    values = _samples(words.reshape(-1), 5.0, block, MARGIN, int)
     counts = dict(zip(*np.unique(values, return_counts=True), strict=True))
     assert counts == {5 * k: 2 ** (11 - k) for k in range(12)}
     span = 2**51 // block
@@ -143,13 +160,13 @@ def test_proposals_are_shared_out_evenly():
     edges += [(offset * span + span - 1, offset) for offset in range(block)]
     for at, offset in edges:
         word = np.array([(1 << 51) | at, 0])
-        assert _samples(word, 5.0, block, MARGIN).tolist() == [offset]
+        assert _samples(word, 5.0, block, MARGIN, int).tolist() == [offset]
     left_over = np.array([(1 << 51) | (block * span), 0])
-    assert len(_samples(left_over, 5.0, block, MARGIN)) == 0
+    assert len(_samples(left_over, 5.0, block, MARGIN, int)) == 0
     # Zero is not proposed twice.
     for blocks, negative, wanted in ((0, True, []), (0, False, [0]), (1, True, [-1])):
         word = np.array([proposal(blocks, 0, 1, negative=negative), 0])
-        assert _samples(word, 1.0, 1, MARGIN).tolist() == wanted
+        assert _samples(word, 1.0, 1, MARGIN, int).tolist() == wanted
 
 
 def pmf(sigma, reach):

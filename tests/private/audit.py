@@ -26,7 +26,7 @@ from streamlda.guarantee.accounting import epsilon_of
 from streamlda.guarantee.matrix_mechanism import StrategyRows
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.prefix_sums import PrefixSums
+from streamlda.privacy.prefix_release import PrefixSums
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import PrefixStage

@@ -37,7 +37,7 @@ from streamlda.container import read_arrays
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.noise import Noise
-from streamlda.privacy.prefix_sums import PrefixSums, buffered_toeplitz
+from streamlda.privacy.prefix_release import PrefixSums
 from streamlda.private.release_manager import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
@@ -392,7 +392,8 @@ def _in_noise(scene, releases, sums):
     if rounds:
         horizon = int(scene.flags["snapshots.most"])
         # Users are in all rounds, each of which is released by itself.
-        strategy = BufferedToeplitz((), (), horizon) if scene.users else buffered_toeplitz(horizon)
+        none = ((), ()) if scene.users else ()
+        strategy = BufferedToeplitz(*none, horizon=horizon)
         impulses = PrefixSums(strategy, (strategy.horizon,))
         mixed = np.array([impulses.step(row) for row in np.eye(strategy.horizon)])[: len(rounds)]
         for name, stddev in rounds[0][0].stddevs.items():

@@ -216,6 +216,25 @@ def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
     assert second > 1.5 * first
 
 
+def test_prefix_sums_go_on_without_a_horizon_and_a_document_pays_once_for_all():
+    own = Run(config_of(mode="prefix"))
+    batch = batch_of(planted(2 * N), D)
+    for _ in range(12):
+        own.add(batch.rows(0, N))
+    own.save(and_restore=True)
+    own.add(batch)
+    assert [s.number for s in own.snapshots] == list(range(1, 15))
+    first, *_, last = own.snapshots[-1].stages
+    assert (first.first, last.name, last.first, last.last) == (0, "prefix", N, 14 * N - 1)
+    assert len(own.snapshots[-1].stages) == len(own.snapshots[0].stages) + 1
+    assert own.engine.stage.first == 14 * N
+    # All rounds stay below the sensitivity that is paid for: the noise of a row is the same.
+    noise = [own.engine._prefix.stddevs(t)["pair"] for t in (1, 12, 100, 1000)]
+    assert noise == sorted(noise)
+    assert noise[-1] < 3.2 * noise[0]
+    assert ledger_terms(own.engine.settings).horizon is None
+
+
 def test_a_round_that_is_lost_is_one_of_the_horizon():
     own = Run(config_of(mode="prefix", snapshots=3))
     own.add(ROWS.rows(0, N + 1))

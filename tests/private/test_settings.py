@@ -60,7 +60,6 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({"documents_per_user": 3}, "None for documents"),
         ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),
         ({**USERS, "snapshots": None}, "snapshots must be a number"),
-        ({"mode": "prefix"}, "snapshots must be a number"),
         ({"snapshots": 0}, "snapshots must be .* >= 1, got snapshots=0"),
         ({**PREFIX, **POWER}, "mode must be window"),
         ({"clipping": "none"}, "clipping must be quantile, worst-case or ClipBounds"),
@@ -132,7 +131,16 @@ def test_users_pay_for_every_stage_of_every_window(options, stages):
     assert config.noise_multiplier == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"n_features": 6}, {"clipping": "worst-case"}, PREFIX])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_features": 6},
+        {"clipping": "worst-case"},
+        PREFIX,
+        {**PREFIX, "snapshots": None, "epsilon": 9.0},
+    ],
+)
 def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(options):
     config = config_of(**{"n_features": 30, "n_components": 2, **options})
     paid, own, start, needed = config.delta - config.delta_left, Run(config), 0, {}

@@ -97,7 +97,7 @@ def test_rounds_release_the_sums_of_all_rounds_so_far():
     def rounds(rows):
         """The mechanism of rounds of four rows each, and what each released with one seed."""
         statistics = [statistics_of("all", 0.3) for _ in range(3)]
-        prefix = prefix_mechanism(statistics[0], 12, config, 1.0)
+        prefix = prefix_mechanism(statistics[0], 4, config, 1.0)
         noise, released = SeededNoise(4), []
         for first, own in zip((0, 4, 8), statistics, strict=True):
             stage = PrefixStage("prefix", first, first + 4, own, prefix)

@@ -241,7 +241,10 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "vocabulary.kind": None}, "words reveal documents"),
         ({**PRIVATE, "privacy.unit": "user"}, "source.user_field"),
         ({**PRIVATE, "privacy.documents_per_user": 2}, "privacy.unit user"),
-        ({**PRIVATE, "privacy.mode": "prefix"}, "snapshots.most must be set"),
+        (
+            {**PRIVATE, "privacy.unit": "user", "privacy.mode": "prefix"},
+            "snapshots.most must be set for users",
+        ),
         ({**PRIVATE, "topics.solver": "online-power"}, "take noisy-power"),
         ({"topics.solver": "simultaneous"}, "topics.solver simultaneous needs privacy.epsilon"),
         ({**PRIVATE, "topics.refine": True}, "topics.refine must be left out with privacy"),

@@ -105,7 +105,7 @@ class LedgerTerms:
     neighboring_relation: str = "zero-out"
     #: Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
     mode: str = "window"
-    #: Largest number of releases of ``"prefix"``, which is calibrated for it; None otherwise.
+    #: Largest number of releases of ``"prefix"``, if it has one: its noise may be made for it.
     horizon: int | None = None
 
     def __post_init__(self) -> None:
@@ -117,12 +117,11 @@ class LedgerTerms:
         relation = check_relation(self.neighboring_relation)
         object.__setattr__(self, "neighboring_relation", relation)
         one_of(MODES, mode=self.mode)
-        if self.mode == "prefix":
-            require(type(self.horizon) is int, "horizon must be an int", horizon=self.horizon)
+        if self.horizon is not None:
+            rule = "horizon must be an int in prefix mode, and None in window mode"
+            fits = type(self.horizon) is int and self.mode == "prefix"
+            require(fits, rule, horizon=self.horizon, mode=self.mode)
             at_least(1, horizon=self.horizon)
-        else:
-            rule = "horizon must be None in window mode"
-            require(self.horizon is None, rule, horizon=self.horizon)
 
     @property
     def parallel(self) -> bool:
