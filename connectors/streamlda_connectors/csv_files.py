@@ -151,7 +151,8 @@ def _escapes_all(head: bytes, delimiter: bytes) -> bool:
     delimiter = re.escape(delimiter)
     signs, quoted = rb"\\[\\nrtN0\n%b]" % delimiter, rb'(?:^|(?<!\\)[\n%b])"' % delimiter
     return (
-        b"\\" in head
+        # One at the end of a column alone may be a path.
+        re.search(rb"\\[^\n\t]", head) is not None
         and re.search(quoted, head) is None
         and re.fullmatch(rb"(?:[^\\]++|%b)*+\\?" % signs, head) is not None
     )

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from streamlda_connectors.compressed import BlockReader
-from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, read_field
+from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, parse_json, read_field
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import Rejected, shorten_names
 
@@ -57,8 +57,8 @@ def _parse(content: bytes | None) -> Any:
     if assigned := _match_assigned(content):
         content = content[assigned.end() :].rstrip().removesuffix(b";")
     try:
-        found = orjson.loads(content)
-    except orjson.JSONDecodeError:
+        found = parse_json(content)
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list | dict) else None
 

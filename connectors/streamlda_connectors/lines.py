@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -184,6 +185,16 @@ def parse_text(line: bytes, name: str | None = None) -> Document | None:
     return None if not text or text.isspace() else (text, None, None, name)
 
 
+def parse_json(data: bytes) -> Any:
+    """Return a value of JSON, as Python writes it too: with NaN for a null."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if b"NaN" not in data:
+            raise
+    return json.loads(data, parse_constant=lambda name: None)
+
+
 def json_parser(options: ReadOptions) -> Parser:
     """Return the parser of JSON Lines. A string is a document without other fields.
 
@@ -196,8 +207,8 @@ def json_parser(options: ReadOptions) -> Parser:
 
     def parse(line: bytes) -> Document | None:
         try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
+            record = parse_json(line)
+        except (ValueError, RecursionError) as error:
             if not decode(line).strip():
                 return None
             raise Rejected("not-json") from error

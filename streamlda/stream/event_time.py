@@ -190,7 +190,7 @@ class TimeReader:
         pattern = describe(value) if found is None else ""
         if pattern and pattern not in self._patterns and len(self._patterns) < MOST_PATTERNS:
             self._patterns.add(pattern)
-            how = f"give it: --time-format %d/%m/%Y or %m/%d/%Y (as of strptime), {EXCEL} or {UNIX}"
+            how = f"give it: --time-format %d/%m/%Y or %m/%d/%Y (%y: two digits), {EXCEL} or {UNIX}"
             if self._form is not None:
                 how = f"they are not of the form {self._form}"
             self._notes.append(f"event times of the form {pattern} are not read: {how}")

@@ -189,6 +189,12 @@ def test_a_header_of_an_encoding_that_is_not_known_is_said(tmp_path):
     assert "cp1252" in " ".join(poll.notes)
 
 
+@pytest.mark.parametrize("text", ["C:\\", "C:\\Users\\new", "\\alpha and \\nu"])
+def test_backslashes_that_escape_nothing_stay(text, tmp_path):
+    (tmp_path / "a.tsv").write_text(f"text\tid\n{text}\t1\nmore\t\\\n{text}\t3\n")
+    assert drain(FileSource(tmp_path / "a.tsv")) == ([text, "more", text], [])
+
+
 def test_quotes_that_are_escaped_and_doubled_are_not_mixed_up(tmp_path):
     (tmp_path / "a.csv").write_text('body\n"a \\""b"\n"c ""d"" e\\"\n')
     assert drain(FileSource(tmp_path / "a.csv", text_field="body")) == (
