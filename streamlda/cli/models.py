@@ -43,19 +43,16 @@ def load_named(path: str) -> TopicModel:
     return Snapshots(file.parent).name_topics(int(number), model) if is_snapshot else model
 
 
+WORD = "Show the topics of this word, most of it first."
+RANK = "Rank words as topics.relevance does. [default: the model's]"
+
+
 @command()
 def topics(
     model_file: options.ModelFile,
     n_words: options.Words,
-    word: Annotated[
-        str | None, option("--word", "Show the topics of this word, most of it first.")
-    ],
-    relevance: Annotated[
-        float | None,
-        option(
-            "--relevance", "Rank words as topics.relevance does. [default: the model's]", type=float
-        ),
-    ],
+    word: Annotated[str | None, option("--word", WORD)],
+    relevance: Annotated[float | None, option("--relevance", RANK, type=float)],
     as_json: options.AsJson,
 ) -> None:
     """Show the topics of the model in FILE, or the newest of a folder, the most prevalent first.
