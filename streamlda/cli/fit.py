@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streamlda.run.fit import FitResult
     from streamlda.settings.table import RunSettings
 
-
 TASKS = {
     "Documents": (
         *("source.format", "source.encoding", "source.text_field", "source.time_field"),

@@ -48,7 +48,6 @@ see one result for each document, even after a kill. Processes of one group shar
 newer model is used as soon as it appears. Records that cannot be used go to dead_letters.topic.
 """
 
-
 OUTPUT = "File to write, whole: .csv, .parquet, or else JSON Lines; - is standard output."
 Output = Annotated[str, output(OUTPUT, default="-")]
 APPEND = "Write the columns of SOURCE, a CSV file or a workbook, and columns of its topics."

@@ -19,7 +19,6 @@ from streamlda.utils.exit_codes import CONFIGURATION, DATA, exit_code
 if TYPE_CHECKING:
     from streamlda.settings.table import RunSettings
 
-
 TASKS = {
     "Stream": ("kafka.bootstrap", "kafka.topic", "kafka.group", "source.text_field"),
     "Topics": ("topics.count", "snapshots.every"),
