@@ -35,8 +35,9 @@ _TYPES = {
     **{"I16": ("int16", "i16", "i2", "h6x"), "U8": ("uint8", "i8", "u1", "B7x")},
     **{"U64": ("uint64", "i64", "u8", "Q"), "None": ("void", "", "", "")},
 }
-#: Flags of arrays in NumPy's C interface: contiguous, aligned, and writable too.
-_READABLE, _WRITABLE = 0x101, 0x501
+#: Flags of arrays in NumPy's C interface: contiguous; of outputs aligned and writable too. Inputs
+#: that came in a message of Dask begin at any byte of it, which processors read as well.
+_READABLE, _WRITABLE = 0x1, 0x501
 #: Places of the data and of the shape in NumPy's C structure of an array, after Python's head.
 _DATA, _SHAPE = object.__basicsize__, object.__basicsize__ + 16
 _RANGE = Struct("=qq")

@@ -143,6 +143,28 @@ def test_a_task_is_pure_and_keeps_to_one_thread(plan, cut, monkeypatch):
     assert thread_count() == before
 
 
+def as_received(array):
+    """Return an array that begins in the middle of a message."""
+    found = np.ndarray(array.shape, array.dtype, bytearray(array.nbytes + 1), offset=1)
+    found[...] = array
+    assert not found.flags.aligned
+    return found
+
+
+def test_arrays_of_a_message_need_not_be_aligned(plan, usable):
+    span = (0, 900)
+    first = plan.fold(span, [usable.rows(*span)])
+    received = replace(plan, whitening=as_received(plan.whitening), stage_id=plan.stage_id)
+    again = received.fold(span, [usable.rows(*span)])
+    for name, array in first.arrays.items():
+        np.testing.assert_array_equal(array, again.arrays[name])
+    state = StepwiseEM(np.ones((D, 3)), np.ones(3), np.full(D, 1 / D), StepwiseEMSettings()).state()
+    whole = refined_by(state, usable, *span, 3).arrays["totals"]
+    arrays = {name: as_received(array) for name, array in state[0].items()}
+    assert_equal = np.testing.assert_array_equal
+    assert_equal(refined_by((arrays, state[1]), usable, *span, 3).arrays["totals"], whole)
+
+
 def test_a_package_that_a_worker_lacks_is_a_failure_of_the_source():
     wanted = r"package=zstandard.* on every worker: shard='f'"
     with pytest.raises(SourceError, match=wanted), task_of(Shard("f")):
