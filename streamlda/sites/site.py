@@ -173,11 +173,11 @@ class Site:
 
     def find_share(self, this: Round) -> Path | None:
         """Return the file of this site's share of a round, if it has made one and not lost it."""
-        for intent in self.ledger.report()["snapshots"]:
-            if intent["config_hash"] != this.digest:
+        for release in self.ledger.releases:
+            if release.config_hash != this.digest:
                 continue
             path = self._path(this)
-            if intent["state"] == "committed" and path.exists():
+            if release.state == "committed" and path.exists():
                 self.ledger.check_target(path)
                 return path
             raise fault("share lost", site=self.name, round=this.number, attempt=this.attempt)
