@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
+from streamlda.engine.alpha_0 import best_candidate
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import BEYOND_WORDS, junk_topics, warn_of_background
@@ -262,6 +263,23 @@ def test_a_start_with_the_alpha_0_that_fits_replaces_one_that_predicts_worse(ask
     else:
         assert said == {"value": model.alpha_0, "identified": True, "reason": None}
         assert planted / 1.5 < model.alpha_0 < 1.5 * planted
+
+
+def test_topics_replace_flat_ones_although_their_own_prior_is_too_sharp_yet():
+    """The first topics are lost; an alpha_0 fitted to them is a quarter of the planted one."""
+    corpus = PlantedLDA(20, 200, alpha_0=20, mean_length=40, topic_concentration=0.1, seed=0)
+    known, held_out = hold_out(corpus.documents(2000))
+    background = corpus.components.mean(axis=0)
+
+    def make_start(alpha_0):
+        flat = np.tile(background, (20, 1))
+        topics = flat if alpha_0 == 1.0 else corpus.components
+        return TopicModel(components=topics, alpha=np.full(20, alpha_0 / 20), background=background)
+
+    best, estimate = best_candidate(make_start, 1.0, known, held_out, 0)
+    np.testing.assert_array_equal(best.start.components, corpus.components)
+    assert estimate is not None
+    assert 3.0 < estimate["value"] < 6.0
 
 
 @pytest.mark.long
