@@ -90,8 +90,10 @@ class OnlineRounds(Phase):
         first, W = sketch.first_moment(), sketch.whitening
         pairs = sketch.pair_moment(spend=True)
         inner = second_moment_within(first, pairs, W, settings.working_alpha_0)
+        # Before another array of words by directions is made.
+        del sketch, pairs
         V = np.ascontiguousarray(W @ whitening_root(inner, settings.n_components))
-        del sketch, pairs, W
+        del W
         moments = Moments(V, triple_columns=0)
         moments.add(documents)
         k, lengths = V.shape[1], (settings.n_restarts, settings.n_iterations)

@@ -155,7 +155,7 @@ def junk_topics(model: Topics) -> list[tuple[str, ...]]:
 
     occurs = (model.background > 0) | (topics > 0).any(axis=0)
     # Of a topic of few tokens most is smoothing, however probable its few words are.
-    even = occurs.sum() * np.median(topics[:, occurs], axis=1)
+    even = [occurs.sum() * np.median(topic[occurs]) for topic in topics]
     mark("flat", (k for k in good() if even[k] > MOSTLY_FLAT))
 
     apart = hellinger(topics, topics)

@@ -58,7 +58,8 @@ def smoothed(
 ) -> NDArray[np.float64]:
     """Return ``(1 - weight) * components + weight * background``; time and memory O(K * V)."""
     between(0, 1, weight=weight)
-    mixed: NDArray[np.float64] = (1.0 - weight) * components + weight * background
+    mixed: NDArray[np.float64] = (1.0 - weight) * components
+    mixed += weight * background
     return mixed
 
 
@@ -85,10 +86,14 @@ def word_major(
     occurs = np.zeros(batch.n_features, dtype=np.bool_)
     occurs[batch.word_ids] = True
     local_of_word = np.cumsum(occurs, dtype=np.int32) - np.int32(1)
-    words = components[:, occurs]
+    words = np.empty((np.count_nonzero(occurs), len(components)))
+    for column, topic in zip(words.T, components, strict=True):
+        column[:] = topic[occurs]
     if background is not None:
-        words = smoothed(words, background[occurs], weight)
-    return np.ascontiguousarray(words.T), local_of_word[batch.word_ids]
+        between(0, 1, weight=weight)
+        words *= 1.0 - weight
+        words += weight * background[occurs, None]
+    return words, local_of_word[batch.word_ids]
 
 
 def fold_in_words(
