@@ -20,6 +20,7 @@ orthonormal probes, all components for the price of one; sqrt(L) C for L equal o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,10 @@ Array = NDArray[np.float64]
 KEPT_FRACTION = 0.05
 
 
+#: Least eigenvalue of W'M2 W by newer pairs: the pairs that W is from said 1.
+LEAST_TURN = 0.1
+
+
 class PowerStatistic:
     """Answers of one round: W'P3(I, Wu, Wu), or P3(Wu, Wu, Wu), and documents.
 
@@ -56,8 +61,15 @@ class PowerStatistic:
     """
 
     def __init__(
-        self, whitening: Array, probes: Array, bound: float, *, values_only: bool = False
+        self,
+        whitening: Array,
+        probes: Array,
+        bound: float,
+        *,
+        values_only: bool = False,
+        weight: float = 1.0,
     ) -> None:
+        self._weight = weight
         self._whitening, self._values_only = checked_projection(whitening), values_only
         self._bound = bound * answer_norm(probes, 3 if values_only else 2)
         self._shape = (probes.shape[1],) if values_only else probes.shape
@@ -69,9 +81,9 @@ class PowerStatistic:
 
     def blocks(self) -> list[Block]:
         """Answers may be of either sign."""
-        weight = 1.0 - KEPT_FRACTION
+        weight = self._weight * (1.0 - KEPT_FRACTION)
         answer = Block(self._name, self._shape, self._bound, weight, scaled_with="triple")
-        return [answer, kept_block("triple", 1.0, KEPT_FRACTION)]
+        return [answer, kept_block("triple", self._weight, KEPT_FRACTION)]
 
     def contributions(self, view: View) -> Contributions:
         """Return the answers of each document."""
@@ -105,16 +117,16 @@ class PowerRounds:
         else:
             self.method = DeflatedPower(t, t, n_restarts=settings.n_restarts, **options)
         self.image_stddev = 0.0  # Of the noise in an entry of the last images.
-        self._alpha_0 = settings.working_alpha_0
+        self._alpha_0, self._settings = settings.working_alpha_0, settings
         self._view, self._whitening = view, whitening
         pairs = whitening.T @ pairs_through(view, whitening)
         self._first, self._pairs = whitening.T @ view.first, (pairs + pairs.T) / 2
 
-    def statistic(self, bound: float) -> PowerStatistic:
+    def statistic(self, bound: float, weight: float = 1.0) -> PowerStatistic:
         """Return what the next round sums."""
-        return PowerStatistic(
-            self._whitening, self.method.probes, bound, values_only=self.method.wants_values_only
-        )
+        values_only = self.method.wants_values_only
+        how = (self._whitening, self.method.probes, bound)
+        return PowerStatistic(*how, values_only=values_only, weight=weight)
 
     def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Give the method the released sums of a round."""
@@ -130,6 +142,27 @@ class PowerRounds:
         self.method.advance(
             *centred_answers(images, values, probes, self._first, self._pairs, self._alpha_0)
         )
+
+    def turned(
+        self, released: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView
+    ) -> PowerRounds:
+        """Return rounds one step on, by sums over more documents at the same probes, and pairs.
+
+        The pairs whiten W again: with R = (W'M2 W)^(-1/2), T(R, R, R) at the unit vector along
+        R^-1 u is R T(I, u, u) / |R^-1 u|^2. A step squares the error of components that are nearly
+        right, so that more documents at one u show more of them.
+        """
+        look = view.directions.T @ self._whitening
+        values, vectors = np.linalg.eigh(look.T @ (view.eigenvalues[:, None] * look))
+        roots = np.sqrt(np.maximum(values, LEAST_TURN))
+        along = (vectors * roots) @ vectors.T @ self.method.probes
+        lengths, root = np.linalg.norm(along, axis=0), (vectors / roots) @ vectors.T
+        found = PowerRounds(self._settings, view, self._whitening @ root)
+        found.method = copy.deepcopy(self.method)
+        found.method.begin_at(along / lengths)
+        images = root @ released["images"] / lengths**2
+        found.answer({**released, "images": images}, stddevs)
+        return found
 
     def topics(self, documents: int, rng: np.random.Generator) -> PrivateTopics:
         """Return the topics that the components stand for; see `topics_of_eigenpairs`."""

@@ -103,7 +103,7 @@ class PrivateSettings(TopicSettings):
     chooses it from the released statistics. The seed is that of the public random projection and
     the restarts: it seeds no noise. The solver is one release of the whole tensor, or rounds that
     answer a power method, one release of fresh documents each (`streamlda.private.power`): one
-    component after the other, or all at once. The latter two are for window mode only.
+    component after the other, or all at once. In prefix mode rounds then take one step of it.
     """
 
     epsilon: float  # What the releases of this engine may cost one privacy unit in all.
@@ -193,9 +193,8 @@ class PrivateSettings(TopicSettings):
             "snapshots must be a number for users, who pay for each": (
                 self.snapshots is not None or not by_user
             ),
-            "a power method or a refinement must have rounds of its own in every window: the "
-            "mode must be window": (
-                not by_prefix or (self.solver == WHITENED_TENSOR and self.n_refinement_rounds == 0)
+            "a refinement must have rounds of its own in every window: the mode must be window": (
+                not by_prefix or self.n_refinement_rounds == 0
             ),
         }
         if self.public_model is not None:

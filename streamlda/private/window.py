@@ -125,6 +125,9 @@ class Window:
         if stage == "triples":
             return [self._triple()]
         if stage == PREFIX:
+            if self.power:
+                answers = self.power.statistic(self.bounds.triple, TRIPLE_WEIGHT)
+                return [self._first(), self._pair(), answers]
             return [self._first(), self._pair(), self._triple()]
         # The name decides, and what it needs must be there.
         if self.refinement and stage == self.refinement.stage:
@@ -191,6 +194,9 @@ class Window:
             return self._refined(self._triple_topics(self.view, released, stddevs, slots))
         if kind == PREFIX:
             view = self._pair_view(released, stddevs)
+            if self.power:
+                rng = np.random.default_rng(self.settings.seed)
+                return self.power.turned(released, stddevs, view).topics(slots, rng)
             return self._triple_topics(view, released, stddevs, slots)
         if kind == CHOICE:
             assert self.refinement is not None

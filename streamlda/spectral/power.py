@@ -148,6 +148,10 @@ class DeflatedPower:
         self._iteration = 0
         self.probes = self._vectors.copy() if self.finished else self._random_starts()
 
+    def begin_at(self, probes: Array) -> None:
+        """Refine these unit vectors next, in place of the components, all of which are found."""
+        self.probes, self._vectors = probes.copy(), probes.copy()
+
     def _refine(self, images: Array, values: Array) -> None:
         """Turn every component by the tensor less all others."""
         vectors = self._vectors
@@ -259,6 +263,10 @@ class SimultaneousPower:
         self._values = values[order]
         self.probes = np.ascontiguousarray(turned * signs)
         self._iteration += 1
+
+    def begin_at(self, probes: Array) -> None:
+        """Turn these unit vectors next."""
+        self.probes = probes.copy()
 
     def components(self) -> Components:
         """Return all components as they are, whether or not R answers have been taken."""

@@ -256,3 +256,23 @@ def test_rounds_that_are_left_refine_the_components_found():
     assert rounds.method.finished
     assert rounds.method.components().eigenvectors.shape == (1, 1)
     assert rounds.topics(100, rng).components.shape == (1, 12)
+
+
+@pytest.mark.parametrize("solver", ["noisy-power", "simultaneous"])
+def test_rounds_of_prefix_sums_turn_the_components_of_the_first_window(solver):
+    corpus = PlantedLDA(5, 200, topic_concentration=0.2, mean_length=30, seed=4)
+    rows, n = corpus.documents(32_000), 8000
+    options = {"n_features": 200, "n_components": 5, "epsilon": 4.0, "mode": "prefix"}
+    config = settings_of(solver=solver, documents_per_snapshot=n, **options)
+    own = Run(config)
+    own.add(rows.rows(0, 2 * n + 100))
+    probes = own.engine.window.power.method.probes
+    own.save(and_restore=True)
+    own.add(rows.rows(2 * n + 100, 4 * n))
+    np.testing.assert_array_equal(own.engine.window.power.method.probes, probes)
+    found = [s.topics.components for s in own.snapshots]
+    errors = [matched_l1_error(corpus.components, topics).mean for topics in found]
+    # A window by itself stays where the first is.
+    assert errors[1:] == sorted(errors[1:], reverse=True)
+    assert errors[-1] < 0.6 * errors[0]
+    assert_same_snapshots(own, run(config, rows))
