@@ -93,10 +93,9 @@ def engine(**changes: Any) -> Fit:
         from streamlda.learner import feed
         from streamlda.private.learner import PrivateLearner
         from streamlda.private.release_manager import ReleaseManager
-        from streamlda.private.settings import COMMON
 
         given = counts, k, alpha_0, epsilon, delta, seed
-        settings = engine_settings(*given, start=COMMON, **changes)
+        settings = engine_settings(*given, **changes)
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         feed(learner, counts)
         snapshot = learner.engine.snapshot

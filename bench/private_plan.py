@@ -18,7 +18,7 @@ from bench.kinds import (
 from bench.measure import VOCABULARY_SIZE
 from bench.private import planted_parameters, variant
 from streamlda.private.plan import Plan
-from streamlda.private.settings import COMMON, PrivateSettings
+from streamlda.private.settings import PrivateSettings
 
 PLANNED_WORDS, PLANNED_TOPICS, PLANNED_EPSILONS = [200, 3000], [5, 20], [0.3, 1.0, 3.0, 8.0]
 TEXT_DOCUMENTS, TEXT_TOPICS, TEXT_EPSILONS = [20_000, 60_000, 195_000], [10, 40], [1.0, 3.0]
@@ -59,7 +59,6 @@ def plan_of(n_components: int, n_features: int, epsilon: float, delta: float, n:
         epsilon=epsilon,
         delta=delta,
         documents_per_snapshot=n,
-        start=COMMON,
     )
     return Plan.of(settings, n)
 

@@ -65,7 +65,7 @@ def learn(
     from streamlda.learner import feed
     from streamlda.private.learner import PrivateLearner
     from streamlda.private.release_manager import ReleaseManager
-    from streamlda.private.settings import COMMON, PrivateSettings
+    from streamlda.private.settings import PrivateSettings
 
     common = {"n_components": parameters["n_components"], "n_features": n_features, "seed": seed}
 
@@ -84,7 +84,6 @@ def learn(
             documents_per_snapshot=parameters["documents"],
             clipping=parameters["clipping"],
             neighboring_relation=parameters["neighboring_relation"],
-            start=COMMON,
             public_model=None if public is None else public.digest,
         )
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public", public=public)

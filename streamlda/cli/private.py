@@ -114,7 +114,7 @@ def budget(
     --json has every release; its keys are in streamlda/privacy/releases.md.
 
     A model of --publish is made of what is in FILE.releases: no record is read, and nothing is
-    spent. Of a window that was cut short it says which rounds of refinement are missing.
+    spent. Of a window that was cut short it says which stages are missing.
     """
     if model_file is not None:
         require(

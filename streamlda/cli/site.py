@@ -17,7 +17,6 @@ from streamlda.errors import Faults, InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.file import beside
-from streamlda.private.settings import MOMENTS
 from streamlda.run.census import Census, make_provenance, take_census
 from streamlda.run.parts import check_output, name_stream, open_stream
 from streamlda.settings.build import private_settings, public_words
@@ -153,8 +152,7 @@ def make_config(
     words = public_words(settings)
     if words is None:
         raise click.UsageError("words must be public: give --vocabulary FILE or --hash-bits BITS")
-    # Rounds between sites have no stages of common words.
-    agreed = replace(private_settings(settings, words.n_features), start=MOMENTS)
+    agreed = private_settings(settings, words.n_features)
     members = tuple(
         federation.Member(PublicKey.load(path), weight)
         for path, weight in zip(public_keys, parts or n_sites * [1 / n_sites], strict=True)

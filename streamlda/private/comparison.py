@@ -1,21 +1,18 @@
-"""Comparison of refined topics with those the refinement began with, by held-out documents.
+"""Comparison of refined topics with word frequencies, by held-out documents.
 
-Released with the last round of a refinement, of the same documents; or, in windows that begin with
-common words, in a stage of its own, beside the word frequencies as the only topic. Neither set of
-topics has seen these documents: topics and priors of both are functions of earlier releases. A
-document with the counts c of l tokens adds ::
+Released in the last stage of a window: the topics, their prior and the frequencies are functions of
+earlier releases. A document with the counts c of l tokens adds ::
 
     preferred     clip(8 m, -1, 1),  m = sum_w h_w (p_w - q_w) / (p_w + q_w) / sum_w h_w
-    tokens        min(1, l / L) theta      of the refined topics
-    start_tokens  min(1, l / L) theta      of the start
+    tokens        min(1, l / L) theta
 
-Half of the tokens, every second one in the order of the words, give proportions of both sets;
-h counts the other half, p and q are the probabilities of its words by the refined topics and by the
-start. As (x - 1) / (x + 1) is concave, the expectation of m is at most 0 where documents follow the
-start: its topics win then, as they would by likelihood, but a token has a bounded say. theta are
-the proportions of the whole document, as `TopicModel.transform` gives them. L is a quantile of the
-lengths of the round before, from their noisy histogram: the sums are shares of tokens in which a
-long document counts as L of them.
+Half of the tokens, every second one in the order of the words, give proportions of the topics; h
+counts the other half, p and q are the probabilities of its words by the topics and by the
+frequencies. As (x - 1) / (x + 1) is concave, the expectation of m is at most 0 where documents
+follow the frequencies: these win then, as they would by likelihood, but a token has a bounded say.
+theta are the proportions of the whole document, as `TopicModel.transform` gives them. L is a
+quantile of the lengths of a round, from their noisy histogram: the sums are shares of tokens in
+which a long document counts as L of them.
 """
 
 from __future__ import annotations
@@ -33,9 +30,8 @@ from streamlda.private.topics import PrivateTopics
 
 Array = NDArray[np.float64]
 
-#: Weights beside that of the round's sums, 1, whose noise is 2.5 % larger for it in the last round;
-#: in a stage of its own the first three alone.
-WEIGHTS = {"preferred": 0.01, "tokens": 0.03, "start_tokens": 0.01, "length_norms": 0.002}
+#: Weights in the stage; and of the lengths beside the sums of a round, 1.
+WEIGHTS, LENGTHS_WEIGHT = {"preferred": 0.01, "tokens": 0.03}, 0.002
 
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0
@@ -48,21 +44,17 @@ LONG = 0.95
 
 
 class ComparisonStatistic:
-    """Sums of what documents say of two sets of topics; time O(nnz K iterations)."""
+    """Sums of what documents say of topics; time O(nnz K iterations)."""
 
-    def __init__(self, refined: PrivateTopics, start: PrivateTopics, long: float) -> None:
-        self._topics = [
-            (smoothed(found.components, found.background, SMOOTHING), found.alpha)
-            for found in (refined, start)
-        ]
-        self._long = long
+    def __init__(self, found: PrivateTopics, long: float) -> None:
+        self._topics = smoothed(found.components, found.background, SMOOTHING)
+        self._alpha, self._background, self._long = found.alpha, found.background, long
 
     def blocks(self) -> list[Block]:
         """Tokens are not negative."""
-        K, K_start = (len(alpha) for _, alpha in self._topics)
-        shapes = {"preferred": (), "tokens": (K,), "start_tokens": (K_start,)}
+        shapes = {"preferred": (), "tokens": self._alpha.shape}
         return [
-            Block(name, shape, 1.0, WEIGHTS[name], nonnegative=name != "preferred")
+            Block(name, shape, 1.0, WEIGHTS[name], nonnegative=name == "tokens")
             for name, shape in shapes.items()
         ]
 
@@ -71,21 +63,18 @@ class ComparisonStatistic:
         usable = view.batch.usable
         batch = view.batch.where(usable)
         found = {b.name: np.zeros((len(usable), b.cells)) for b in self.blocks()}
-        if not batch.n_documents:
-            return {name: Contribution(values) for name, values in found.items()}
-        seen, held = halves(batch)
-        weights = np.minimum(1.0, batch.lengths / self._long)[:, None]
-        probabilities = []
-        for name, (topics, alpha) in zip(("tokens", "start_tokens"), self._topics, strict=True):
-            probabilities.append(held_out_probabilities(batch, seen, topics, alpha))
-            shares = topic_proportions(batch, topics, alpha, tolerance=TOLERANCE)
-            found[name][usable] = weights * shares
-        found["preferred"][usable, 0] = preferences(batch, held, *probabilities)
+        if batch.n_documents:
+            seen, held = halves(batch)
+            likely = held_out_probabilities(batch, seen, self._topics, self._alpha)
+            by_frequency = self._background[batch.word_ids]
+            found["preferred"][usable, 0] = preferences(batch, held, likely, by_frequency)
+            shares = topic_proportions(batch, self._topics, self._alpha, tolerance=TOLERANCE)
+            found["tokens"][usable] = np.minimum(1.0, batch.lengths / self._long)[:, None] * shares
         return {name: Contribution(values) for name, values in found.items()}
 
     def doubles(self, distinct: float) -> float:
-        """Return proportions by both sets of topics, and a probability a word."""
-        return 2 * distinct + sum(len(alpha) for _, alpha in self._topics)
+        """Return proportions, and two probabilities a word."""
+        return 2 * distinct + len(self._alpha)
 
 
 def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:

@@ -12,13 +12,13 @@ takes the noisy sums. A window of N record slots is cut into stages at fixed slo
 (norms up to 10 % each where noise is large beside N, and less in a very large window).
 
 With a power method as solver, "triples" is replaced by rounds ``power 1``, ``power 2``, ..., which
-answer its questions (`streamlda.private.power`): 30 % or 50 % together, and pairs get less. With
-refinement, all these share the first part of the window, and rounds ``refine 1``, ``refine 2``, ...
-move the topics through the rest of it (`streamlda.private.refinement`). With public bounds the
-stages of norms are left out. Every slot is in one stage, so each stage may spend the whole budget
-of its documents (parallel composition); projections and bounds come from stages before. In
-``prefix`` mode the first window is followed by rounds of N slots, each adding its sums to those of
-all rounds before, in the basis and with the bounds of the first window.
+answer its questions (`streamlda.private.power`): 30 % or 50 % together, and pairs get less. Over
+many words other stages find topics by common words and refine them
+(`streamlda.private.refinement`). With public bounds the stages of norms are left out. Every slot is
+in one stage, so each stage may spend the whole budget of its documents (parallel composition);
+projections and bounds come from stages before. In ``prefix`` mode the first window is followed by
+rounds of N slots, each adding its sums to those of all rounds before, in the basis and with the
+bounds of the first window.
 
 Slots end a stage, not documents. A slot is a row of a batch, whatever it holds: an empty or short
 row, or one refused by `UserBound`, takes its slot and adds nothing. So a document decides nothing
@@ -61,8 +61,8 @@ class PrivateEngine:
     """Learns topics from slots of a stream through noisy sums only; see the module.
 
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for
-    the triples, one block of documents, and their projections; in rounds of refinement at most
-    100 d K bytes and 32 MiB beside the noisy sums. In prefix mode some 15 times as much.
+    the triples, one block of documents, and their projections; in refinement at most 100 d K bytes
+    and 32 MiB beside the noisy sums. In prefix mode some 15 times as much.
     """
 
     def __init__(

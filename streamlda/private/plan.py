@@ -292,7 +292,7 @@ def noise_of(settings: PrivateSettings) -> float:
 def shown(settings: PrivateSettings) -> float:
     """Return how many topics of text are shown, if as many are wanted, without a public model."""
     u = noise_of(settings)
-    if not settings.begins_with_common:
+    if not settings.refines:
         return (DENSE_SHOWN_TIMES_NOISE if settings.n_columns is None else SHOWN_TIMES_NOISE) / u
     beyond = max(1.0, COMMON_NOISE[0] / u) * min(1.0, COMMON_NOISE[-1] / u)
     return interpolate(u, COMMON_NOISE, COMMON_SHOWN) * beyond
@@ -300,7 +300,7 @@ def shown(settings: PrivateSettings) -> float:
 
 def ratio_of(settings: PrivateSettings) -> float | None:
     """Return the perplexity to be expected over that of the true word frequencies."""
-    if not settings.begins_with_common:
+    if not settings.refines:
         return None
     return interpolate(settings.word_noise, WORD_NOISE, RATIO)
 

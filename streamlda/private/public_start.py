@@ -74,6 +74,9 @@ PUBLIC_ARRAYS = "public/"
 #: that its noise stands for: 0.1 leaves the noise a sixth of what they say together.
 FITS_WEIGHT = 0.1
 
+#: Dirichlet parameter of the background over the sum of those of the topics.
+BACKGROUND_PRIOR = 3.5
+
 #: Fraction of its background in a public topic: a word that it lacks can be learned.
 MIXED = 0.01
 
@@ -166,9 +169,8 @@ class PublicTopics:
     def shares(self) -> RefinementStatistic:
         """Return what the one release sums: tokens by word and topic, the background's too."""
         weights = weights_of_words(self.background)
-        return RefinementStatistic(
-            *(self.components, self.alpha, self.background, weights), background_too=True
-        )
+        given = self.components, self.alpha, self.background, weights
+        return RefinementStatistic(*given, background_prior=BACKGROUND_PRIOR)
 
     def moved(
         self,

@@ -105,11 +105,11 @@ CERTAIN = 2.0
 
 def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
     """Return what the documents of a snapshot were clipped by, and where that came from."""
-    names = ("first", "pair") if settings.begins_with_common else ("first", "pair", "triple")
+    names = ("first", "pair") if settings.refines else ("first", "pair", "triple")
     found: dict[str, tuple[float, str]] = {
         name: (getattr(bounds, name), bounds.source) for name in names
     }
-    if settings.n_refinement_rounds or settings.public_model is not None:
+    if settings.refines or settings.public_model is not None:
         found["shares"] = REFINED_NORM, "fixed"
     return found
 
@@ -130,9 +130,8 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         if kept:
             notes = of_start(notes)
         else:
-            of = "those of the moments" if found.mixed.min() < 1 else "word frequencies"
             notes["warnings"].append(
-                f"refined topics did not explain fresh documents better than {of}, "
+                "refined topics did not explain fresh documents better than word frequencies, "
                 f"which are published (preferred={net:.0f}, noise={noise:.0f})"
             )
         if math.isfinite(net):

@@ -22,6 +22,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.events import Approximate, GaussianRelease, from_json, unknown
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.ledger import holds
+from streamlda.private.common_words import WORDS
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
@@ -151,7 +152,7 @@ def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release
     first = [
         i
         for i, name in enumerate(names)
-        if name == "norms" or (name == "pairs" and (i == 0 or names[i - 1] != "norms"))
+        if name == "norms" or (name in ("pairs", WORDS) and names[i - 1 : i] != ["norms"])
     ]
     here = own.index(at[0])
     begin = max((i for i in first if i <= here), default=None)

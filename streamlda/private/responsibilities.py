@@ -3,17 +3,16 @@
 With the topics as public parameter, for a document with counts c::
 
     gamma = responsibilities of K topics and the background in each word  CVB0, topics held fixed
-    x_wk  = f c_w a_w gamma_wk                                           k = 1..K
-    f     = min(1, 1 / ||c_w a_w gamma_wk||)                             norm over k = 1..K + 1
+    x_wk  = f c_w a_w gamma_wk                                           k = 1..K + 1
+    f     = min(1, 1 / ||c_w a_w gamma_wk||)
 
 The background, the word frequencies, is one more topic, with a prior of its own: it takes what is
-common to all texts, and is dropped unless it is wanted too. a_w >= 1 grows as words get rarer, so
+common to all texts. a_w >= 1 grows as words get rarer, so
 that the rare ones stand out of the noise, which is equal in all cells. All documents but very short
 ones have f < 1: each has as much weight as a norm of 1 allows.
 
 Responsibilities sum to 1 over topics, so without scaling a clip norm would have to cover ||c a||.
-The norm over K + 1 columns is that of all tokens: a document that is mostly background says little
-of topics. Public are the topics, prior, background and a of earlier releases.
+Public are the topics, prior, background and a of earlier releases.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.contributions import Contributions, View
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import REFINE, REFINEMENT_STAGES, PrivateSettings
 
 Array = NDArray[np.float64]
 
@@ -35,9 +34,6 @@ REFINED_NORM = 1.0
 
 #: Iterations over the words of a document.
 INNER_ITERATIONS = 8
-
-#: Dirichlet parameter of the background over the sum of those of the topics.
-BACKGROUND_PRIOR = 3.5
 
 #: Weight of a word: its frequency to the power of minus this, 1 for the most frequent one.
 WORD_POWER = 0.25
@@ -61,11 +57,11 @@ DOCUMENTS_PER_TOPIC = 800
 class RefinementStatistic:
     """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
 
-    Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays
-    of other shapes are refused, since kernels read past the end of short ones. The background's
-    column is the last of the sums, and is dropped unless it is wanted too. With a weight for totals
-    c a is summed too, scaled to norm 1 by itself: block ``words``. Time O(nnz K iterations) a
-    document, memory O(d K) and that of some documents' responsibilities.
+    Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays of other
+    shapes are refused, since kernels read past the end of short ones. The background's column is
+    the last of the sums. With a weight for totals c a is summed too, scaled to norm 1 by itself:
+    block ``words``. Time O(nnz K iterations) a document, memory O(d K) and that of some documents'
+    responsibilities.
     """
 
     def __init__(
@@ -75,8 +71,7 @@ class RefinementStatistic:
         background: Array,
         word_weights: Array,
         *,
-        background_too: bool = False,
-        background_prior: float | None = None,
+        background_prior: float,
         totals_weight: float | None = None,
     ) -> None:
         K, (d,) = len(prior), background.shape
@@ -91,12 +86,12 @@ class RefinementStatistic:
         )
         self._words, self._prior = divided_by(topics, prior, background, background_prior)
         self._word_weights = word_weights
-        self._columns, self._totals_weight = K + background_too, totals_weight
+        self._totals_weight = totals_weight
 
     def blocks(self) -> list[Block]:
         """Tokens are not negative."""
-        d, shares = len(self._words), (len(self._words), self._columns)
-        blocks = [Block("shares", shares, REFINED_NORM, 1.0, nonnegative=True)]
+        d = len(self._words)
+        blocks = [Block("shares", self._words.shape, REFINED_NORM, 1.0, nonnegative=True)]
         if self._totals_weight is None:
             return blocks
         return [*blocks, Block("words", (d,), REFINED_NORM, self._totals_weight, nonnegative=True)]
@@ -113,8 +108,7 @@ class RefinementStatistic:
             tokens = gamma * weights[:, None]
             whole = Contribution(tokens, pointers=batch.row_pointers).norms()
             tokens *= view.by_entry(np.minimum(1.0, REFINED_NORM / whole))[:, None]
-        shares = np.ascontiguousarray(tokens[:, : self._columns])
-        found = {"shares": view.contribute_by_word(shares)}
+        found = {"shares": view.contribute_by_word(tokens)}
         if self._totals_weight is not None:
             found["words"] = view.contribute_by_word(weights)
         return found
@@ -125,25 +119,19 @@ class RefinementStatistic:
 
 
 def divided_by(
-    topics: Array, prior: Array, background: Array, background_prior: float | None = None
+    topics: Array, prior: Array, background: Array, background_prior: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what tokens are divided by: words by topic, (d, K + 1), and the prior, (K + 1,)."""
-    weight = BACKGROUND_PRIOR if background_prior is None else background_prior
     words = np.maximum(np.vstack([topics, background]).T, LEAST_PROBABILITY)
     return (
         np.ascontiguousarray(words, dtype=np.float32),
-        np.append(prior, weight * prior.sum()).astype(np.float32),
+        np.append(prior, background_prior * prior.sum()).astype(np.float32),
     )
-
-
-def is_round(stage: str) -> bool:
-    """Return whether a stage of this name is a round of refinement."""
-    return stage.startswith("refine ")
 
 
 def most_topics(settings: PrivateSettings) -> int:
     """Return how many topics a round can tell apart, from 1 to those wanted: a public number."""
-    slots = min(last - first for name, first, last in settings.stage_slots() if is_round(name))
+    slots = REFINEMENT_STAGES[REFINE] * settings.documents_per_snapshot
     noise = settings.noise_in_documents(settings.noise_multiplier)
     return min(settings.n_components, max(1, int(slots / (DOCUMENTS_PER_TOPIC * noise))))
 

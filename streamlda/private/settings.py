@@ -65,33 +65,16 @@ LEAST_ROUND = 10
 
 _noise_multiplier = lru_cache(maxsize=64)(noise_multiplier)
 
-#: Default number of rounds of refinement where they help; and the fraction of a window's slots that
-#: they have together (`streamlda.private.refinement`).
-REFINEMENTS = 3
-REFINEMENT_FRACTION = 0.45
+#: Stages of refinement (`streamlda.private.refinement`): one moves topics of common words, and in
+#: one documents compare them with word frequencies. Fractions of a window's slots.
+REFINE, CHOICE = "refine", "choice"
+REFINEMENT_STAGES = {REFINE: 0.54, CHOICE: 0.015}
 
-#: How topics are found before rounds: by moments over all words, or over the common ones alone
-#: (`streamlda.private.common_words`).
-MOMENTS, COMMON = "moments", "common words"
-STARTS = (MOMENTS, COMMON)
-
-#: Stages of a start with common words, and fractions of the slots that are not for rounds; the
-#: fraction of the rounds together, and their default number.
+#: Stages before these (`streamlda.private.common_words`), and fractions of the other slots.
 COMMON_STAGES = {"common words": 0.17, "common pairs": 0.83}
-COMMON_ROUNDS_FRACTION, COMMON_ROUNDS = 0.54, 1
 
-#: The same up to a noise of a direction of `LITTLE_NOISE`.
-LITTLE_NOISE, LITTLE_NOISE_ROUNDS_FRACTION, LITTLE_NOISE_ROUNDS = 3e-4, 0.65, 4
-
-#: The last stage then, in which documents compare topics with word frequencies; its fraction.
-CHOICE, CHOICE_FRACTION = "choice", 0.015
-
-#: Most words whose pairs are summed then.
+#: Most words whose pairs are summed there.
 MOST_WORDS = 1500
-
-#: Most noise of a direction, sqrt(d) z / N, up to which rounds follow moments. Above it the
-#: moments need all documents to find topics at all.
-REFINEMENT_NOISE = 2.5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +109,10 @@ class PrivateSettings(TopicSettings):
     #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
     #: or R.
     n_iterations: int | None = None
-    #: Rounds in which the topics of the moments are refined by fresh documents
-    #: (`streamlda.private.refinement`); 0 for none. By default, in window mode with the whole
-    #: tensor and more than `DENSE_FEATURES` words, by how large the noise is. Prefix sums have
-    #: none: a round knows the topics of its window alone.
+    #: 1 for topics of common words, refined by fresh documents in a round of their own
+    #: (`streamlda.private.refinement`): in window mode with the whole tensor. 0 for topics of
+    #: moments. By default 1 with more than `DENSE_FEATURES` words.
     refinement_rounds: int | None = None
-    #: One of `STARTS`. Common words are the start where they can be: in window mode, with the whole
-    #: tensor, clipping by a quantile, more than `DENSE_FEATURES` words, and rounds.
-    start: str = MOMENTS
     #: Digest of the public model that windows begin with (`streamlda.private.public_start`).
     public_model: str | None = None
     #: The first topics are about these words, which are public (`streamlda.private.seeds`).
@@ -165,13 +144,12 @@ class PrivateSettings(TopicSettings):
         TopicSettings.__post_init__(self)
         at_least(LEAST_WINDOW, documents_per_snapshot=self.documents_per_snapshot)
         if self.refinement_rounds is not None:
-            at_least(0, refinement_rounds=self.refinement_rounds)
+            between(0, 1, refinement_rounds=self.refinement_rounds)
         if self.alpha_0 is not None:
             between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
         object.__setattr__(self, "seed_topics", checked_seeds(self.seed_topics, self.n_components))
         one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
-        one_of(STARTS, start=self.start)
         relation = check_relation(self.neighboring_relation)
         object.__setattr__(self, "neighboring_relation", relation)
         if self.documents_per_user is not None:
@@ -194,7 +172,10 @@ class PrivateSettings(TopicSettings):
                 self.snapshots is not None or not by_user
             ),
             "a refinement must have rounds of its own in every window: the mode must be window": (
-                not by_prefix or self.n_refinement_rounds == 0
+                not by_prefix or not self.refines
+            ),
+            "refinement must follow common words, not a power method": (
+                self.solver == WHITENED_TENSOR or not self.refines
             ),
         }
         if self.public_model is not None:
@@ -231,32 +212,12 @@ class PrivateSettings(TopicSettings):
         return min(self.n_components, self.n_features) * (self.iterations + 1)
 
     @property
-    def n_refinement_rounds(self) -> int:
-        """Rounds of refinement in a window."""
+    def refines(self) -> bool:
+        """Whether topics are found by common words and refined, or by moments."""
         if self.refinement_rounds is not None:
-            return self.refinement_rounds
-        if self.begins_with_common:
-            return LITTLE_NOISE_ROUNDS if self._noise <= LITTLE_NOISE else COMMON_ROUNDS
-        fits = self.mode == "window" and self.solver == WHITENED_TENSOR
-        large = not fits or self.n_columns is None or self._noise > REFINEMENT_NOISE
-        return 0 if large else REFINEMENTS
-
-    @property
-    def _noise(self) -> float:
-        """Noise of a direction, about."""
-        # Before the stages are known, and what the sampler takes off delta: to see how large it is.
-        stages = 2 + 2 * (self.clipping == "quantile") + REFINEMENTS
-        z = _noise_multiplier(self.epsilon, self.delta, self._releases(stages))
-        return math.sqrt(self.n_features) * self.noise_in_documents(z) / self.documents_per_snapshot
-
-    @property
-    def begins_with_common(self) -> bool:
-        """Whether topics are found by common words."""
-        return (
-            (self.start, self.mode, self.solver) == (COMMON, "window", WHITENED_TENSOR)
-            and (self.clipping, self.refinement_rounds == 0) == ("quantile", False)
-            and self.n_columns is not None
-        )
+            return self.refinement_rounds > 0
+        usual = (self.mode, self.solver) == ("window", WHITENED_TENSOR)
+        return usual and self.n_columns is not None
 
     def noise_in_documents(self, multiplier: float) -> float:
         """Return the stddev of noise of nonnegative sums, in a document's largest contributions."""
@@ -273,24 +234,18 @@ class PrivateSettings(TopicSettings):
     def stages(self) -> dict[str, float]:
         """Stages of a window and their fractions of its slots; public numbers decide these.
 
-        Rounds are numbered: ``power 1``, ``power 2`` and so on, ``refine 1`` and so on.
+        Rounds of a power method are numbered: ``power 1``, ``power 2`` and so on.
         """
-        n, moments = self.n_refinement_rounds, self._cut(self._norms_fraction)
-        if not n:
-            return moments
-        whole, last = REFINEMENT_FRACTION, {}
-        if self.begins_with_common:
-            whole, last = COMMON_ROUNDS_FRACTION, {CHOICE: CHOICE_FRACTION}
-            if self._noise <= LITTLE_NOISE:
-                whole = LITTLE_NOISE_ROUNDS_FRACTION
-        others = 1 - whole - sum(last.values())
-        fractions = {name: others * part for name, part in moments.items()}
-        return fractions | {f"refine {i}": whole / n for i in range(1, n + 1)} | last
+        first = self._cut(self._norms_fraction)
+        if not self.refines:
+            return first
+        others = 1 - sum(REFINEMENT_STAGES.values())
+        return {name: others * part for name, part in first.items()} | REFINEMENT_STAGES
 
     @property
     def n_stages(self) -> int:
         """Stages of a window: how often a user may be in one."""
-        return len(self._cut(NORMS_FRACTION)) + self.n_refinement_rounds + self.begins_with_common
+        return len(self._cut(NORMS_FRACTION)) + self.refines * len(REFINEMENT_STAGES)
 
     @property
     def _norms_fraction(self) -> float:
@@ -300,10 +255,11 @@ class PrivateSettings(TopicSettings):
         return min(max(wanted, min(NORMS_FRACTION, ENOUGH_NORMS / N)), MOST_NORMS)
 
     def _cut(self, norms: float) -> dict[str, float]:
-        """Return all stages but those of refinement, as fractions of their slots."""
-        if self.begins_with_common:
-            others = {name: (1 - norms) * part for name, part in COMMON_STAGES.items()}
-            return {"norms": norms, **others}
+        """Return all stages before those of refinement, as fractions of their slots."""
+        if self.refines:
+            before = {"norms": norms} if self.clipping == "quantile" else {}
+            left = 1 - sum(before.values())
+            return before | {name: left * part for name, part in COMMON_STAGES.items()}
         last = STAGES["triples"]
         fractions = {"pairs": 1 - last, "triples": last}
         if self.clipping == "quantile":
@@ -336,12 +292,10 @@ class PrivateSettings(TopicSettings):
         if self.solver != WHITENED_TENSOR:
             last = t * max(t, self.n_restarts)
         # A document is in one stage: norms, or at most all else.
-        refined = (d + 2) * self.n_components + 1 if self.n_refinement_rounds else 0
-        if self.public_model is not None:
-            refined = max(refined, d * (self.n_components + 1))
-        if self.begins_with_common:
+        refined = 0 if self.public_model is None else d * (self.n_components + 1)
+        if self.refines:
             n = min(d, MOST_WORDS)
-            pair, refined = max(pair, n * (n + 1) // 2), refined + 2 * d + N_BINS
+            pair, refined = max(pair, n * (n + 1) // 2), (d + 2) * (self.n_components + 2) + N_BINS
         cells = max(2 * N_BINS + 8, pair + d + last + 8, refined)
         if self.mode == "window":
             return 2 * Noise.tv_distance_bound * cells

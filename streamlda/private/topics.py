@@ -149,15 +149,15 @@ class PrivateTopics:
     mixed: Array
     #: Share of tokens; None for topics that rounds continue with.
     prevalence: Array | None = None
-    #: After rounds of refinement: whether these topics are those of the rounds (1) or those of the
-    #: moments (0); how many documents of the last round preferred the former, less how many did
-    #: not, with noise; and the noise. NaN where none were compared.
+    #: After refinement: whether these topics are refined ones (1) or the word frequencies (0); how
+    #: many documents preferred the former, less how many did not, with noise; and the noise. NaN
+    #: where none were asked.
     refinement: Array | None = None
     #: With a public model: what documents said of it together, with noise; and the noise.
     fits: Array | None = None
 
     #: Where documents compared them with word frequencies: logarithm of the expected perplexity
-    #: over that of the true frequencies; and the noise (`RefinementRounds.topics`).
+    #: over that of the true frequencies; and the noise (`Refinement.topics`).
     ratio: Array | None = None
 
     @property

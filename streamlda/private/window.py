@@ -34,8 +34,8 @@ from streamlda.private.contributions import (
 from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
 from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
-from streamlda.private.refinement import RefinementRounds
-from streamlda.private.settings import CHOICE, PrivateSettings
+from streamlda.private.refinement import Refinement
+from streamlda.private.settings import CHOICE, REFINE, REFINEMENT_STAGES, PrivateSettings
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
 from streamlda.utils.arrays import Arrays
@@ -93,11 +93,13 @@ class Window:
         self.view: PairView | None = None
         self.whitening: Array | None = None
         self.power: PowerRounds | None = None
-        self.refinement: RefinementRounds | None = None
-        #: With a start of common words: the frequencies of all, and which are common.
+        self.refinement: Refinement | None = None
+        #: Before refinement: the frequencies of all words, and which are common.
         self.frequencies: Frequencies | None = None
         self.common: NDArray[np.int64] | None = None
-        if isinstance(settings.clipping, ClipBounds):
+        if settings.refines:
+            self.bounds = common_words.BOUNDS
+        elif isinstance(settings.clipping, ClipBounds):
             self.bounds = settings.clipping
         elif settings.clipping == "worst-case":
             pair = self._pair().largest_norm
@@ -106,7 +108,7 @@ class Window:
     @property
     def first_stage(self) -> str:
         """Name of the stage that a window begins with."""
-        return "norms" if self.settings.clipping == "quantile" else "pairs"
+        return next(iter(self.settings.stages))
 
     def statistics(self, stage: str) -> list[Statistic]:
         """Return what a stage sums, made from what earlier stages gave."""
@@ -129,15 +131,11 @@ class Window:
                 answers = self.power.statistic(self.bounds.triple, TRIPLE_WEIGHT)
                 return [self._first(), self._pair(), answers]
             return [self._first(), self._pair(), self._triple()]
-        # The name decides, and what it needs must be there.
-        if self.refinement and stage == self.refinement.stage:
-            return self.refinement.statistics()
+        if self.refinement and stage in REFINEMENT_STAGES:
+            return self.refinement.round() if stage == REFINE else self.refinement.choice()
         if self.power and stage.startswith("power "):
             return [self.power.statistic(self.bounds.triple)]
-        if not stage.startswith(("power ", "refine ", CHOICE)):
-            raise KeyError(stage)
-        rule = "a numbered stage must come with the state of the rounds before it"
-        raise failure(rule, stage=stage, remedy="restore the state whole")
+        raise KeyError(stage)
 
     def accept(
         self, stage: str, released: Sums, stddevs: Mapping[str, float], slots: int
@@ -147,20 +145,18 @@ class Window:
         `slots` are those of the window so far, for the record. Sums that hold nothing but noise
         raise `InsufficientDataError`.
         """
-        # Rounds are numbered: "power 1", "refine 2".
+        # Rounds of a power method are numbered.
         kind = stage.rstrip("0123456789").rstrip()
         if kind == "norms":
             _check_seen(released, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
-            if self.settings.begins_with_common:
-                self.bounds = common_words.BOUNDS
-            else:
+            if not self.settings.refines:
                 self._set_bounds(released, stddevs, first=first, pair=pair)
             if FITS in released:
                 self.fits = np.array([float(released[FITS]), stddevs[FITS]])
                 if self.fits[0] > 0:
                     return PUBLIC
-            return common_words.WORDS if self.settings.begins_with_common else "pairs"
+            return common_words.WORDS if self.settings.refines else "pairs"
         if kind == PUBLIC:
             assert self.public is not None
             wanted, alpha_0 = self.settings.n_components, self.settings.alpha_0
@@ -174,7 +170,7 @@ class Window:
             self.common = common_words.common_words(words, self.settings)
             return common_words.PAIRS
         if kind == common_words.PAIRS:
-            return self._begin_with_common(released, stddevs, slots)
+            return self._begin_refinement(released, stddevs, slots)
         if kind == "pairs":
             self.view = self._pair_view(released, stddevs)
             self.whitening = self.view.whitening
@@ -191,7 +187,8 @@ class Window:
             return self._begin_last()
         if kind == "triples":
             assert self.view is not None
-            return self._refined(self._triple_topics(self.view, released, stddevs, slots))
+            found = self._triple_topics(self.view, released, stddevs, slots)
+            return replace(found, fits=self.fits)
         if kind == PREFIX:
             view = self._pair_view(released, stddevs)
             if self.power:
@@ -203,17 +200,16 @@ class Window:
             last = self.records[-1]
             self.refinement.compare(released, stddevs, last.last + 1 - last.first)
             return self.refinement.topics()
+        if kind == REFINE:
+            assert self.refinement is not None
+            self.refinement.answer(released, stddevs)
+            return CHOICE
         number = int(stage.removeprefix(kind))
-        if kind == "power":
-            assert self.power is not None
-            self.power.answer(released, stddevs)
-            if number < self.settings.n_rounds:
-                return f"power {number + 1}"
-            rng = np.random.default_rng(self.settings.seed)
-            return self._refined(self.power.topics(slots, rng))
-        assert self.refinement is not None
-        self.refinement.answer(released, stddevs)
-        return self.refinement.stage or self.refinement.topics()
+        assert self.power is not None
+        self.power.answer(released, stddevs)
+        if number < self.settings.n_rounds:
+            return f"power {number + 1}"
+        return self.power.topics(slots, np.random.default_rng(self.settings.seed))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -304,24 +300,16 @@ class Window:
         self.power = PowerRounds(self.settings, self.view, self._projection())
         return "power 1"
 
-    def _refined(self, topics: PrivateTopics) -> str | PrivateTopics:
-        topics = replace(topics, fits=self.fits)
-        if not self.settings.n_refinement_rounds:
-            return topics
-        self.refinement = RefinementRounds(self.settings, topics, self.frequencies)
-        # Topics are all that rounds know of the moments, which take more memory.
-        self.view = self.power = self.common = self.frequencies = None
-        return "refine 1"
-
-    def _begin_with_common(
-        self, released: Sums, stddevs: Mapping[str, float], slots: int
-    ) -> str | PrivateTopics:
+    def _begin_refinement(self, released: Sums, stddevs: Mapping[str, float], slots: int) -> str:
         assert self.frequencies is not None
         assert self.common is not None
         self.frequencies.add(released["first"], stddevs["first"])
         pairs = released["pair"], stddevs["pair"]
         known = self.common, self.frequencies.distribution()
-        return self._refined(common_words.topics_of(*pairs, *known, self.settings, slots))
+        found = common_words.topics_of(*pairs, *known, self.settings, slots)
+        found = replace(found, fits=self.fits)
+        self.refinement = Refinement(self.settings, found, self.frequencies)
+        return REFINE
 
     def _first(self) -> FirstStatistic:
         return FirstStatistic(self.settings.n_features, self.bounds.first, FIRST_WEIGHT)

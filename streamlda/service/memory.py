@@ -70,10 +70,10 @@ def _learn(settings: RunSettings, V: int) -> tuple[int, int]:
 def _learn_privately(settings: RunSettings, V: int) -> tuple[int, int]:
     """Return bytes of sums on the grid with their copy, and of a release or the topics."""
     asked = private_settings(settings, V)
-    K, words = asked.n_components, min(V, MOST_WORDS) if asked.begins_with_common else V
+    K, words = asked.n_components, min(V, MOST_WORDS) if asked.refines else V
     m = V if asked.n_columns is None else asked.n_columns
     # Pairs of words, or words through a projection.
-    by_pairs = asked.begins_with_common or asked.n_columns is None
+    by_pairs = asked.refines or asked.n_columns is None
     cells = (words * (words + 1) // 2 if by_pairs else V * m) + V * (K + 1) + K**3
     # Prefix sums have some twenty buffers.
     copies = 20 if asked.mode == "prefix" else 2

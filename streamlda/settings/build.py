@@ -13,7 +13,7 @@ from streamlda.engine.settings import SUMMING_WARMUP, EngineSettings
 from streamlda.errors import Faults, InvalidSettingError
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
-from streamlda.private.settings import COMMON, MOMENTS, PrivateSettings
+from streamlda.private.settings import PrivateSettings
 from streamlda.refinement.schedule import Passes
 from streamlda.settings.table import (
     TABLE,
@@ -197,15 +197,12 @@ def private_settings(
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
     found = _get_parameters(settings, PrivateSettings, n_features)
     found |= {} if delta is None else {"delta": delta}
-    asked = PrivateSettings(
+    return PrivateSettings(
         n_features=n_features,
         refinement_rounds=0 if topics_alone else privacy.refinement_rounds,
-        start=COMMON,
         public_model=None if public is None else public.digest,
         **{"documents_per_snapshot": DEFAULT_EVERY, **found},
     )
-    # One name for one plan: a start that cannot be taken is not recorded.
-    return asked if asked.begins_with_common else replace(asked, start=MOMENTS)
 
 
 def choose_passes(topics: TopicsSettings) -> Passes:

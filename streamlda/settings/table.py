@@ -280,8 +280,8 @@ class PrivacySettings:
         "text", "quantile", "Bound on what a document adds to a sum.",
         choices=("quantile", "worst-case"), parameter="clipping")
     refinement_rounds: int | None = entry(
-        "int", None, "Rounds that refine the topics, of documents of their own, about half of a "
-        "window; default: 0 up to 1024 words, else by the noise.", least=0)
+        "int", None, "1 to find topics by common words and refine them by other documents, about "
+        "half of a window; default: 0 up to 1024 words, else 1.", least=0, most=1)
     public_model: str | TopicModel | None = entry(
         "text", None, "Model of public documents: a window begins with its topics if they fit, and "
         "with its words unless others are given.", parameter="public_model")

@@ -42,7 +42,7 @@ from streamlda.guarantee.accounting import epsilon_of, noise_multiplier
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
-from streamlda.private.settings import MOMENTS, PrivateSettings
+from streamlda.private.settings import PrivateSettings
 from streamlda.sites.faults import check, fault
 from streamlda.sites.files import check_members, read_json
 from streamlda.sites.keys import PublicKey, SiteKey
@@ -71,7 +71,6 @@ AGREED = {
     "privacy_unit": "document",
     "mode": "window",
     "solver": WHITENED_TENSOR,
-    "start": MOMENTS,
     "public_model": None,
     "seed_topics": (),
 }

@@ -73,7 +73,7 @@ def check_sums(
             most = FAR * sd + slack * block.l2_clip_norm
             made.append(SumCheck(f"{name}: below 0", float(-values.min()), most))
     if "first" in released:
-        made += _check_pairs(settings, stddevs, released, slack)
+        made += _check_pairs(settings, stage, released, slack)
     if "first_norms" in released:
         apart = float(released["first_norms"].sum() - released["pair_norms"].sum())
         square = sum(
@@ -102,23 +102,25 @@ def _check_zero(rule: str, apart: Array | float, square: Array | float, slack: f
 
 def _check_pairs(
     settings: PrivateSettings,
-    stddevs: Mapping[str, float],
+    stage: Stage,
     released: Mapping[str, Array],
     slack: float,
 ) -> list[SumCheck]:
-    d = settings.n_features
-    first, pair = released["first"], released["pair"]
-    of_first, of_pair = stddevs["first"] ** 2, stddevs["pair"] ** 2
+    first, stddevs = released["first"], stage.stddevs()
+    of_first = stddevs["first"] ** 2
     apart = float(first.sum() - released["first_kept"])
-    square = d * of_first + stddevs["first_kept"] ** 2
+    square = len(first) * of_first + stddevs["first_kept"] ** 2
     made = [_check_zero("first: words for each document", apart, square, slack)]
-    unclipped = settings.clipping == "worst-case"
-    if settings.n_columns is None:
-        rows = unpack_pairs(pair, d).sum(axis=0)
-        apart = float(rows.sum() - released["pair_kept"])
-        square = d * d * of_pair + stddevs["pair_kept"] ** 2
-        made.append(_check_zero("pair: pairs for each document", apart, square, slack))
-        if unclipped:
-            square = of_first + of_pair * (1 + (d - 1) / 2)
-            made.append(_check_zero("pair: words of the pairs", rows - first, square, slack))
+    pair = released.get("pair")
+    if pair is None or pair.ndim > 1:
+        return made
+    # Of all words, or of the common ones.
+    d, of_pair = math.isqrt(2 * len(pair)), stddevs["pair"] ** 2
+    rows = unpack_pairs(pair, d).sum(axis=0)
+    apart = float(rows.sum() - released["pair_kept"])
+    square = d * d * of_pair + stddevs["pair_kept"] ** 2
+    made.append(_check_zero("pair: pairs for each document", apart, square, slack))
+    if settings.clipping == "worst-case" and stage.name == "pairs":
+        square = of_first + of_pair * (1 + (d - 1) / 2)
+        made.append(_check_zero("pair: words of the pairs", rows - first, square, slack))
     return made

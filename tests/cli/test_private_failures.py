@@ -39,15 +39,15 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
 ):
     """It is private, says what is missing, costs nothing, and replaces nothing."""
     with monkeypatch.context() as patch:
-        # In the last tenth of the window, which is a round; the slots were counted before.
-        fail_behind(patch, SLOTS + EVERY - 100)
-        said = fit(folder, tmp_path, "privacy.refinement_rounds=2", "snapshots.most=1", code=74)
+        # In the last stage, of 1.5 % of the window; the slots were counted before.
+        fail_behind(patch, SLOTS + EVERY - 20)
+        said = fit(folder, tmp_path, "privacy.refinement_rounds=1", "snapshots.most=1", code=74)
     command = re.search(r"streamlda (budget \S+) --publish MODEL$", said, re.MULTILINE)
-    assert "(incomplete, without refine 2)" in said
+    assert "(incomplete, without choice)" in said
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     model_file = tmp_path / "model"
     done = run(*command[1].split(), "--publish", model_file)
-    assert "incomplete  without refine 2" in done.stderr
+    assert "incomplete  without choice" in done.stderr
     assert "privacy     private: epsilon 8, delta 1e-06" in done.stderr
     assert {path: path.read_bytes() for path in before} == before
     model = load(model_file)
@@ -56,7 +56,7 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     assert model.settings["stream"].startswith("a.jsonl, ")
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
     shown = run("topics", model_file).stdout
-    assert "incomplete  without refine 2" in shown
+    assert "incomplete  without choice" in shown
     assert "must not replace a file" in refused(*command[1].split(), "--publish", model_file)
     # What a second run is refused by leads there, too.
     again = fit(folder, tmp_path, every=7000, code=78)
@@ -64,15 +64,15 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
 
 
 def test_a_stream_that_ends_in_a_round_has_a_model(folder, tmp_path):
-    records = b"".join((folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 700])
-    more = ("privacy.refinement_rounds=2", "--format", "jsonl")
+    records = b"".join((folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 40])
+    more = ("privacy.refinement_rounds=1", "--format", "jsonl")
     arguments = ("fit", "-", *options(folder, tmp_path, *more), "source.stream=piped")
-    assert "(incomplete, without refine 2)" in run(*arguments, given=records, code=65).stderr
+    assert "(incomplete, without choice)" in run(*arguments, given=records, code=65).stderr
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     run("budget", tmp_path / "L", "--publish", tmp_path / "model")
     assert {path: path.read_bytes() for path in before} == before
     model = load(tmp_path / "model")
-    assert model.privacy["missing_stages"] == ["refine 2"]
+    assert model.privacy["missing_stages"] == ["choice"]
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
 
 

@@ -124,20 +124,12 @@ def topics_of(components, alpha, background):
     return PrivateTopics(components, alpha, background, spectral, n / 10)
 
 
-#: Refined topics, those of the moments, and the tokens of a document that counts in full. Each word
-#: in one topic against one topic for all: documents are all but of one topic each.
+#: Refined topics, and the tokens of a document that counts in full. Each word in one topic:
+#: documents are all but of one topic each.
 CONCENTRATED = APART / APART.sum(axis=1, keepdims=True)
 COMPARED = {
-    "apart": (
-        topics_of(CONCENTRATED, np.full(2, 1e-3), EVEN),
-        topics_of(EVEN[None], np.ones(1), EVEN),
-        3.0,
-    ),
-    "mixed": (
-        topics_of(MIXED, np.array([0.2, 0.4]), EVEN),
-        topics_of(CONCENTRATED, np.ones(2), EVEN),
-        9.0,
-    ),
+    "apart": (topics_of(CONCENTRATED, np.full(2, 1e-3), EVEN), 3.0),
+    "mixed": (topics_of(MIXED, np.array([0.2, 0.4]), EVEN), 9.0),
 }
 
 #: Public topics: word 3 is all but certain of one, words 0 to 2 are in the other, and word 4, like
@@ -167,11 +159,11 @@ def statistics_of(kind, bound, d=D):
     if kind in (common_words.WORDS, common_words.PAIRS):
         return common_words.statistics(kind, None if kind == common_words.WORDS else SOME, d)
     if kind == "all words":
-        return [RefinementStatistic(*PUBLIC["apart"], background_too=True, totals_weight=1.0)]
+        return [RefinementStatistic(*PUBLIC["apart"], background_prior=3.5, totals_weight=1.0)]
     if kind in ROUNDS:
         which, name = kind.split(" ", 1)
         if which == "refined":
-            return [RefinementStatistic(*PUBLIC[name])]
+            return [RefinementStatistic(*PUBLIC[name], background_prior=3.5)]
         if which == "compared":
             return [ComparisonStatistic(*COMPARED[name])]
         of_values, bound = which == "values", bound * LONGEST**3

@@ -15,7 +15,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS, JointGaussian
 from streamlda.guarantee.users import UserBound
-from streamlda.private import responsibilities
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.settings import STAGES
@@ -127,17 +126,15 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed():
 
 
 def in_a_round_of_refinement(draws, relation="zero-out"):
-    settings = settings_of(n_features=30, refinement_rounds=2, neighboring_relation=relation)
-    base, slot = documents(400, 30), [slot_in(settings, "refine 2")]
+    settings = settings_of(n_features=30, refinement_rounds=1, neighboring_relation=relation)
+    base, slot = documents(400, 30), [slot_in(settings, "refine")]
     other = None if relation == "zero-out" else one_word(30, 4)
     streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
     return audit(settings, *streams, draws)
 
 
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-def test_a_round_of_refinement_gives_away_what_is_claimed(relation, monkeypatch):
-    # Without background a document of one word is at the bound.
-    monkeypatch.setattr(responsibilities, "BACKGROUND_PRIOR", 1e-9)
+def test_a_round_of_refinement_gives_away_what_is_claimed(relation):
     finding = in_a_round_of_refinement(1500, relation)
     assert tight(finding), finding
 

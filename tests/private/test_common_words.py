@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import MORE_TOPICS, Frequencies, OfCommon, topics_of
@@ -11,17 +11,10 @@ from streamlda.private.contributions import PairStatistic, View
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.packing import pack_pairs
 from streamlda.private.published import clip_bounds, notes_of
-from streamlda.private.refinement import RefinementRounds
+from streamlda.private.refinement import Refinement
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.responsibilities import RefinementStatistic
-from streamlda.private.settings import (
-    COMMON,
-    COMMON_ROUNDS,
-    COMMON_ROUNDS_FRACTION,
-    LITTLE_NOISE_ROUNDS_FRACTION,
-    MOST_WORDS,
-    STARTS,
-)
+from streamlda.private.settings import MOST_WORDS
 from streamlda.private.window import PrivateSnapshot
 from streamlda.simulate import PlantedLDA
 from tests.private.streams import (
@@ -42,7 +35,7 @@ ROWS = CORPUS.documents(N)
 
 def config_of(**options):
     given = {"n_features": V, "n_components": K, "documents_per_snapshot": N, "epsilon": 2.0}
-    return wide(**{**given, "delta": 1e-6, "start": COMMON, **options})
+    return wide(**{**given, "delta": 1e-6, **options})
 
 
 # When windows begin so.
@@ -51,35 +44,19 @@ def config_of(**options):
 @pytest.mark.parametrize(
     "change",
     [
-        {"start": "moments"},
         {"n_features": 500},
         {"refinement_rounds": 0},
-        {"clipping": "worst-case"},
         {"solver": "simultaneous"},
         {"mode": "prefix", "snapshots": 3},
     ],
     ids=str,
 )
 def test_they_are_for_large_vocabularies(change):
-    names = ["norms", "common words", "common pairs", "refine 1", "choice"]
+    names = ["norms", "common words", "common pairs", "refine", "choice"]
     assert list(config_of().stages) == names
     assert sum(config_of().stages.values()) == pytest.approx(1.0)
-    assert config_of(refinement_rounds=3).n_stages == 7
+    assert list(config_of(clipping="worst-case").stages) == names[1:]
     assert "common pairs" not in config_of(**change).stages
-
-
-def test_little_noise_leaves_more_to_more_rounds():
-    size = {"n_features": 8000, "n_components": 20, "epsilon": 3.0, "delta": 1e-6}
-    few, many = (config_of(**size, documents_per_snapshot=n) for n in (440_000, 480_000))
-    assert few.stages["refine 1"] == pytest.approx(COMMON_ROUNDS_FRACTION)
-    rounds = [part for name, part in many.stages.items() if name.startswith("refine")]
-    assert rounds == pytest.approx([LITTLE_NOISE_ROUNDS_FRACTION / 4] * 4)
-    assert sum(many.stages.values()) == pytest.approx(1.0)
-
-
-def test_starts_have_names():
-    with pytest.raises(InvalidSettingError, match="start"):
-        config_of(start="rare words")
 
 
 # What is summed.
@@ -228,9 +205,8 @@ def error_of(snapshot):
     return matched_l1_error(CORPUS.components, np.vstack([found.components, missing])).mean
 
 
-@pytest.mark.parametrize("options", [{}, {"refinement_rounds": 3}], ids=str)
-def test_topics_are_nearer_than_those_of_moments_where_noise_is_large(options):
-    config, moments = (config_of(**options, epsilon=1.0, start=start) for start in STARTS[::-1])
+def test_topics_are_nearer_than_those_of_moments_where_noise_is_large():
+    config, moments = (config_of(epsilon=1.0, refinement_rounds=rounds) for rounds in (1, 0))
     (snapshot,), (other,) = (run(each, ROWS).snapshots for each in (config, moments))
     assert len(snapshot.topics.components) == K
     assert error_of(snapshot) < min(0.35, 0.8 * error_of(other))
@@ -238,10 +214,9 @@ def test_topics_are_nearer_than_those_of_moments_where_noise_is_large(options):
     assert [record.name for record in snapshot.stages] == list(config.stages)
 
 
-@pytest.mark.parametrize("rounds", [COMMON_ROUNDS, 3])
-@pytest.mark.parametrize("stage", ["common words", "common pairs", "refine 1", "choice"])
-def test_a_saved_engine_goes_on_bit_for_bit(stage, rounds):
-    config = config_of(refinement_rounds=rounds)
+@pytest.mark.parametrize("stage", ["common words", "common pairs", "refine", "choice"])
+def test_a_saved_engine_goes_on_bit_for_bit(stage):
+    config = config_of()
     middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
     runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
     runs[0].save(and_restore=False)
@@ -257,8 +232,8 @@ def test_word_frequencies_are_published_where_documents_prefer_them(preferred):
     (snapshot,) = run(config, ROWS).snapshots
     frequencies = Frequencies(V)
     frequencies.add(1000 * snapshot.topics.background, 1.0)
-    rounds = RefinementRounds(config, snapshot.topics, frequencies)
-    said = {"preferred": np.array(preferred), "tokens": np.full(K, 9.0), "start_tokens": [9.0]}
+    rounds = Refinement(config, snapshot.topics, frequencies)
+    said = {"preferred": np.array(preferred), "tokens": np.full(K, 9.0)}
     rounds.compare(
         {name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 1.0), 20
     )
@@ -275,7 +250,7 @@ def test_all_words_are_summed_beside_the_topics():
     rng = np.random.default_rng(4)
     counts, weights = rng.integers(0, 4, (6, 5)), np.array([1.0, 2.0, 1.5, 3.0, 1.0])
     given = np.full((2, 5), 0.2), np.ones(2), np.full(5, 0.2), weights
-    statistic = RefinementStatistic(*given, totals_weight=0.5)
+    statistic = RefinementStatistic(*given, background_prior=1.5, totals_weight=0.5)
     rows = [dict(enumerate(row)) for row in counts.tolist()]
     batch = batch_of_counts([{w: c for w, c in row.items() if c} for row in rows])
     np.testing.assert_allclose(
@@ -300,8 +275,8 @@ def useful(preferred, noise, slots=100):
     words = frequencies.distribution()
     _, packed = sums_of_pairs(1.0)
     start = topics_of(packed, 1.0, np.arange(80), words, config, 500)
-    rounds = RefinementRounds(config, start, frequencies)
-    said = {"preferred": preferred, "tokens": np.full(len(start.alpha), 9.0), "start_tokens": [9.0]}
+    rounds = Refinement(config, start, frequencies)
+    said = {"preferred": preferred, "tokens": np.full(len(start.alpha), 9.0)}
     rounds.compare(
         {name: np.array(sums) for name, sums in said.items()}, dict.fromkeys(said, 8.0), slots
     )

@@ -11,10 +11,9 @@ canaries share some noise, and for "noisy-power", whose questions a canary answe
 
 Planted bugs are sought with the real noise of known keys, and the same canaries in every run: no
 test of them has luck, and a run that tells by itself ends the test. Runs are enough for bugs that
-show in some of them alone: tokens of common words in a fifth (of 80 runs), tokens of refinement in
-four fifths (12), preferences without clipping in 17 of 24, the choice by raw sums in an eighth
-(130), frequencies in all but the twentieth whose window noise ends (6). Votes are 8 a run, so that
-18 runs are enough to see half of their noise.
+show in some of them alone: tokens of common words in a fifth (of 80 runs), preferences without
+clipping in 17 of 24, frequencies in all but the twentieth whose window noise ends (6). Votes are 8
+a run, so that 18 runs are enough to see half of their noise.
 """
 
 import copy
@@ -61,7 +60,6 @@ ROUTES = {
     "worst-case": WORST,
     "replace-one": {"privacy.relation": "replace-one"},
     "projection": {"topics.oversampling": 0, "privacy.refinement_rounds": 0},
-    "refinement": {**WORST, "privacy.refinement_rounds": 2},
     "simultaneous": {**WORST, "topics.solver": "simultaneous", "topics.iterations": 3},
     "noisy-power": {**WORST, "topics.solver": "noisy-power", "topics.iterations": 1},
     "prefix": {**WORST, "privacy.mode": "prefix", "snapshots.most": 3},
@@ -74,7 +72,6 @@ ROUTES = {
 SHORT = {
     "users-prefix": {**ROUTES["prefix"], **ROUTES["users"], "snapshots.most": 3},
     "common-words-taken-up": {},
-    "common-words-rounds": {"privacy.refinement_rounds": 3},
     "seeds": {"topics.seeds": (f"rare: {WORDS[0]}", f"other: {WORDS[3]}")},
 }
 
@@ -186,7 +183,7 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     assert verdict.likely > CLAIM / 2, str(verdict)
 
 
-LONG = ["common-words-chosen", "common-words-taken-up", "common-words-rounds"]
+LONG = ["common-words-chosen", "common-words-taken-up"]
 
 
 @pytest.mark.parametrize(
@@ -315,20 +312,6 @@ def raw_and_kept(*names):
     return bug
 
 
-def choice_by_raw_sums(patch):
-    """Whether refined topics are kept goes by the sum without noise; what is said of it, not."""
-    accept = PrivateEngine.accept
-
-    def accepted(self, released):
-        if "preferred" in released:
-            is_more = self.stage.sums.aggregates["preferred"] > 0
-            size = np.abs(released["preferred"])
-            released = {**released, "preferred": size if is_more else -size}
-        accept(self, released)
-
-    patch.setattr(PrivateEngine, "accept", accepted)
-
-
 def choice_with_half_the_noise(patch):
     original = JointGaussian.noise_on_grid
 
@@ -376,8 +359,9 @@ BUGS = [
     (raw("first"), "common-words", 4, "published"),
     (raw("pair"), "common-words", 4, "published"),
     (raw("words"), "common-words", 4, "published"),
+    (raw("preferred"), "common-words", 4, "published"),
     (raw_and_kept("tokens"), "common-words", 80, "published"),
-    (clipped_by(half_as_much_again, "words"), "common-words", 8, "refine 1: reach"),
+    (clipped_by(half_as_much_again, "words"), "common-words", 8, "refine: reach"),
     (clipped_by(twice, "preferred"), "common-words", 24, "choice: reach"),
     (choice_with_half_the_noise, "common-words", 40, "choice (1): quiet"),
     (half_the_multiplier, "common-words-chosen", 4, "common words: reach"),
@@ -391,8 +375,6 @@ BUGS = [
     (clipped_by(no_clipping, "pair"), "quantile", 4, "pairs: reach"),
     (last_document_of_a_stage_used_again, "quantile", 4, "norms: reach"),
     (one_key_for_two_draws, "quantile", 24, "pairs: noise"),
-    (choice_by_raw_sums, "refinement", 130, "published"),
-    (raw_and_kept("tokens", "start_tokens"), "refinement", 12, "published"),
     (raw("first"), "quantile", 6, "published"),
     (votes_with_half_the_noise, "words", 18, "words (1) votes: quiet"),
     (no_threshold, "words", 6, "lone words"),

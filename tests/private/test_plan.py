@@ -21,11 +21,18 @@ from streamlda.private.plan import (
     noise_of,
     shown,
 )
-from streamlda.private.settings import COMMON, PrivateSettings
+from streamlda.private.settings import PrivateSettings
 
 SETTINGS = PrivateSettings(
-    n_components=10, n_features=2000, epsilon=3.0, delta=1e-6, documents_per_snapshot=20_000
+    n_components=10,
+    n_features=2000,
+    epsilon=3.0,
+    delta=1e-6,
+    documents_per_snapshot=20_000,
+    refinement_rounds=0,
 )
+#: The same with refined topics of common words.
+REFINED = replace(SETTINGS, refinement_rounds=1)
 
 
 def plan(records=20_000, **changes):
@@ -58,16 +65,16 @@ def test_the_least_window_and_the_least_epsilon_just_show_all_topics():
 
 def test_windows_of_common_words_show_more_topics():
     large = {"n_features": 8000, "documents_per_snapshot": 50_000, "n_components": 20}
-    found = plan(50_000, **large, start=COMMON)
+    found = plan(50_000, **large, refinement_rounds=1)
     assert 13 < found.topics_shown < 18
     assert "common pairs" in str(found)
-    common = replace(SETTINGS, **large, start=COMMON)
-    assert shown(common) > 2 * shown(replace(common, start="moments"))
+    common = replace(REFINED, **large)
+    assert shown(common) > 2 * shown(replace(common, refinement_rounds=0))
     assert 7 < shown(replace(common, epsilon=1.0)) < 12
 
 
 def test_larger_windows_never_show_fewer_topics():
-    common = replace(SETTINGS, n_features=8000, start=COMMON)
+    common = replace(REFINED, n_features=8000)
     sizes = [replace(common, documents_per_snapshot=int(n)) for n in np.geomspace(10_000, 3e6, 60)]
     counts = [shown(each) for each in sizes]
     assert counts == sorted(counts)
@@ -77,7 +84,7 @@ def test_larger_windows_never_show_fewer_topics():
 @pytest.mark.parametrize(("records", "least", "most"), [(2400, 80, 150), (20_000, 1400, 2200)])
 def test_a_private_choice_of_words_is_expected_before_it_is_made(records, least, most):
     """Abstracts gave 117 and 1,526 (`private-words`)."""
-    asked = replace(SETTINGS, n_features=8000, epsilon=1.0, start=COMMON)
+    asked = replace(REFINED, n_features=8000, epsilon=1.0)
     choice = words_and_delta(1.0, 1e-6, "zero-out").selection
     found = Plan.of(asked, 20_000 + records, records, 1e-6, choice)
     assert least < found.words_chosen < most
@@ -93,7 +100,7 @@ def test_a_private_choice_of_words_is_expected_before_it_is_made(records, least,
 
 
 def test_a_window_no_better_than_word_frequencies_is_warned_of():
-    large = {"n_features": 8000, "epsilon": 1.0, "start": COMMON}
+    large = {"n_features": 8000, "epsilon": 1.0, "refinement_rounds": 1}
     found = plan(**large)
     assert found.word_noise == pytest.approx(8000 * found.noise_multiplier / 20_000)
     warning = found.warnings[-1]
@@ -173,7 +180,7 @@ def test_planted_topics_are_found_with_the_error_that_is_expected(
     corpus = planted(parameters, 0)
     found = learn([corpus.documents(documents)], words, parameters, 0)()
     terms = {"epsilon": epsilon, "delta": 1e-6, "documents_per_snapshot": documents}
-    settings = PrivateSettings(**sizes, **terms, start=COMMON)
+    settings = PrivateSettings(**sizes, **terms)
     assert (settings.n_columns is None) is (words == 200)
     error = planted_error(corpus.components, found)["l1_error"]
     assert 0.5 < error / Plan.of(settings, documents).planted_error < 2

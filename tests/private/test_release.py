@@ -291,7 +291,7 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
         ),
         ({"clipping": "quantile", "documents_per_snapshot": 1000}, "private-quantile", None),
         ({"solver": "noisy-power", "n_iterations": 2}, "fixed", None),
-        ({"refinement_rounds": 3}, "fixed", None),
+        ({"refinement_rounds": 1}, "fixed", None),
     ],
 )
 def test_statement_agrees_with_the_settings(changes, source, horizon, folder):

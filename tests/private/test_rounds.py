@@ -1,4 +1,4 @@
-"""Stages that are rounds: of power methods, and of refinement (see `test_refinement_rounds`).
+"""Stages that are rounds of power methods.
 
 Noise is seeded, so that no statistical test varies from run to run; a correct program fails one,
 over the choice of seeds, with the probability that stands with it.
@@ -13,9 +13,8 @@ from scipy import stats
 from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.private import comparison, power
+from streamlda.private import power
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
-from streamlda.private.settings import REFINEMENT_FRACTION
 from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
@@ -40,12 +39,10 @@ K, V, N = 2, 12, 2000
 CORPUS = PlantedLDA(K, V, topic_concentration=0.2, mean_length=30, seed=4)
 ROWS = CORPUS.documents(N)
 
-#: How rounds come to be, how many a window has, and the first part of their names.
+#: How rounds come to be, and how many a window has.
 WAYS = {
-    "noisy power": ({"solver": "noisy-power"}, K * 5, "power"),
-    "simultaneous": ({"solver": "simultaneous"}, 8, "power"),
-    "refinement": ({"refinement_rounds": 3}, 3, "refine"),
-    "both": ({"solver": "simultaneous", "refinement_rounds": 3, "n_iterations": 4}, 7, ""),
+    "noisy power": ({"solver": "noisy-power"}, K * 5),
+    "simultaneous": ({"solver": "simultaneous"}, 8),
 }
 
 
@@ -67,28 +64,21 @@ def test_rounds_are_stages_that_fill_the_window(way, clipping):
     assert [first for _, first, _ in own.stages] == [0, *(last for *_, last in own.stages[:-1])]
     assert own.stages[-1][2] == N
     rounds = rounds_of(config)
-    assert len(rounds) == config.n_rounds + config.n_refinement_rounds == WAYS[way][1]
-    for prefix in ("power", "refine"):
-        lengths = [last - first for name, first, last in rounds if name.startswith(prefix)]
-        assert not lengths or max(lengths) - min(lengths) <= 1
-    if config.n_refinement_rounds:
-        assert rounds[-3][1] == pytest.approx((1 - REFINEMENT_FRACTION) * N, abs=2)
+    assert len(rounds) == config.n_rounds == WAYS[way][1]
+    lengths = [last - first for _, first, last in rounds]
+    assert max(lengths) - min(lengths) <= 1
     blocks = [sorted(sums) for sums in own.released[-len(rounds) :]]
-    refine = [["shares"], ["length_norms", "shares"]]
-    refine.append(["preferred", "shares", "start_tokens", "tokens"])
     # One dimension of answers a round of images; an eigenvalue round wants values alone.
     expected = {
         "noisy power": [["images", "triple_kept"]] * 4 + [["triple_kept", "values"]],
         "simultaneous": [["images", "triple_kept"]],
-        "refinement": refine,
-        "both": [["images", "triple_kept"]] * 4 + refine,
     }[way]
     assert blocks == list(itertools.islice(itertools.cycle(expected), len(blocks)))
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
-    small, large = (run(config_of(way, epsilon=eps, clip_quantile=0.9), ROWS) for eps in (20, 0.02))
+    small, large = (run(config_of(way, epsilon=eps), ROWS) for eps in (20, 0.02))
     (snapshot,) = small.snapshots
     topics = snapshot.topics
     assert matched_l1_error(CORPUS.components, topics.components).mean < 0.3
@@ -110,9 +100,6 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
         ("noisy power", "power 1"),
         ("noisy power", "power 4"),
         ("simultaneous", "power 4"),
-        ("refinement", "refine 1"),
-        ("refinement", "refine 3"),
-        ("both", "refine 2"),
     ],
 )
 def test_a_saved_engine_goes_on_bit_for_bit(way, stage):
@@ -122,11 +109,7 @@ def test_a_saved_engine_goes_on_bit_for_bit(way, stage):
     # Saving ends the running group of the other one, too.
     runs[0].save(and_restore=False)
     arrays = runs[1].save(and_restore=True)
-    refine = {"shares"}
-    refine |= {"tokens", "start_tokens", "preferred"} if stage == "refine 3" else set()
-    refine |= {"length_norms"} if stage == "refine 2" else set()
-    raw = refine if "refine" in stage else {"images", "triple_kept"}
-    assert named(arrays, "sums/").keys() == raw
+    assert named(arrays, "sums/").keys() == {"images", "triple_kept"}
     for own in runs:
         own.add(ROWS, start=middle)
     assert_same_snapshots(*runs)
@@ -144,11 +127,10 @@ def test_snapshots_are_made_of_released_sums_alone(options):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("way", ["noisy power", "simultaneous", "refinement"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_noise_is_that_of_the_exact_accounting(way):
     """Blanks in the rounds: what is released is noise. False-alarm rate 1e-6; 1.5 is refused."""
     more = {"documents_per_snapshot": 40 * N, "n_iterations": 40}
-    more = {"refinement_rounds": 10} if way == "refinement" else more
     config = config_of(way, clipping="worst-case", **more)
     z = noise_multiplier(config.epsilon, config.delta_left)
     begun = rounds_of(config)[0][1]
@@ -164,12 +146,6 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
             scaled.append((sums[name] / (z * clip / np.sqrt(1 - power.KEPT_FRACTION))).ravel())
             # The answer of a round of noise alone may be lost; continue with a plausible one.
             sums["triple_kept"] = np.array(1.0)
-        elif "shares" in sums:
-            for name, values in sums.items():
-                part = {"shares": 1.0, **comparison.WEIGHTS}
-                total = sum(part[each] for each in sums)
-                scaled.append(values.ravel() * np.sqrt(part[name] / total) / z)
-            sums["shares"] = np.abs(sums["shares"])
         own.engine.accept(sums)
     values = np.concatenate(scaled)
     assert len(values) >= 150
@@ -183,16 +159,13 @@ def test_the_noise_is_that_of_the_exact_accounting(way):
     assert not accepted(1.5)
 
 
-@pytest.mark.parametrize("way", ["noisy power", "simultaneous", "refinement"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_round_of_noise_alone_loses_the_window(way):
     config = config_of(way, clipping="worst-case")
     own = Run(config).add(ROWS, stop=rounds_of(config)[0][1])
     own.engine.skip(own.engine.stage.slots_left)
     sums = own.engine.due.release(own.noise)
-    if way == "refinement":
-        sums["shares"] = -np.abs(sums["shares"])
-    else:
-        sums["triple_kept"] = np.array(-3.0)
+    sums["triple_kept"] = np.array(-3.0)
     with pytest.raises(InsufficientDataError, match=r"than its noise hides, got \w+=-"):
         own.engine.accept(sums)
     assert (own.engine.stage.name, own.engine.snapshot) == ("pairs", None)

@@ -44,7 +44,7 @@ def config_of(seeds=SEEDS, **options):
     "options",
     [
         {},
-        {"refinement_rounds": 2},
+        {"refinement_rounds": 1},
         {"solver": "simultaneous", "n_iterations": 3},
         {"mode": "prefix", "snapshots": 2},
     ],

@@ -14,8 +14,7 @@ from streamlda.privacy.events import Composed, event_of_selection
 from streamlda.privacy.ledger.terms import NOTHING
 from streamlda.private.budget import ledger_terms, words_and_delta
 from streamlda.private.release_manager import config_hash
-from streamlda.private.responsibilities import is_round
-from streamlda.private.settings import LEAST_ROUND, REFINEMENTS, PrivateSettings
+from streamlda.private.settings import LEAST_ROUND, PrivateSettings
 from streamlda.private.window import clip_quantile_for
 from tests.corpora import batch_of
 from tests.private.streams import Run, settings_of, wide
@@ -28,7 +27,7 @@ def config_of(**options):
 USERS = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2}
 PREFIX = {"mode": "prefix", "snapshots": 3}
 POWER = {"solver": "noisy-power"}
-REFINED = {"refinement_rounds": 3}
+REFINED = {"refinement_rounds": 1}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +62,6 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({"snapshots": 0}, "snapshots must be .* >= 1, got snapshots=0"),
         ({**PREFIX, "refinement_rounds": 3}, "mode must be window"),
         ({"clipping": "none"}, "clipping must be quantile, worst-case or ClipBounds"),
-        ({"clip_quantile": 1.0}, r"clip_quantile must lie in 0\.\.1"),
         ({"delta": 1e-15}, "delta must be at least ten times"),
         ({"neighboring_relation": "swap"}, "relation"),
         ({"epsilon": -1.0}, "epsilon"),
@@ -72,7 +70,9 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({**POWER, "n_iterations": 0}, "n_iterations=0"),
         ({**POWER, "documents_per_snapshot": 199}, "slots=9 rounds=10"),
         ({"refinement_rounds": -1}, "refinement_rounds=-1"),
-        ({"documents_per_snapshot": 100, "refinement_rounds": 12}, "rounds=12"),
+        ({"refinement_rounds": 2}, "refinement_rounds=2"),
+        ({**POWER, "refinement_rounds": 1}, "refinement must follow common words"),
+        ({**PREFIX, "refinement_rounds": 1}, "mode must be window"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options, message):
@@ -97,33 +97,21 @@ def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
 
 
 def test_refinement_is_on_where_it_helps():
-    assert wide().n_refinement_rounds == wide(epsilon=2.0).n_refinement_rounds == REFINEMENTS
-    off = [
-        # Where noise is large, moments need all documents.
-        wide(epsilon=0.5),
-        wide(neighboring_relation="replace-one", epsilon=2.0),
-        wide(epsilon=2.0, **{**USERS, "documents_per_user": 5}),
-        wide(refinement_rounds=0),
-        wide(**PREFIX),
-        wide(solver="simultaneous"),
-        config_of(),
-    ]
-    assert not any(config.n_refinement_rounds for config in off)
-    assert wide(solver="simultaneous", refinement_rounds=2).n_refinement_rounds == 2
-    same = wide(refinement_rounds=0)
-    assert list(same.stages) == list(wide().stages)[: len(same.stages)]
-    assert wide().noise_multiplier == same.noise_multiplier
+    assert wide().refines
+    assert config_of(**REFINED).refines
+    off = wide(refinement_rounds=0), wide(**PREFIX), wide(solver="simultaneous"), config_of()
+    assert not any(config.refines for config in off)
+    assert wide().noise_multiplier == pytest.approx(off[0].noise_multiplier, rel=1e-6)
 
 
-@pytest.mark.parametrize("options", [POWER, {**REFINED, "documents_per_snapshot": 100}])
-def test_the_fewest_slots_of_a_round_are_accepted(options):
-    config = config_of(**{"documents_per_snapshot": 200, **options})
+def test_the_fewest_slots_of_a_round_are_accepted():
+    config = config_of(documents_per_snapshot=200, **POWER)
     slots = [last - first for name, first, last in config.stage_slots() if name[-1].isdigit()]
-    assert min(slots) >= LEAST_ROUND - (not is_round(config.stage_slots()[-1][0]))
+    assert min(slots) >= LEAST_ROUND
     assert sum(config.stages.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("options", "stages"), [({"solver": "simultaneous"}, 11), (REFINED, 7)])
+@pytest.mark.parametrize(("options", "stages"), [({"solver": "simultaneous"}, 11), (REFINED, 5)])
 def test_users_pay_for_every_stage_of_every_window(options, stages):
     config = config_of(**USERS, **options)
     assert len(config.stages) == config.n_stages == stages
@@ -181,7 +169,7 @@ def test_terms_cover_every_number_of_words_and_topics_and_the_choice(epsilon, de
     made = [
         config_of(**numbers, n_features=d, n_components=K, **more)
         for d, K in ((3, 3), (900, 3), (900, 20), (1025, 5))
-        for more in ({}, {"solver": "simultaneous"}, {"refinement_rounds": 2})
+        for more in ({}, {"solver": "simultaneous"}, REFINED)
     ]
     (terms,) = {ledger_terms(settings, choice) for settings in made}
     assert terms.delta == delta

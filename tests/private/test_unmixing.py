@@ -34,9 +34,7 @@ def round_():
     topics /= topics.sum(axis=1, keepdims=True)
     prior = np.full(K, 1 / K)
     begun = topics, prior, background
-    statistic = RefinementStatistic(
-        *begun, np.ones(V), background_too=True, background_prior=WEIGHT
-    )
+    statistic = RefinementStatistic(*begun, np.ones(V), background_prior=WEIGHT)
     return begun, sums_of(statistic, View(rows))["shares"], corpus.components
 
 

@@ -9,7 +9,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.private.common_words import Frequencies
 from streamlda.private.public_start import PublicTopics
-from streamlda.private.settings import COMMON
 from streamlda.private.word_classes import CLASSES, PublicWords, cluster_words
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.arrays import named
@@ -87,7 +86,7 @@ def test_topics_that_do_not_fit_tell_of_words_all_the_same():
     shares = topics.sum(axis=1)
     model = model_of(topics / shares[:, None], shares, names)
     start = PublicTopics.of(model, K, D, names)
-    size = {"n_features": D, "n_components": K, "documents_per_snapshot": 4000, "start": COMMON}
+    size = {"n_features": D, "n_components": K, "documents_per_snapshot": 4000}
     config = wide(**size, epsilon=1.0, public_model=start.digest)
     rows = DocumentBatch.from_matrix(rng.multinomial(40, true, 4000))
     run, alone = PublicRun(config, start), Run(replace(config, public_model=None))

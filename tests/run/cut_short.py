@@ -14,7 +14,7 @@ from tests.service.daemon_process import texts
 
 WINDOW = 300
 KINDS = {
-    "hashed": {"privacy.refinement_rounds": 2},
+    "hashed": {"privacy.refinement_rounds": 1},
     "windows": {"snapshots.every": 120},
     "words": {
         "vocabulary.kind": "private",
@@ -59,6 +59,7 @@ def settings_at(folder, data, kind, **flags):
         "privacy.ledger": str(folder / "L"),
         "snapshots.every": WINDOW,
         "output.file": str(folder / "m"),
+        "privacy.publish_useless": True,
         "checkpoint.folder": str(folder / "kept"),
         **({} if kind == "words" else {"vocabulary.hash_bits": 5}),
         **KINDS[kind],

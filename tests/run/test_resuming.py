@@ -210,7 +210,7 @@ def die_behind(folder, data, number):
 
 @pytest.mark.long
 def test_a_process_that_is_killed_behind_releases_pays_once(tmp_path, data):
-    folder, stages = tmp_path / "killed", 6
+    folder, stages = tmp_path / "killed", 5
     for number in (1, 4, stages + 1):
         done = subprocess.run(
             [sys.executable, "-c", KILLED, str(folder), str(data), str(number)],

@@ -91,7 +91,7 @@ def killing(part, marker):
     [
         ({}, False),
         ({"documents_per_snapshot": 19_000}, False),
-        ({"refinement_rounds": 2}, False),
+        ({"refinement_rounds": 1}, False),
         ({"documents_per_snapshot": 20_000, "snapshots": 1}, True),
     ],
     ids=["tensor", "two windows, and a rest", "refinement", "a lost worker"],

@@ -19,10 +19,10 @@ def begun(tmp_path_factory):
     changes = {"documents_per_snapshot": 2000, "refinement_rounds": 1, "snapshots": 1}
     with Sites.of(2, folder, **changes) as sites:
         this, rounds = sites.first, {}
-        for stage in ("pairs", "triples", "refine 1"):
+        for stage in ("common words", "common pairs", "refine", "choice"):
             assert this.stage == stage
             rounds[stage] = this
-            this = this if stage == "refine 1" else sites.answer(this).next_round
+            this = this if stage == "choice" else sites.answer(this).next_round
         yield sites, rounds
 
 
@@ -51,9 +51,11 @@ BAD_ROUNDS = {
     "sums": lambda this: changed(this, arrays={"sums/first": np.zeros(D)}),
     "no stage": lambda this: changed(this, stage=""),
     "another stage": lambda this: changed(this, stage="x"),
-    "a stage that comes later": lambda this: changed(this, stage="triples"),
+    "a stage that comes later": lambda this: changed(this, stage="choice"),
     "users": lambda this: changed(this, arrays={"users/x": np.zeros(1)}),
-    "a release before its time": lambda this: changed(this, arrays={"pairs/first": np.ones(D)}),
+    "a release before its time": lambda this: changed(
+        this, arrays={"common words/first": np.ones(D)}
+    ),
     "an unknown array": lambda this: changed(this, arrays={"x": np.zeros(1)}),
     # The attack: rounds without end where the config has one window.
     "a second window": lambda this: changed(this, window=2),
@@ -69,28 +71,30 @@ BAD_ROUNDS = {
     "a site that is no member": of_key(lambda own: replace(own, site="west")),
     "a key of another round": of_key(lambda own: replace(own, round=2)),
 }
+WORDS, PAIRS = "common words/first", "common pairs/pair"
+#: Of the second, with the release of the first.
 BAD_RELEASES = {
-    "few words": other_array("pairs/first", lambda a: a[:-1]),
-    "single precision": other_array("pairs/pair", lambda a: a.astype(np.float32)),
-    "integers": other_array("pairs/pair", lambda a: np.full(a.shape, 16, dtype=np.uint8)),
-    "no pairs": other_array("pairs/pair", lambda a: a[:0]),
-    "NaN": other_array("pairs/pair", lambda a: a * np.nan),
-    "endless": other_array("pairs/first", lambda a: a + np.inf),
-    "more than all documents": other_array("pairs/pair_kept", lambda a: a * 3),
-    "a little less than no documents": other_array("pairs/pair_kept", lambda a: a * 0 - 1e-9),
-    "one number": other_array("pairs/first", lambda a: a[0]),
-    "no release": lambda this: without(this, "pairs/"),
-    "a block less": lambda this: without(this, "pairs/first_kept"),
+    "few words": other_array(WORDS, lambda a: a[:-1]),
+    "single precision": other_array(WORDS, lambda a: a.astype(np.float32)),
+    "integers": other_array(WORDS, lambda a: np.full(a.shape, 16, dtype=np.uint8)),
+    "no words": other_array(WORDS, lambda a: a[:0]),
+    "one number": other_array(WORDS, lambda a: a[0]),
+    "NaN": other_array(WORDS, lambda a: a * np.nan),
+    "endless": other_array(WORDS, lambda a: a + np.inf),
+    "more than all documents": other_array(WORDS, lambda a: a * 1e4),
+    "less than no document": other_array(WORDS, lambda a: -np.abs(a)),
+    "no release": lambda this: without(this, "common words/"),
+    "a block less": lambda this: without(this, "common words/first_kept"),
     "the round before": lambda this: changed(this, number=1),
 }
-BAD_TRIPLES = {
-    "few triples": other_array("triples/triple", lambda a: a[:-1]),
-    "other pairs": other_array("pairs/first", lambda a: a * 1e9),
-    "no pairs": lambda this: without(this, "pairs/"),
-    "no triples": lambda this: without(this, "triples/"),
-    "its own release": lambda this: changed(this, arrays={"refine 1/shares": np.ones((D, 2))}),
+BAD_PAIRS = {
+    "few pairs": other_array(PAIRS, lambda a: a[:-1]),
+    "other words": other_array(WORDS, lambda a: a * 1e9),
+    "no words": lambda this: without(this, "common words/"),
+    "no pairs": lambda this: without(this, "common pairs/"),
+    "its own release": lambda this: changed(this, arrays={"refine/shares": np.ones((D, 3))}),
 }
-BAD = {"pairs": BAD_ROUNDS, "triples": BAD_RELEASES, "refine 1": BAD_TRIPLES}
+BAD = {"common words": BAD_ROUNDS, "common pairs": BAD_RELEASES, "refine": BAD_PAIRS}
 CASES = [
     pytest.param(stage, change, id=f"{stage}-{kind}")
     for stage, table in BAD.items()
@@ -124,35 +128,38 @@ def test_rounds_are_answered_as_the_aggregator_has_signed_them(begun):
         ):
             with pytest.raises(ModelFileError, match="as the aggregator has signed it"):
                 sites.share("site0", wrong)
-    assert HUB.sign(ROUND, bytes.fromhex(rounds["pairs"].digest)) == rounds["pairs"].signature
+    assert (
+        HUB.sign(ROUND, bytes.fromhex(rounds["common words"].digest))
+        == rounds["common words"].signature
+    )
     assert spent(sites) == before
 
 
 def test_a_config_ends_after_its_windows_whatever_a_round_says(begun):
     sites, rounds = begun
-    last = rounds["refine 1"]
+    last = rounds["choice"]
     share = sites.share("site1", last)
     assert share.following is None
     found = sites.answer(last)
     assert found.next_round is None
-    assert set(found.released) == {"shares"}
+    assert set(found.released) == {"preferred", "tokens"}
     # The statement names every bound that was clipped by.
     assert found.model.privacy["clip_bounds"]["shares"] == {"l2_clip_norm": 1.0, "source": "fixed"}
-    more = {"number": 4, "stage": "pairs", "arrays": {}}
+    more = {"number": 5, "stage": "common words", "arrays": {}}
     for window in (1, 2):
-        crafted = Round.first(sites.config, rounds["pairs"].keys)
-        keys = tuple(sites.announce(name, sites.config, 4, 1) for name in sites.sites)
+        crafted = Round.first(sites.config, rounds["common words"].keys)
+        keys = tuple(sites.announce(name, sites.config, 5, 1) for name in sites.sites)
         crafted = replace(crafted, **more, window=window, keys=keys).sign(HUB)
         with pytest.raises(InvalidSettingError, match="must lie in"):
             crafted.open(sites.config)
 
 
-@pytest.mark.parametrize(("number", "attempt"), [(4, 1), (1, 2), (4, 2)])
+@pytest.mark.parametrize(("number", "attempt"), [(5, 1), (1, 2), (5, 2)])
 def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
     """The attack: a site's own announcement, of a round for which its key is still there."""
     sites, rounds = begun
     own = sites.announce("site0", sites.config, number, attempt)
-    crafted = changed(rounds["pairs"], keys=(own, rounds["pairs"].keys[1]))
+    crafted = changed(rounds["common words"], keys=(own, rounds["common words"].keys[1]))
     with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
         sites.share("site0", crafted)
 
