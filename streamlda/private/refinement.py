@@ -100,10 +100,14 @@ class Refinement:
         check_documents(total, "take larger windows, a larger epsilon, or no refinement")
         scales = np.outer(background, _tokens_of(of_topics))
         rough = denoise(of_topics, stddev, background, scales, SPREAD).tokens
+        words, prior = divided_by(*begun, BACKGROUND_PRIOR)
         expected = unmixed_tokens(
             *(sums, stddev, background, (rough / rough.sum(axis=0)).T),
-            *(begun[1] / begun[1].sum(), begun[1].sum()),
-            *(*divided_by(*begun, BACKGROUND_PRIOR), SPREAD, self._settings.seed),
+            *(begun[1] / begun[1].sum(), float(begun[1].sum())),
+            words,
+            prior,
+            SPREAD,
+            self._settings.seed,
         )
         components = expected / expected.sum(axis=0)
         alpha = self.found.spectral.alpha_0 * even_proportions(_tokens_of(expected))
