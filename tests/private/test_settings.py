@@ -60,7 +60,6 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),
         ({**USERS, "snapshots": None}, "snapshots must be a number"),
         ({"snapshots": 0}, "snapshots must be .* >= 1, got snapshots=0"),
-        ({**PREFIX, "refinement_rounds": 3}, "mode must be window"),
         ({"clipping": "none"}, "clipping must be quantile, worst-case or ClipBounds"),
         ({"delta": 1e-15}, "delta must be at least ten times"),
         ({"neighboring_relation": "swap"}, "relation"),
