@@ -129,28 +129,27 @@ def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[floa
     end = documents.find_end(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)
-    if settings.solver == WHITENED_TENSOR and not by_documents(settings):
-        # One sum, whatever alpha_0.
+    if settings.solver != WHITENED_TENSOR:
+        return lambda alpha_0: _online_start(replace(settings, alpha_0=alpha_0), first)
+    # One sum, whatever alpha_0.
+    if by_documents(settings):
+        counters = Counters()
+        counters.count(first)
+        with one_blas_thread():
+            phase: Phase = KeptRound.of_documents(settings, counters, first)
+    else:
         phase = summed(settings, first)
         for moments in phase.rounds():
             moments.narrow()
-        return lambda alpha_0: _unmeasured(
-            replace(phase, settings=replace(settings, alpha_0=alpha_0))
-        )
-    return lambda alpha_0: _start(replace(settings, alpha_0=alpha_0), first)
+    return lambda alpha_0: _unmeasured(replace(phase, settings=replace(settings, alpha_0=alpha_0)))
 
 
-def _start(settings: EngineSettings, first: DocumentBatch) -> TopicModel:
-    if settings.solver != WHITENED_TENSOR:
-        phase = summed(settings, first)
-        assert isinstance(phase, OnlineRounds)
-        # A round that has not ended is in no topic; its sums make room.
-        phase.power.association.begin(phase.power.method.probes)
-        return _unmeasured(phase)
-    counters = Counters()
-    counters.count(first)
-    with one_blas_thread():
-        return KeptRound.of_documents(settings, counters, first).snapshot()
+def _online_start(settings: EngineSettings, first: DocumentBatch) -> TopicModel:
+    phase = summed(settings, first)
+    assert isinstance(phase, OnlineRounds)
+    # A round that has not ended is in no topic; its sums make room.
+    phase.power.association.begin(phase.power.method.probes)
+    return _unmeasured(phase)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
