@@ -103,8 +103,6 @@ class PrivateSettings(TopicSettings):
     #: Bounds from a private quantile of earlier documents, the largest norms there can be
     #: ("worst-case"), or public numbers.
     clipping: str | ClipBounds = "quantile"
-    #: For "quantile"; None chooses it by how large the noise is (`clip_quantile_for`).
-    clip_quantile: float | None = None
     n_restarts: int = 3  # L, random starts of each component (``noisy-power``).
     #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
     #: or R.
@@ -159,8 +157,6 @@ class PrivateSettings(TopicSettings):
         known = isinstance(self.clipping, ClipBounds) or self.clipping in ("quantile", "worst-case")
         rule = "clipping must be quantile, worst-case or ClipBounds"
         require(known, rule, clipping=self.clipping)
-        if self.clip_quantile is not None:
-            between(0, 1, ends=False, clip_quantile=self.clip_quantile)
         by_user, by_prefix = self.privacy_unit == "user", self.mode == "prefix"
         names = ["privacy_unit", "documents_per_user", "mode", "snapshots"]
         found = {name: getattr(self, name) for name in [*names, "solver", "refinement_rounds"]}

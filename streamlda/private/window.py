@@ -253,7 +253,7 @@ class Window:
         slots = {name: last - first for name, first, last in settings.stage_slots()}
         noise = np.sqrt(settings.n_features) * settings.noise_multiplier / slots["pairs"]
         for name, norm in largest.items():
-            q = settings.clip_quantile or clip_quantile_for(name, noise)
+            q = clip_quantile_for(name, noise)
             counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
             bound = private_quantile(counts, norm_edges(norm), q, stddev)
             found: Any = {name: max(bound, LEAST_BOUND * norm)}
