@@ -46,7 +46,7 @@ def case(topics):
         ends=False,
         users=["ann", "7", None, None],
         times=[120.0, None, None, None],
-        ids=["ann", "7", None, None],
+        ids=["ann", "7", "True", None],
     )
 
 
