@@ -64,7 +64,7 @@ def test_the_sensitivity_is_rounded_up_and_a_document_of_round_one_attains_it(ho
     )
     exact = mp.sqrt(1 + series)
     assert exact < strategy.sensitivity < exact * (1 + mp.mpf("2e-12"))
-    # All rows that there can ever be. Without a horizon (1 - 2^-15)^(2^19) = 1e-7 of a part is left.
+    # All rows that there can ever be. Without a horizon (1 - 2^-15)^(2^19) = 1e-7 of it is left.
     moved = np.linalg.norm(coefficients(strategy, strategy.rounds))
     assert moved == pytest.approx(strategy.sensitivity, rel=1e-10 if horizon else 1e-8)
     assert strategy.sensitivity <= DEFAULT.sensitivity
