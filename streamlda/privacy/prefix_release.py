@@ -28,7 +28,7 @@ from streamlda.privacy.events import GaussianRelease
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.
-_SAME = 1e-9
+SAME_NOISE = 1e-9
 
 
 class PrefixSums(Recurrence):
@@ -133,6 +133,10 @@ class PrefixRelease:
         self._broken = False
         return released
 
+    def skip(self) -> None:
+        """Count a round whose sums are not here: no step follows."""
+        self.rounds, self._broken = self.rounds + 1, True
+
     def stddevs(self, t: int) -> dict[str, float]:
         """Return the standard deviation of the noise in each value of the t-th prefix sum.
 
@@ -163,7 +167,7 @@ class PrefixRelease:
         require_state(shapes == expected, shapes=shapes, expected=expected)
         require_state(all(np.isfinite(array).all() for array in found.values()), numbers="not all")
         for name, sigma in self.mechanism.stddevs.items():
-            same = abs(found[f"{name}/stddev"] / sigma - 1) <= _SAME
+            same = abs(found[f"{name}/stddev"] / sigma - 1) <= SAME_NOISE
             require_state(same, block=name, stddev="of other noise")
         rounds = int(found["rounds"])
         between(0, self.strategy.rounds, rounds=rounds)

@@ -187,6 +187,9 @@ class PrivateEngine:
             self.skip(end - self.slots)
         if self.stage is not None and self.stage.slots_left:
             self.end_stage()
+        if isinstance(self.stage, PrefixStage) and not self.stage.drawn:
+            assert self._prefix is not None
+            self._prefix.skip()
         self.accept(released)
 
     def released(self) -> PrivateSnapshot:
@@ -231,6 +234,7 @@ class PrivateEngine:
                 "first": stage.first,
                 "last": stage.last,
                 "places": stage.slots_filled,
+                "stddevs": stage.stddevs(),
             }
         if stage is not None and stage.sums.users is not None:
             arrays |= with_prefix(stage.sums.users.state(), "users/")
@@ -280,7 +284,7 @@ class PrivateEngine:
             engine.stage = engine._new_stage(stage["name"], int(stage["first"]))
             users = named(arrays, "users/") if engine._by_user else None
             ends = int(stage["places"]), int(stage["last"])
-            engine.stage.restore(named(arrays, "sums/"), *ends, users)
+            engine.stage.restore(named(arrays, "sums/"), *ends, users, stage["stddevs"])
         if snapshot is not None:
             engine.snapshot = PrivateSnapshot(
                 snapshot["number"],

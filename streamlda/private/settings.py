@@ -16,7 +16,14 @@ from typing import Any, ClassVar, Self
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.errors import at_least, between, one_of, require
 from streamlda.guarantee.accounting import noise_multiplier, sampler_factor
-from streamlda.guarantee.mechanism import MAX_ROWS, ROW_TV_DISTANCE, check_relation
+from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
+from streamlda.guarantee.mechanism import (
+    MAX_ROWS,
+    ROW_TV_DISTANCE,
+    Block,
+    JointGaussian,
+    check_relation,
+)
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
 from streamlda.privacy.events import Approximate, GaussianRelease
@@ -191,7 +198,24 @@ class PrivateSettings(TopicSettings):
             documents_per_snapshot=self.documents_per_snapshot,
             remedy="take larger windows, or fewer components, iterations or refinements",
         )
-        _ = self.noise_multiplier  # raises if epsilon or delta is out of range
+        z = self.noise_multiplier  # raises if epsilon or delta is out of range
+        if by_prefix and not by_user:
+            self._check_rows(z)
+
+    def _check_rows(self, z: float) -> None:
+        """Refuse rounds whose sums would not fit, before a window is paid for.
+
+        Steps are powers of two: with one block in place of theirs they are at most twice as large.
+        """
+        strategy = BufferedToeplitz(horizon=self.snapshots)
+        JointGaussian(
+            [Block("all sums of a round", (self._cells,), 1.0)],
+            z,
+            n_max=2 * math.ceil(self.documents_per_snapshot * strategy.gain),
+            releases=strategy.rounds,
+            strategy_sensitivity=strategy.sensitivity,
+            neighboring_relation=self.neighboring_relation,
+        )
 
     @property
     def iterations(self) -> int:
@@ -277,11 +301,8 @@ class PrivateSettings(TopicSettings):
         return min(d, max(K + self.oversampling, COLUMNS_PER_TOPIC * K))
 
     @property
-    def tv_distance(self) -> float:
-        """Bound on the distance of a release from one with exact noise, as far as neighbours tell.
-
-        In prefix mode, of all that a document is in.
-        """
+    def _cells(self) -> int:
+        """Most values of all that a document is in, of one release or row."""
         d, t = self.n_features, self.n_components
         pair = d * (d + 1) // 2 if self.n_columns is None else d * self.n_columns
         last = t * (t + 1) * (t + 2) // 6 + t * (t + 1) // 2 + t
@@ -292,7 +313,15 @@ class PrivateSettings(TopicSettings):
         if self.refines:
             n = min(d, MOST_WORDS)
             pair, refined = max(pair, n * (n + 1) // 2), (d + 2) * (self.n_components + 2) + N_BINS
-        cells = max(2 * N_BINS + 8, pair + d + last + 8, refined)
+        return max(2 * N_BINS + 8, pair + d + last + 8, refined)
+
+    @property
+    def tv_distance(self) -> float:
+        """Bound on the distance of a release from one with exact noise, as far as neighbours tell.
+
+        In prefix mode, of all that a document is in.
+        """
+        cells = self._cells
         if self.mode == "window":
             return 2 * Noise.tv_distance_bound * cells
         # A document of prefix mode is in all later rows; for users a row is a round alone.

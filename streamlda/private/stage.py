@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, require
+from streamlda.errors import InvalidDocumentsError, require, require_state
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.mechanism import Array, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.sums import Contribution, Sums
 from streamlda.guarantee.users import UserBound
 from streamlda.privacy.events import Approximate
-from streamlda.privacy.prefix_release import PrefixRelease
+from streamlda.privacy.prefix_release import SAME_NOISE, PrefixRelease
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
 from streamlda.utils.threads import one_blas_thread
@@ -91,8 +92,12 @@ class Stage:
         slots: int,
         last: int,
         users: Mapping[str, NDArray[Any]] | None = None,
+        stddevs: Mapping[str, float] | None = None,
     ) -> None:
-        """Resume from what `state` returned, with the slots that were filled and users then."""
+        """Resume from what `state` returned, with the slots that were filled and users then.
+
+        Steps of sums follow from the noise, so that of then must be that of now.
+        """
         expected = {block.name: f"int64{block.shape}" for block in self.mechanism.blocks}
         found = {name: f"{array.dtype}{array.shape}" for name, array in sums.items()}
         require(
@@ -106,6 +111,9 @@ class Stage:
             expected=expected,
             remedy="restore the state whole",
         )
+        for name, sigma in self.stddevs().items() if stddevs is not None else ():
+            same = math.isclose(stddevs[name], sigma, rel_tol=SAME_NOISE)
+            require_state(same, block=name, stddev="of other noise")
         self.sums.aggregates = {name: sums[name].copy() for name in expected}
         self.sums.slots, self.last = slots, last
         if users is not None:

@@ -24,13 +24,13 @@ K, V, N = 2, 20, 2000
 WORDS = Vocabulary.given([f"word{chr(97 + i)}" for i in range(V)])
 FACTS = {"stream": "name", "places": N}
 CORPUS = PlantedLDA(K, V, topic_concentration=0.2, mean_length=30, seed=4)
-ROWS = CORPUS.documents(2 * N)
+ROWS = CORPUS.documents(4 * N)
 
 WAYS = {
     "moments": {"clipping": "worst-case"},
     "refinement": {"refinement_rounds": 1},
     "projection": {"oversampling": 5, "refinement_rounds": 0},
-    "prefix": {"mode": "prefix", "snapshots": 2},
+    "prefix": {"mode": "prefix", "snapshots": 4},
 }
 
 #: Stages of refinement, before which there are no topics.
@@ -177,10 +177,11 @@ def test_a_whole_window_gives_the_model_that_its_run_made(folder, way):
     assert "missing_stages" not in made[-1].privacy
 
 
-def test_of_prefix_sums_the_newest_round_counts(folder):
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_of_prefix_sums_the_newest_round_counts(folder, rounds):
     settings = settings_of("prefix")
-    _, made = cut_short(folder / "L", settings, len(names_of(settings)) + 1)
-    assert len(made) == 2
+    _, made = cut_short(folder / "L", settings, len(names_of(settings)) + rounds)
+    assert len(made) == 1 + rounds
     assert_same(released_model(folder / "L"), made[-1])
 
 

@@ -56,6 +56,11 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({"alpha_0": 1e-7}, "alpha_0 must lie in 1e-06..1e"),
         ({"privacy_unit": "household"}, "privacy_unit must be one of document, user"),
         ({"mode": "binary tree"}, "mode must be one of window, prefix"),
+        # Before a window is paid for, whose rounds cannot be released.
+        (
+            {"mode": "prefix", "epsilon": 8.0, "documents_per_snapshot": 3_000_000},
+            "sums must have fewer than",
+        ),
         ({"documents_per_user": 3}, "None for documents"),
         ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),
         ({**USERS, "snapshots": None}, "snapshots must be a number"),

@@ -197,6 +197,9 @@ class Ledger(LedgerReader):
     def __init__(self, terms: LedgerTerms | None, *, _file: LedgerFile) -> None:
         super().__init__(_file.path, terms, _file=_file)
         _file.open_to_write()
+        published = max((each.number for each in self.releases if each.digest), default=0)
+        whole = self.documents.newest >= published
+        self._check(whole, "documents", documents=str(self.documents.path))
         with reported(self.path):
             #: What fingerprints of documents are made with.
             self.key = self.documents.key or self.documents.make()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamlda.errors import require
+from streamlda.errors import LedgerError, require
 from streamlda.privacy.ledger.documents import NO_VALUES, Values, values_of_fingerprints
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 
@@ -190,7 +190,15 @@ class Provenance:
                 self._link = self.key.link(self._link, document)
             self._at, seal = (location, last), self.key.seal(origin, self._link)
         if not released:
-            start = self._parts[origin].start if origin in self._parts else before
+            part = self._parts.get(origin)
+            start = before if part is None else part.start
+            require(
+                part is None or before >= part.stop,
+                "records of a release must come in their order",
+                first=records[0],
+                remedy="continue from a checkpoint",
+                error=LedgerError,
+            )
             self._parts[origin] = DocumentRange(origin, start, last, seal)
 
     def cohort(self, first: int, last: int, run: str | None = None) -> Cohort:
