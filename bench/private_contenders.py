@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -116,17 +116,13 @@ def pairs_of(
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
     from streamlda.private.engine import PrivateEngine
-    from streamlda.private.topics import PairView
-    from streamlda.utils.arrays import from_arrays
 
-    engine, start, done = PrivateEngine(settings), 0, ""
-    while done != "pairs":
+    engine, start = PrivateEngine(settings), 0
+    while engine.window.view is None:
         start += engine.add(documents.rows(start, len(documents)))
         if engine.due is not None:
-            done, released = engine.due.stage, engine.due.release(noise)
-            engine.accept(released)
-    arrays, _ = engine.state()
-    return from_arrays(PairView, arrays, "view/", probes=None), arrays["map"]
+            engine.accept(engine.due.release(noise))
+    return engine.window.view, engine.window.whitening
 
 
 def halved(epsilon: float, delta: float) -> tuple[float, float]:
@@ -153,19 +149,15 @@ def wang_anandkumar(
     from streamlda.private.settings import NOISY_POWER
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs
     from streamlda.spectral.power import DeflatedPower
-    from streamlda.spectral.whitening import random_projection
 
     pairs_epsilon, queries_epsilon = halved(epsilon, delta)
-    settings = engine_settings(counts, k, alpha_0, pairs_epsilon, delta, seed)
-    noise = SecureNoise()
+    given = counts, k, alpha_0, pairs_epsilon, delta, seed
+    settings, noise = engine_settings(*given, refinement_rounds=0), SecureNoise()
     flat = np.full(counts.n_features, 1 / counts.n_features)
     try:
         view, W = pairs_of(counts, settings, noise)
     except InsufficientDataError:  # The noise hid all.
         return filled(np.empty((0, counts.n_features)), np.empty(0), flat, k, alpha_0)
-    if settings.n_columns is not None:  # The pairs are seen through a public map.
-        probes = random_projection(counts.n_features, settings.n_columns, seed)
-        view = replace(view, probes=probes)
     first, pairs, t = W.T @ view.first, W.T @ pairs_through(view, W), W.shape[1]
 
     class Centred(DeflatedPower):

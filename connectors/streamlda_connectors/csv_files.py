@@ -35,7 +35,7 @@ _find_escapes = re.compile(r'\\(["\\])').sub
 
 #: Signs that databases write behind a backslash where no field is quoted, beside delimiters and
 #: line feeds, and what they stand for.
-_SIGNS = {"n": "\\\n", "r": "\\\r", "t": "\\\t", "N": "\\\\N", "0": ""}
+_SIGNS = {"n": "\\\n", "r": "\\\r", "t": "\\\t", "N": "\\\\N", "0": "", "b": "", "f": " ", "v": " "}
 _find_signs = re.compile(r"\\(.)", re.DOTALL).sub
 
 
@@ -149,7 +149,7 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
 def _escapes_all(head: bytes, delimiter: bytes) -> bool:
     """Return whether no field is quoted, and backslashes escape what databases do."""
     delimiter = re.escape(delimiter)
-    signs, quoted = rb"\\[\\nrtN0\n%b]" % delimiter, rb'(?:^|(?<!\\)[\n%b])"' % delimiter
+    signs, quoted = rb"\\[\\nrtN0bfv\n%b]" % delimiter, rb'(?:^|(?<!\\)[\n%b])"' % delimiter
     return (
         # One at the end of a column alone may be a path.
         re.search(rb"\\[^\n\t]", head) is not None

@@ -192,7 +192,12 @@ def parse_json(data: bytes) -> Any:
     except orjson.JSONDecodeError:
         if b"NaN" not in data:
             raise
-    return json.loads(data, parse_constant=lambda name: None)
+    found = json.loads(data, parse_constant=lambda name: None)
+    try:
+        orjson.dumps(found)
+    except TypeError as error:
+        raise ValueError("beside NaN there is what is no JSON") from error
+    return found
 
 
 def json_parser(options: ReadOptions) -> Parser:

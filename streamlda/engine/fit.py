@@ -71,11 +71,12 @@ def fit(
             model = with_estimate(found.measured(samples), estimate)
             del start, found
             return Refinement.of_model(settings, counters, model), model
-        said = choice_of(start) | ({} if estimate is None else {ESTIMATE: estimate})
+        # One that was given holds where the start is kept.
+        asked = estimate is not None and settings.alpha_0 is None
+        said = choice_of(start) | ({ESTIMATE: estimate} if asked else {})
     elif isinstance(passes, int) and passes:
         start = _starts(settings, documents, documents)(settings.working_alpha_0)
-        asked = {**start.settings, "alpha_0": settings.alpha_0}
-        start = replace(start, settings=asked)
+        start = replace(start, settings={**start.settings, "alpha_0": settings.alpha_0})
         model = refined(start, documents, passes=passes, samples=samples)
         return Refinement.of_model(settings, counters, model), model
     phase = summed(settings, documents)

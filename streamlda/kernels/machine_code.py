@@ -16,6 +16,7 @@ import ctypes
 import gc
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -299,13 +300,19 @@ define i32 @"{name}"(ptr %slots, ptr %found) {{
 """
 
 
+def _get_folders() -> list[Path]:
+    """Return where compiled kernels may lie."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(given)]
+    # Of a process without a home it is a folder that nobody can make.
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return [Path(__file__).parent / "__pycache__", Path(user) / "streamlda"]
+
+
 @cache
 def cache_folder() -> Path:
     """Return where compiled kernels are kept; OSError if there is no place for them."""
-    own = Path(__file__).parent / "__pycache__"
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamlda"
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    for folder in (Path(given),) if given else (own, user):
+    for folder in _get_folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -318,9 +325,13 @@ def _get_path(name: str) -> Path | None:
     import llvmlite
 
     target = _target()
-    made_for = f"{llvmlite.__version__} {target.triple} {_processor()}".encode()
+    abi = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+    made_for = f"{llvmlite.__version__} {abi} {target.triple} {_processor()}".encode()
+    file = f"{name}-{sha256(made_for).hexdigest()[:16]}.o"
     try:
-        return cache_folder() / f"{name}-{sha256(made_for).hexdigest()[:16]}.o"
+        # What an image has is read, though nothing can be written there.
+        there = [folder for folder in _get_folders() if (folder / file).is_file()]
+        return (there[0] if there else cache_folder()) / file
     except OSError:
         return None
 

@@ -111,8 +111,8 @@ class Stage:
             expected=expected,
             remedy="restore the state whole",
         )
-        for name, sigma in self.stddevs().items() if stddevs is not None else ():
-            same = math.isclose(stddevs[name], sigma, rel_tol=SAME_NOISE)
+        for name, sigma in (stddevs or {}).items():
+            same = math.isclose(sigma, self.stddevs()[name], rel_tol=SAME_NOISE)
             require_state(same, block=name, stddev="of other noise")
         self.sums.aggregates = {name: sums[name].copy() for name in expected}
         self.sums.slots, self.last = slots, last

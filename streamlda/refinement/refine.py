@@ -97,7 +97,9 @@ class Candidate:
             del given
             # Of short texts as many tokens as of documents of 40. Relaxed sweeps settle as the root
             # of 1 + alpha_0, of which proportions have the inverse of the variance.
-            mixed = math.sqrt(max(1.0, (1 + start.alpha_0) / 2))
+            # Of shorter documents than that the prior says more than the tokens.
+            alpha_0 = min(start.alpha_0, tokens / len(documents))
+            mixed = math.sqrt(max(1.0, (1 + alpha_0) / 2))
             averaged = round(sweeps * mixed * max(1.0, 40 * len(documents) / tokens))
             sampler.sweep(2 * averaged, averaged=averaged)
             self.done["sweeps"] = 2 * averaged

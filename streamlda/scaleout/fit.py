@@ -53,6 +53,7 @@ from streamlda.scaleout.steps import SavedRounds, refined_in_parts
 from streamlda.scaleout.store import Documents, Summed, keep_documents
 from streamlda.scaleout.sums import Census, Contents, check_whole
 from streamlda.scaleout.words import Beginning, read_beginning
+from streamlda.spectral.topics import ESTIMATE
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
@@ -282,7 +283,7 @@ class _Driver:
             self.said = choice_of(model)
         engine = self._one_engine()
         engine.measures = self.measures
-        model = with_estimate(engine.snapshot(), self.estimate)
+        model = engine.snapshot()
         return engine, replace(model, diagnostics={**model.diagnostics, **self.said})
 
     def stop(self) -> tuple[Engine, TopicModel]:
@@ -375,7 +376,10 @@ class _Driver:
             rounds_finished=rounds,
             projection_documents=used,
         )
-        return Engine.of_phase(Rounds(settings, counters, current, finished, held_out))
+        asked = self.estimate is not None and settings.alpha_0 is None
+        choice = {ESTIMATE: self.estimate} if asked else {}
+        rounds_ = Rounds(settings, counters, current, finished, held_out, choice=choice)
+        return Engine.of_phase(rounds_)
 
     def _starts(self, known: DocumentBatch) -> Callable[[float], TopicModel]:
         """Return what makes starts for an alpha_0, with counts and frequencies of all documents."""
