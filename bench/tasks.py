@@ -50,7 +50,7 @@ RATE_BATCH = 4096
 
 
 def warm_up(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Json:
-    """Let numba fill its cache, so that no measured process compiles."""
+    """Compile the kernels, so that no measured process does."""
     from streamlda import estimator, simulate
     from streamlda.engine import engine
     from streamlda.model import evaluation

@@ -76,7 +76,7 @@ class Lineage:
 
     @property
     def diagnostics(self) -> list[dict[str, int]]:
-        """What a model says of topics that retired."""
+        """Topics that retired, for the diagnostics of a model."""
         return [{"id": each, "documents_seen": seen} for each, seen in self.retired]
 
     def state(self) -> State:

@@ -172,7 +172,7 @@ class NoisyRows:
         **options: Any,
     ) -> None:
         self.strategy = strategy
-        #: What releases a row; its standard deviations are those of a row.
+        #: Mechanism of one row, with the standard deviations of a row.
         self.mechanism = JointGaussian(
             blocks,
             noise_multiplier,

@@ -106,7 +106,7 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """What Numba takes this object for where another kernel names it."""
+        """Type that Numba gives this object where another kernel names it."""
         return self.jitted._numba_type_
 
 

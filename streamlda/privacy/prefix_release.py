@@ -77,7 +77,7 @@ def noise_of(strategy: BufferedToeplitz, t: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PrefixState:
-    """What `PrefixRelease.restore` needs; names are ``block/array``."""
+    """State for `PrefixRelease.restore`; names are ``block/array``."""
 
     #: Sums of raw contributions. Whoever reads them has the data without noise: never beside a
     #: published model.
@@ -115,7 +115,7 @@ class PrefixRelease:
 
     @property
     def event(self) -> GaussianRelease:
-        """What each document pays, once, for all prefix sums."""
+        """Cost for each document, once, of all prefix sums."""
         return GaussianRelease(self.mechanism.noise_multiplier)
 
     def step(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:

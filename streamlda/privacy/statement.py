@@ -397,7 +397,7 @@ def _are_bounds(value: Any) -> bool:
     )
 
 
-#: What values of a private statement must be, where it has them.
+#: Rules for the values of a private statement, where it has them.
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "noise": lambda value: bool(value == "secure"),
     "vocabulary": lambda value: value in VOCABULARIES[:4],

@@ -1,4 +1,4 @@
-"""The start of a window of text: topics over its common words alone, for rounds to continue with.
+"""Start of a window of text: topics over its common words alone, for a round to refine.
 
 The noise of word pairs has a spectral norm in proportion to the square root of the number of words,
 while most of what pairs say of broad topics is in a few hundred words. So a first stage finds these
@@ -10,10 +10,10 @@ them, and count alike.
 A last short stage lets documents say whether they prefer the topics to the word frequencies alone
 (`streamlda.private.comparison`); if not, these are published as the only topic.
 
-What is common
---------------
-A pair of two words of frequency p is in about N p^2 documents, beside a noise of z: words count
-whose released frequency is at least `LEAST` sqrt(z / N), from `least_words` to `MOST_WORDS` of
+Common words
+------------
+A pair of two words of frequency p is in about N p^2 documents, beside a noise of z. So words are
+common from a released frequency of `LEAST` sqrt(z / N) on, `WORDS_FOR_TOPIC` K to `MOST_WORDS` of
 them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which
 the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are
 of these, at most K and `MORE_TOPICS` times what a round can tell apart. In the other words each
@@ -89,7 +89,7 @@ class OfCommon:
         self._statistic, self._words = statistic, words
 
     def blocks(self) -> list[Block]:
-        """Those of the statistic, which sees documents as any other."""
+        """Blocks of the statistic, which sees these documents as any others."""
         return self._statistic.blocks()
 
     def contributions(self, view: View) -> Contributions:

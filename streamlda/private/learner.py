@@ -88,7 +88,7 @@ class PrivateLearner(Learner):
 
     @property
     def epsilon(self) -> float:
-        """What is promised to a unit: that of the settings, or more where fits add up."""
+        """Epsilon that a unit is promised: that of the settings, or more where fits add up."""
         before = self.spent_before
         if before == NOTHING:
             return self.settings.epsilon
@@ -145,7 +145,7 @@ class PrivateLearner(Learner):
 
     @property
     def _ends(self) -> dict[str, int]:
-        """Where stages end, in slots of a window; rounds of prefix mode are whole windows."""
+        """Ends of stages, in slots of a window; rounds of prefix mode are whole windows."""
         return {name: last for name, _, last in self.settings.stage_slots()}
 
     def _least_missing(self) -> int:
@@ -246,12 +246,12 @@ class PrivateLearner(Learner):
         """
         engine, stage = self.engine, self.engine.stage
         first, last = intent.cohort.slots
-        found = (self.releaser.made(intent), first, intent.description)
+        found = (self.releaser.is_of_run(intent), first, intent.description)
         wanted = stage and (True, stage.first, stage.name)
         # A clock or the end of the stream may have ended the stage before its last slot.
         ends = stage is not None and engine.slots <= last <= stage.last
         alike = intent.config_hash == config_hash(self.settings, self.vocabulary)
-        released = self.releaser.stored(intent)
+        released = self.releaser.read_stored(intent)
         lost_prefix = self.settings.mode == "prefix" and released is None
         no_prefix = found[-1] != PREFIX and not lost_prefix
         if stage is None or not (found == wanted and ends and alike and no_prefix):

@@ -182,7 +182,7 @@ class MatrixFit:
 
     @property
     def begun(self) -> bool:
-        """Whether rows were read."""
+        """True once rows were read."""
         return self._learner is not None
 
     @property

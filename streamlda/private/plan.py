@@ -77,7 +77,7 @@ MOST_RECORDS = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a private run will give; all of it follows from public numbers.
+    """Forecast of a private run; all of it follows from public numbers.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class Plan:
 
     @property
     def warnings(self) -> list[str]:
-        """What should be changed before anything is spent."""
+        """Faults of the settings that should be mended before anything is spent."""
         found = []
         if not self.windows:
             found.append(

@@ -143,7 +143,7 @@ class PowerRounds:
             *centred_answers(images, values, probes, self._first, self._pairs, self._alpha_0)
         )
 
-    def turned(
+    def turn(
         self, released: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView
     ) -> PowerRounds:
         """Return rounds one step on, by sums over more documents at the same probes, and pairs.

@@ -150,7 +150,7 @@ class PublicTopics:
 
     @property
     def words(self) -> PublicWords | None:
-        """What is known of words whether or not the topics are used."""
+        """Public words, which help whether or not the topics are used."""
         return None if self.classes is None else PublicWords(self.background, self.classes)
 
     def arrays(self, prefix: str) -> Arrays:

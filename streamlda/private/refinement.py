@@ -26,8 +26,8 @@ from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
     LEAST_TOKENS,
     RefinementStatistic,
-    divided_by,
     even_proportions,
+    get_divisors,
     weights_of_words,
 )
 from streamlda.private.settings import PrivateSettings
@@ -64,8 +64,8 @@ class Refinement:
         self._compared: tuple[Released, Mapping[str, float], int] | None = None
 
     def round(self) -> list[Statistic]:
-        """Return what the round sums."""
-        given, weights = self._begun_with(), weights_of_words(self.found.background)
+        """Return the statistics of the round."""
+        given, weights = self._parameters(), weights_of_words(self.found.background)
         sums = RefinementStatistic(
             *given,
             weights,
@@ -75,10 +75,10 @@ class Refinement:
         return [sums, NormStatistic(Lengths(), LENGTHS_WEIGHT)]
 
     def choice(self) -> list[Statistic]:
-        """Return what documents are asked for after the round."""
+        """Return the comparison that documents make after the round."""
         return [ComparisonStatistic(self.found, self._long)]
 
-    def _begun_with(self) -> tuple[Array, Array, Array]:
+    def _parameters(self) -> tuple[Array, Array, Array]:
         """Return topics, prior and background of the round."""
         start = self.found
         proportions = start.alpha / start.alpha.sum()
@@ -90,8 +90,8 @@ class Refinement:
         What is known of their eigenvalues is that of the topics before, and `mixed` the fraction of
         each on words whose expected tokens are fewer than a standard deviation of noise.
         """
-        begun, K = self._begun_with(), len(self.found.alpha)
-        weights = weights_of_words(begun[2])
+        given, K = self._parameters(), len(self.found.alpha)
+        weights = weights_of_words(given[2])
         sums, stddev = released["shares"] / weights[:, None], stddevs["shares"] / weights
         self._frequencies.add(sums.sum(axis=1), stddev * np.sqrt(K + 1))
         self._frequencies.add(released["words"] / weights, stddevs["words"] / weights)
@@ -100,10 +100,10 @@ class Refinement:
         check_documents(total, "take larger windows, a larger epsilon, or no refinement")
         scales = np.outer(background, _tokens_of(of_topics))
         rough = denoise(of_topics, stddev, background, scales, SPREAD).tokens
-        words, prior = divided_by(*begun, BACKGROUND_PRIOR)
+        words, prior = get_divisors(*given, BACKGROUND_PRIOR)
         expected = unmixed_tokens(
             *(sums, stddev, background, (rough / rough.sum(axis=0)).T),
-            *(begun[1] / begun[1].sum(), float(begun[1].sum())),
+            *(given[1] / given[1].sum(), float(given[1].sum())),
             words,
             prior,
             SPREAD,

@@ -151,7 +151,7 @@ class ReleaseManager:
         self.ledger.publish(intent, temporary, final)
         return arrays
 
-    def made(self, intent: Release) -> bool:
+    def is_of_run(self, intent: Release) -> bool:
         """Tell whether a release is one of this run."""
         cohort = intent.cohort
         if cohort.run is not None:
@@ -164,13 +164,13 @@ class ReleaseManager:
             return self.provenance.cohort(first, last, self.run)
         return Cohort.of_slots(self.stream, first, last)
 
-    def stored(self, intent: Release) -> ArraysFile | None:
+    def read_stored(self, intent: Release) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
         assert self.ledger is not None
-        return stored_release(self.ledger, intent)
+        return read_release(self.ledger, intent)
 
 
-def stored_release(ledger: Ledger, intent: Release) -> ArraysFile | None:
+def read_release(ledger: Ledger, intent: Release) -> ArraysFile | None:
     """Return what a release gave, or None if it was lost."""
     path = _path(ledger, intent.number, intent.description)
     if not path.exists():

@@ -69,7 +69,7 @@ def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, An
     begun, newest = files[0].metadata, files[-1].metadata
     settings = PrivateSettings.of(begun["settings"])
     multipliers = [_multiplier(release, settings) for release, _ in paid]
-    snapshot = _replayed(settings, files)
+    snapshot = _replay(settings, files)
     paid_stages = zip(snapshot.stages, multipliers, strict=False)
     stages = tuple(replace(stage, noise_multiplier=z) for stage, z in paid_stages)
     snapshot = replace(snapshot, number=1, stages=stages)
@@ -161,7 +161,7 @@ def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release
     return own[begin : min((i for i in first if i > here), default=len(own))]
 
 
-def _replayed(settings: PrivateSettings, files: Sequence[ArraysFile]) -> PrivateSnapshot:
+def _replay(settings: PrivateSettings, files: Sequence[ArraysFile]) -> PrivateSnapshot:
     """Return the snapshot of a window that takes noisy sums in their order."""
     public = None
     if settings.public_model is not None:

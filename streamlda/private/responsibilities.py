@@ -84,7 +84,7 @@ class RefinementStatistic:
             word_weights=word_weights.shape,
             remedy="pass those of one round",
         )
-        self._words, self._prior = divided_by(topics, prior, background, background_prior)
+        self._words, self._prior = get_divisors(topics, prior, background, background_prior)
         self._word_weights = word_weights
         self._totals_weight = totals_weight
 
@@ -118,7 +118,7 @@ class RefinementStatistic:
         return distinct * len(self._prior)
 
 
-def divided_by(
+def get_divisors(
     topics: Array, prior: Array, background: Array, background_prior: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return what tokens are divided by: words by topic, (d, K + 1), and the prior, (K + 1,)."""

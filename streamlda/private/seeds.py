@@ -8,7 +8,7 @@ left fewer topics than there are seeds, one is divided among several.
 Privacy: post-processing. Seeds are public settings and topics are made of released sums: no
 document is read here, and releases, noise and price are those without seeds.
 
-Rounds of refinement do not begin with seeds.
+A refinement does not begin with seeds.
 """
 
 from __future__ import annotations

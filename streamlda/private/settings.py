@@ -46,7 +46,7 @@ STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}
 #: replaced by the largest norm there can be.
 NORMS_PER_NOISE, NORMS_FRACTION, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
 
-#: How topics are found in the last part of a window.
+#: Methods that find topics in the last part of a window.
 NOISY_POWER, SIMULTANEOUS = "noisy-power", "simultaneous"
 SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 
@@ -86,7 +86,7 @@ MOST_WORDS = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateSettings(TopicSettings):
-    """What a private engine must know; fixed for its life. All of it is public.
+    """Settings of a private engine, fixed for its life. All of it is public.
 
     n_components is the most topics of a snapshot, fewer where noise would hide them. The words
     must be public or chosen privately. alpha_0 lies from `LEAST_ALPHA_0` to `MOST_ALPHA_0`; None
@@ -196,7 +196,7 @@ class PrivateSettings(TopicSettings):
             slots=slots,
             rounds=len(numbered),
             documents_per_snapshot=self.documents_per_snapshot,
-            remedy="take larger windows, or fewer components, iterations or refinements",
+            remedy="take larger windows, or fewer components or iterations",
         )
         z = self.noise_multiplier  # raises if epsilon or delta is out of range
         if by_prefix and not by_user:
@@ -233,7 +233,7 @@ class PrivateSettings(TopicSettings):
 
     @property
     def refines(self) -> bool:
-        """Whether topics are found by common words and refined, or by moments."""
+        """True if topics are found by common words and refined, False if by moments."""
         if self.refinement_rounds is not None:
             return self.refinement_rounds > 0
         usual = (self.mode, self.solver) == ("window", WHITENED_TENSOR)
@@ -354,7 +354,7 @@ class PrivateSettings(TopicSettings):
 
     @property
     def event(self) -> Approximate:
-        """What one stage costs each of its units."""
+        """Cost of one stage for each of its units."""
         return Approximate(GaussianRelease(self.noise_multiplier), self.tv_distance)
 
     def stage_slots(self) -> list[tuple[str, int, int]]:

@@ -68,7 +68,7 @@ SMALLEST_EIGENVALUE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class PairView:
-    """What the first and pair sums of a release show."""
+    """First and pair moments of a release."""
 
     first: Array  # M1, a distribution; (d,).
     pairs: Array  # E P2 W, or E P2 without a projection; (d, m).
@@ -162,12 +162,12 @@ class PrivateTopics:
 
     @property
     def is_useless(self) -> bool:
-        """Whether they are expected to predict documents no better than word frequencies."""
+        """True if topics should predict documents no better than word frequencies."""
         return self.ratio is not None and bool(self.ratio[0] >= 0)
 
     @property
     def of_public(self) -> bool:
-        """Whether the topics began as public ones, and not as those of moments."""
+        """True if the topics began as public ones, and not as those of moments."""
         return self.fits is not None and bool(self.fits[0] > 0)
 
     def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:

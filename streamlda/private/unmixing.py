@@ -15,8 +15,6 @@ given the sums of all topics together, with lifts that have a prior as in
 The word frequencies are one more topic of these documents: text has tokens that belong to no topic.
 They have half of the share that the round gave them, as topics get the other half where they are
 not known.
-
-It is for a single round: of several it makes the last ones no better.
 """
 
 from __future__ import annotations
@@ -172,7 +170,7 @@ def unmixed_tokens(
     """Return the expected tokens by word and topic, (d, K), of a round's released sums.
 
     `sums` (d, K + 1) have the background's column last, `words` and `prior` divided the tokens
-    (`divided_by`). `rough` (K, d) are topics as the sums show them, `proportions` those of tokens
+    (`get_divisors`). `rough` (K, d) are topics as the sums show them, `proportions` those of tokens
     that are not of the background, alpha_0 is the sum of the Dirichlet parameters. The seed, which
     is public, draws documents.
     """

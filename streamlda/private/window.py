@@ -76,7 +76,7 @@ class PrivateSnapshot:
 
 
 class Window:
-    """What the released stages of a window gave.
+    """Results of the released stages of a window.
 
     `probes` is the public random projection, `public` what a public model says of topics.
     """
@@ -193,7 +193,7 @@ class Window:
             view = self._pair_view(released, stddevs)
             if self.power:
                 rng = np.random.default_rng(self.settings.seed)
-                return self.power.turned(released, stddevs, view).topics(slots, rng)
+                return self.power.turn(released, stddevs, view).topics(slots, rng)
             return self._triple_topics(view, released, stddevs, slots)
         if kind == CHOICE:
             assert self.refinement is not None

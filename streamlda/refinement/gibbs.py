@@ -163,7 +163,7 @@ class GibbsSampler:
             [np.zeros(1, np.int64), np.cumsum(self._sample.counts, dtype=np.int64)]
         )
         labels = self.topics[self._sampled].astype(np.int16)
-        found = tallied(self._sample.row_pointers, pointers, labels, len(self.alpha))
+        found = tally(self._sample.row_pointers, pointers, labels, len(self.alpha))
         self.drawn_alpha = fit_alpha(*found, self.drawn_alpha, even=True)
 
     def _next_counts(self) -> NDArray[np.float32]:
@@ -216,7 +216,7 @@ class GibbsSampler:
             document, token = document + rows.n_documents, tokens.stop
 
 
-def tallied(
+def tally(
     row_pointers: NDArray[np.int64],
     token_pointers: NDArray[np.int64],
     topics: NDArray[np.int16],

@@ -132,7 +132,7 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
         )
         if not sweep:
             continue
-        tallied = gibbs.tallied(chosen.row_pointers, tokens, labels, K)
+        tallied = gibbs.tally(chosen.row_pointers, tokens, labels, K)
         alpha = gibbs.fit_alpha(*tallied, alpha, alpha_0=None if free else alpha_0)
     low, high = ALPHA_0_RANGE
     if not free or low < alpha.sum() < high:

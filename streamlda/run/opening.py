@@ -498,10 +498,10 @@ def _catch_up(
         model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
         return skipped, pipeline.resume_after(skipped, model)
     words, (_, end) = pipeline.words, last.cohort.slots
-    own = manager.made(last) and last.description == WORDS
+    own = manager.is_of_run(last) and last.description == WORDS
     if not (own and isinstance(words, PrivateVocabularySelection)):
         raise FAULTS.make("other release", release=last.number)
-    skipped, found = end - words.first_slot, manager.stored(last)
+    skipped, found = end - words.first_slot, manager.read_stored(last)
     pipeline.skip(skipped)
     if found is None:
         # Paid for and never drawn: the next records vote.

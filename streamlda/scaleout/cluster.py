@@ -27,7 +27,7 @@ Progress = Callable[[str, RecordCounts, int, int], None]
 #: Packages that must be the same everywhere, for messages to be read.
 ALIKE = ("dask", "distributed", "cloudpickle")
 
-#: What must be the same here and on workers, for kernels to give the same; a scheduler passes on.
+#: Packages that must be the same here and on workers, for kernels to give the same.
 ALIKE_ON_WORKERS = ("python", "streamlda", "numpy", "numba", "scipy")
 
 #: Results that one task of a tree joins: it holds these and what they become.

@@ -104,7 +104,7 @@ def _heads(shards: list[list[Reading]], records: int) -> list[list[Reading]]:
     return [heads[at : at + step] for at in range(0, len(heads), step)]
 
 
-def polled(readings: Sequence[Reading], options: Mapping[str, Any]) -> Iterator[RecordBatch]:
+def poll_readings(readings: Sequence[Reading], options: Mapping[str, Any]) -> Iterator[RecordBatch]:
     """Yield the records of readings."""
     for reading in readings:
         own = {"format": reading.format, "part": reading.part}

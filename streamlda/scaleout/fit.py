@@ -264,7 +264,7 @@ class _Driver:
     stopped: str | None
     #: Samples of all documents, which are taken while a shard lies on one worker.
     measures: Measures | None = None
-    #: What a refinement begins from, once it is made.
+    #: Start of a refinement, once it is made.
     start: TopicModel | None = None
     #: What alpha_0 is worth, where it was to be estimated and held-out documents were asked.
     estimate: dict[str, Any] | None = None
@@ -277,9 +277,9 @@ class _Driver:
         judged = trial and documents.total >= LEAST_DOCUMENTS
         self.measures = documents.measures()
         if self.stopped is None and (judged or self.passes):
-            model = with_estimate(self._refined(judged), self.estimate)
+            model = with_estimate(self._refine(judged), self.estimate)
             if "refinement" in model.diagnostics:
-                return self._ended(model)
+                return self._finish(model)
             self.said = choice_of(model)
         engine = self._one_engine()
         engine.measures = self.measures
@@ -292,9 +292,9 @@ class _Driver:
         if self.start is None:
             first = self.documents.rows(0, START_DOCUMENTS)
             self.start = self._starts(first)(self.settings.working_alpha_0)
-        return self._ended(self.start)
+        return self._finish(self.start)
 
-    def _ended(self, model: TopicModel) -> tuple[Engine, TopicModel]:
+    def _finish(self, model: TopicModel) -> tuple[Engine, TopicModel]:
         """Return topics that continue by likelihood, with their measures."""
         measures = self.measures or self.documents.measures()
         if "refinement" in model.diagnostics:
@@ -303,7 +303,7 @@ class _Driver:
             model = measures.published(model)
         return Engine.of_model(self.settings, model, measures), model
 
-    def _refined(self, judged: bool) -> TopicModel:
+    def _refine(self, judged: bool) -> TopicModel:
         """Return a start, refined over all documents; or as it is, where that is better.
 
         Where it is judged, documents are held out among as many more than it is made of, and

@@ -1,4 +1,4 @@
-"""What a fit takes of a cluster, known before it begins: memory, tasks, transfers, busy workers."""
+"""Forecast of a fit on a cluster: memory, tasks, transfers, busy workers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from scipy.sparse import sparray, spmatrix
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError, failure
 from streamlda.scaleout.faults import check, fault
-from streamlda.scaleout.files import Reading, polled, readings_of
+from streamlda.scaleout.files import Reading, poll_readings, readings_of
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import Paths
 from streamlda.stream.pipeline import BLOCK_ROWS, find_cut
@@ -169,7 +169,7 @@ def rows_of(shard: Shard, value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     neither texts nor counts.
     """
     from_files = shard.readings and not isinstance(value, FirstRecords)
-    for block in polled(shard.readings, shard.options) if from_files else _partition(value):
+    for block in poll_readings(shard.readings, shard.options) if from_files else _partition(value):
         if isinstance(block, DocumentBatch):
             if len(block):
                 yield block

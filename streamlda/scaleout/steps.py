@@ -44,7 +44,7 @@ class Refine(FoldedStage):
 
     steps: int
     state: State = field(repr=False)
-    #: Whether documents held out (`refinement.choice`) are skipped.
+    #: True if held-out documents (`refinement.choice`) are skipped.
     skips_held_out: bool = False
 
     def learned(self, number: int) -> int:
@@ -58,7 +58,7 @@ class Refine(FoldedStage):
         before = refinement.steps
         ends = [number * step // self.steps for step in range(1, self.steps + 1)]
         if self.skips_held_out and span[0] < int(HELD_OUT[-1]):
-            batches = known_of(span[0], batches)
+            batches = drop_held_out(span[0], batches)
         for batch in cut_at(ends, batches):
             refinement.learn(batch)
         check(
@@ -71,7 +71,7 @@ class Refine(FoldedStage):
         return Sums(self.stage_id, (span,), arrays)
 
 
-def known_of(number: int, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
+def drop_held_out(number: int, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
     """Yield documents, which begin with this number, without those held out."""
     for batch in batches:
         yield hold_out(batch, number)[0]

@@ -1,4 +1,4 @@
-"""A plugin of Dask for workers in the length of a fit: their memory, their folder, fewer calls."""
+"""Plugin of Dask for the workers of a fit: their memory, their folder, fewer callbacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: At 0.8 Dask pauses it.
 TRIM, EVERY_SECONDS = 0.6, 1.0
 
-#: What a worker does as rarely as this in a fit, which nobody looks at it in.
+#: Callbacks that a worker makes so many times more rarely in a fit: they only watch it.
 RARELY, CALLS = 10, ("profile", "profile-cycle", "tick")
 
 NAME = "streamlda"

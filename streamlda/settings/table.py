@@ -260,8 +260,8 @@ class PrivacySettings:
         "number", None, "Probability with which epsilon may fail; far below 1 / documents.",
         least=0, most=1, open=True, parameter="delta")
     ledger: str | None = entry(
-        "text", None, "File of what was spent, and on which documents; releases go to "
-        "FILE.releases.", parameter="ledger")
+        "text", None, "File of what was spent, and on which documents; FILE.documents and "
+        "FILE.releases belong to it.", parameter="ledger")
     unit: str = entry(
         "text", "document", "Whose presence is hidden; user needs source.user_field, "
         "privacy.documents_per_user and snapshots.most.", choices=("document", "user"),

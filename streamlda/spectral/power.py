@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What a power method has found so far, in the order it was found.
+    """Components that a power method has found so far, in their order.
 
     Eigenvectors are unit columns, shape (d, i), signed so that eigenvalues are positive where the
     order p is odd.
@@ -114,12 +114,12 @@ class DeflatedPower:
 
     @property
     def wants_values_only(self) -> bool:
-        """Whether the next answer is the eigenvalue round, which needs no images."""
+        """True if the next answer is the eigenvalue round, which needs no images."""
         return not self.finished and self._iteration == self.n_iterations
 
     @property
     def finished(self) -> bool:
-        """Whether all components have been found."""
+        """True once all components have been found."""
         return self.n_found == self.n_components
 
     def advance(self, images: Array | None, values: Array) -> None:
@@ -248,7 +248,7 @@ class SimultaneousPower:
 
     @property
     def finished(self) -> bool:
-        """Whether R answers have been taken."""
+        """True once R answers have been taken."""
         return self._iteration >= self.n_iterations
 
     def advance(self, images: Array | None, values: Array) -> None:

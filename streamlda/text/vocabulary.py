@@ -190,7 +190,7 @@ class Vocabulary:
         """Return the vocabulary of words that were chosen privately, in this order.
 
         `analyzer` split the texts for it. `selection` is the record of the guarantee in plain JSON
-        values (`streamlda.guarantee.selection.WordSelection.metadata`), and is copied.
+        values (`streamlda.stream.vocabulary_choice.describe_selection`), and is copied.
         """
         record, analyzer = _copy_plain(selection), analyzer or TextAnalyzer()
         return cls("selected", _check_words(words), None, analyzer, selection=record)

@@ -341,7 +341,7 @@ def users_without_a_bound(patch):
 
 
 def noise_of_a_stored_release_drawn_again(patch):
-    stored = ReleaseManager.stored
+    stored = ReleaseManager.read_stored
 
     def drawn_again(self, intent):
         found = stored(self, intent)
@@ -350,7 +350,7 @@ def noise_of_a_stored_release_drawn_again(patch):
                 found.arrays[name][...] += 1e-3 * stddev
         return found
 
-    patch.setattr(ReleaseManager, "stored", drawn_again)
+    patch.setattr(ReleaseManager, "read_stored", drawn_again)
 
 
 BUGS = [

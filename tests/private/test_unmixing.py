@@ -6,7 +6,7 @@ import pytest
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import unmixing
 from streamlda.private.contributions import View
-from streamlda.private.responsibilities import RefinementStatistic, divided_by
+from streamlda.private.responsibilities import RefinementStatistic, get_divisors
 from streamlda.private.unmixing import (
     drawn_documents,
     responsibilities_of_topics,
@@ -42,7 +42,7 @@ def found_by(begun, sums, stddev):
     rough = np.maximum(sums[:, :K], 1e-12)
     rough = (rough / rough.sum(axis=0)).T
     given = sums, np.full(V, stddev), begun[2], rough, begun[1], 1.0
-    tokens = unmixed_tokens(*given, *divided_by(*begun, WEIGHT), 0.7, 0)
+    tokens = unmixed_tokens(*given, *get_divisors(*begun, WEIGHT), 0.7, 0)
     return rough, (tokens / tokens.sum(axis=0)).T
 
 
@@ -73,7 +73,7 @@ def test_responsibilities_sum_to_one_and_words_alike_share_them(round_):
     topics = np.vstack([truth, begun[2]])
     documents = drawn_documents(topics, np.full(K + 1, 0.2), np.random.default_rng(1))
     assert documents.n_documents == (K + 1) * unmixing.DRAWN
-    mixing, kind = responsibilities_of_topics(*divided_by(*begun, WEIGHT), documents)
+    mixing, kind = responsibilities_of_topics(*get_divisors(*begun, WEIGHT), documents)
     np.testing.assert_allclose(mixing.sum(axis=2), 1.0, rtol=1e-4)
     # Words that topics do not tell apart are one kind.
     assert len(mixing) == V // 6 + 1

@@ -74,7 +74,7 @@ def test_noise_that_is_drawn_again_under_one_charge_would_show(tmp_path, data, m
     model, drawn = undisturbed(data, tmp_path / "whole", "hashed", monkeypatch)
     settings = settings_at(tmp_path / "again", data, "hashed")
     cut_at(settings, monkeypatch, 2)
-    stored = ReleaseManager.stored
+    stored = ReleaseManager.read_stored
 
     def drawn_again(self, intent):
         found = stored(self, intent)
@@ -85,7 +85,7 @@ def test_noise_that_is_drawn_again_under_one_charge_would_show(tmp_path, data, m
 
     with monkeypatch.context() as patch:
         draw_known_noise(patch)
-        patch.setattr(ReleaseManager, "stored", drawn_again)
+        patch.setattr(ReleaseManager, "read_stored", drawn_again)
         wrong, _ = fitted(settings)
     for other in (model, released_model(settings.privacy.ledger)):
         with pytest.raises(AssertionError):

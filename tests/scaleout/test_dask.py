@@ -17,7 +17,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
 from streamlda.scaleout.cluster import Run
-from streamlda.scaleout.files import polled
+from streamlda.scaleout.files import poll_readings
 from streamlda.scaleout.kept import Kept
 from streamlda.scaleout.store import keep_documents
 from streamlda.simulate import PlantedLDA
@@ -151,7 +151,7 @@ def test_text_is_read_once(tmp_path):
     corpus = of_files(path, shards=3, beginning=300)
 
     def count(*given):
-        for records in polled(*given):
+        for records in poll_readings(*given):
             read.append(records.n_records)
             yield records
 
@@ -164,7 +164,7 @@ def test_text_is_read_once(tmp_path):
     how = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
     how["dashboard_address"] = "127.0.0.1:0"
     with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
-        patch.setattr("streamlda.scaleout.shards.polled", count)
+        patch.setattr("streamlda.scaleout.shards.poll_readings", count)
         found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
     assert found.model().diagnostics["refinement"]["documents"] == 6000
     assert sum(read) <= 1.1 * 6000

@@ -28,7 +28,7 @@ from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.kept import Kept, Writer
 from streamlda.scaleout.shards import Shard, task_of
-from streamlda.scaleout.steps import Refine, SavedRounds, known_of
+from streamlda.scaleout.steps import Refine, SavedRounds, drop_held_out
 from streamlda.scaleout.store import fold
 from streamlda.scaleout.sums import Census, Contents, Plan, Sums, check_whole
 from streamlda.simulate import PlantedLDA
@@ -222,7 +222,7 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
     assert found.arrays["documents"] == 5 * size
     with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
         refined_by(state, usable, 0, 3, 5)
-    known = known_of(100, [usable.rows(100, 300), usable.rows(300, 900)])
+    known = drop_held_out(100, [usable.rows(100, 300), usable.rows(300, 900)])
     wanted_rows = hold_out(usable.rows(0, 900))[0].rows(80, 900)
     assert_same_documents(DocumentBatch.joined([*known]), wanted_rows)
 

@@ -32,7 +32,7 @@ FORMAT_VERSION = 3
 #: Ledgers of 0.1.0 and 0.2.0 are databases, with their version at byte 60.
 _DATABASE = b"SQLite format 3\0"
 
-#: What every message about a ledger that cannot be trusted says.
+#: Remedy in every message about a ledger that cannot be trusted.
 EXHAUSTED = (
     "its budget counts as used up: bring the newest copy back, together with its .documents file"
 )
@@ -47,7 +47,7 @@ _NAME_LEDGER = "name the file that a private run had as its ledger"
 #: Called with the name of each step; a test of crashes ends the process there.
 OnStep = Callable[[str], None]
 
-#: How the names of what lies beside a ledger continue.
+#: Ends of the names of all that lies beside a ledger.
 LOCK, DOCUMENTS, RELEASES = ".lock", ".documents", ".releases"
 _ENDS = (LOCK, DOCUMENTS, RELEASES)
 

@@ -201,7 +201,7 @@ class Ledger(LedgerReader):
         whole = self.documents.newest >= published
         self._check(whole, "documents", documents=str(self.documents.path))
         with reported(self.path):
-            #: What fingerprints of documents are made with.
+            #: Key of the fingerprints of documents.
             self.key = self.documents.key or self.documents.make()
         #: Gets the advice that repeats make, once.
         self.warn: Callable[[str], None] = lambda message: None

@@ -144,7 +144,7 @@ class Provenance:
         files: Mapping[str, Container] | None = None,
     ) -> None:
         self.key, self.source, self.by_slots, self._files = key, source, by_slots, files or {}
-        #: What tells logs from all others, where their locations do not.
+        #: Names of logs by location, where locations alone do not tell logs apart.
         self.names: Mapping[str, str] = {}
         # Where reading stands in a file, and the fingerprint of all its records up to there.
         self._at, self._link = ("", 0), b""

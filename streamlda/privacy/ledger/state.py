@@ -47,7 +47,7 @@ class Release:
     number: int
     cohort: Cohort
     event: Event
-    #: What it costs each of its documents, as it was worked out then: `Loss`.
+    #: Cost for each of its documents, as it was worked out then: `Loss`.
     mu_squared: float
     set_aside: float
     config_hash: str
@@ -65,7 +65,7 @@ class Release:
 
     @property
     def price(self) -> Loss:
-        """What it costs each of its documents."""
+        """Cost of the release for each of its documents."""
         return Loss.of(self.mu_squared, self.set_aside)
 
     def to_json(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ _STORED = ("mu_squared", "set_aside", "config_hash", "description", "at", "key")
 class LedgerState:
     """The sum of all rows so far. Memory O(releases)."""
 
-    #: What the ledger was made with.
+    #: Terms that the ledger was made with.
     terms: LedgerTerms
     #: Random name of the ledger; checkpoints and artefacts have it, and the generation.
     ledger_id: str
@@ -138,12 +138,12 @@ class LedgerState:
 
     @property
     def epsilon_left(self) -> float:
-        """What is left for new documents as epsilon at the ledger's delta, rounded down."""
+        """Epsilon that is left for new documents at the ledger's delta, rounded down."""
         return describe_left(self.left, self.terms)["epsilon"]
 
     @property
     def releases_left(self) -> int | None:
-        """How many releases the horizon still allows; None without a horizon."""
+        """Number of releases that the horizon still allows; None without a horizon."""
         horizon = self.terms.horizon
         return None if horizon is None else max(horizon - self.generation, 0)
 

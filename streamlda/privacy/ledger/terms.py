@@ -93,7 +93,7 @@ NOTHING = Loss(Fraction(0), Fraction(0))
 
 @dataclass(frozen=True, slots=True)
 class LedgerTerms:
-    """What is fixed for the whole life of a ledger; epsilon and delta are for one privacy unit.
+    """Terms for the whole life of a ledger; epsilon and delta are for one privacy unit.
 
     A document is in one cohort, so cohorts compose in parallel. A user may have
     documents in all of them, so cohorts add up.
@@ -125,7 +125,7 @@ class LedgerTerms:
 
     @property
     def parallel(self) -> bool:
-        """Whether a unit is in one cohort."""
+        """True if a unit is in one cohort only."""
         return self.privacy_unit != "user"
 
     def mu_squared(self, set_aside: Fraction = NOTHING.rate) -> Fraction:
