@@ -137,6 +137,19 @@ def test_json(form, kind, tmp_path):
         check_documents(read_table(path, **options))
 
 
+@pytest.mark.parametrize("value", ["1" * 30, r'"\ud83d"', "[" * 300 + "]" * 300])
+def test_nan_makes_no_json_of_what_is_none(value, tmp_path):
+    row = f'{{"text": "one", "n": NaN, "x": {value}}}'
+    (tmp_path / "lines.jsonl").write_text(row + "\n" + '{"text": "two", "n": NaN}\n')
+    (tmp_path / "array.json").write_text(f"[{row}]")
+    polls = []
+    for name in ("lines.jsonl", "array.json"):
+        with closing(FileSource(tmp_path / name)) as source:
+            polls.append(source.poll(10, 60))
+    assert [poll.documents for poll in polls] == [["two"], []]
+    assert [each.reason for poll in polls for each in poll.rejects] == ["not-json"] * 2
+
+
 @pytest.mark.parametrize("form", [*TIMES, "times", "days"])
 def test_parquet_and_workbooks(form, tmp_path):
     rows = make_rows(form) if form in TIMES else TABLE
