@@ -286,7 +286,7 @@ def test_windows_and_runs_are_told_apart(folder):
             learner = PrivateLearner(
                 settings, ReleaseManager(None, ledger, stream), vocabulary="public"
             )
-            feed(learner, ROWS, on_model=made.append)
+            feed(learner, ROWS.rows(0, 2 * N), on_model=made.append)
         model = released_model(path)
         np.testing.assert_array_equal(model.components, made[-1].components)
         assert model.privacy == made[-1].privacy
