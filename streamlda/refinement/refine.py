@@ -95,9 +95,9 @@ class Candidate:
         else:
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
-            # Of short texts as many tokens as of documents of 40. Relaxed sweeps settle as the root
-            # of 1 + alpha_0, of which proportions have the inverse of the variance.
-            # Of shorter documents than that the prior says more than the tokens.
+            # Short texts get as many draws as documents of 40 tokens. Relaxed sweeps settle more
+            # slowly by the root of 1 + alpha_0, since proportions vary by its inverse. An alpha_0
+            # above the tokens of a document adds nothing: the prior decides.
             alpha_0 = min(start.alpha_0, tokens / len(documents))
             mixed = math.sqrt(max(1.0, (1 + alpha_0) / 2))
             averaged = round(sweeps * mixed * max(1.0, 40 * len(documents) / tokens))
