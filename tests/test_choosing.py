@@ -11,7 +11,6 @@ from bench.data import coherence
 from streamlda import StreamLDA, choose_topics
 from streamlda.choosing import _split
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import document_completion
 from streamlda.model.inference import SMOOTHING
 from streamlda.simulate import PlantedLDA
@@ -63,26 +62,6 @@ def test_equal_documents_are_on_one_side_and_words_are_of_the_fitted():
     assert len(sides[1]) == 1
     again = _split(texts, LEARNER, 0.2, 1)[1]
     assert len(again) != len(held_out) or not np.array_equal(again.word_ids, held_out.word_ids)
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"counts": []}, InvalidSettingError),
-        ({"counts": [0]}, InvalidSettingError),
-        ({"counts": [2, 2]}, InvalidSettingError),
-        ({"counts": [2.0]}, InvalidSettingError),
-        ({"held_out": 1.5}, InvalidSettingError),
-        ({"held_out": 0.0}, InsufficientDataError),
-        ({"held_out": 1.0}, InsufficientDataError),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(X, options, error):
-    with pytest.raises(error, match="got "):
-        choose_topics(X, **{"counts": [2], **options})
-    if error is InsufficientDataError:
-        with pytest.raises(error, match="got "):
-            choose_topics(["law court judge", "goal match"], **{"counts": [2], **options})
 
 
 def test_the_command_writes_a_table_and_a_picture(tmp_path):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.errors import InvalidSettingError
 from streamlda.simulate import PlantedLDA, _running_sums, draw_tokens
 from tests import oracle, oracle_text
 
@@ -97,25 +96,3 @@ def test_pairs_and_proportions_and_topics_agree_with_theory():
                 pvalue = stats.kstest(part, law.cdf).pvalue
                 assert (pvalue > 1e-4 / 3 / len(concentrations)) == right
                 left = left[:, 1:]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n_components": 0},
-        {"n_features": 0},
-        {"seed": -1},
-        {"alpha_0": 0.0},
-        {"alpha": [1.0, 1.0]},
-        {"alpha": [1.0, 1.0, -1.0]},
-        {"topic_concentration": 0.0},
-        {"mean_length": 0},
-    ],
-    ids=str,
-)
-def test_planted_refuses(change):
-    with pytest.raises(InvalidSettingError, match="got"):
-        planted(**change)
-    for method in (planted().draw, planted().seek):
-        with pytest.raises(InvalidSettingError, match="=-1"):
-            method(-1)

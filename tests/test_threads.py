@@ -94,7 +94,7 @@ def test_a_limit_is_that_of_one_thread_for_a_while():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "count"), [("1", 1), ("2", 2), ("64", 3), ("0", 1), ("many", 3), ("", 3), (None, 3)]
+    ("wanted", "count"), [("2", 2), ("64", 3), ("0", 1), ("many", 3), (None, 3)]
 )
 def test_threads_are_as_many_as_processors_or_fewer_if_the_environment_says_so(
     wanted, count, monkeypatch

@@ -1,8 +1,6 @@
 """The benchmarks measure in a process of their own, and their tables are those of the results."""
 
 import itertools
-import json
-import subprocess
 import tempfile
 
 import numpy as np
@@ -11,9 +9,8 @@ import pytest
 from bench import private_tasks, tables
 from bench.__main__ import main
 from bench.compare import COMPARE_KINDS
-from bench.data import zipf_topic_documents
 from bench.kinds import Case
-from bench.measure import ROOT, commit, run_child
+from bench.measure import ROOT, run_child
 from bench.private import PRIVATE, variant
 from bench.private_plan import PRIVATE_PLAN
 from bench.private_public import PRIVATE_PUBLIC
@@ -24,7 +21,7 @@ from bench.tasks import find_task
 from streamlda.model.evaluation import document_completion
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
-from tests.bench.results import made_up, measured_by, planted_corpus, result_of
+from tests.bench.results import measured_by, planted_corpus, result_of
 
 TINY = {
     "n_features": 30,
@@ -122,14 +119,6 @@ def test_tables_depend_on_results_alone():
     assert private.count("not measured yet") == len(tables.OF_PRIVACY)
 
 
-@pytest.mark.parametrize("end", ["", "<!-- /bench:list -->\n"])
-def test_a_wrong_marker_is_an_error(end):
-    with pytest.raises(ValueError, match="got markers="):
-        tables.fill(f"<!-- bench:summary -->\n{end}", {})
-    with pytest.raises(ValueError, match="got name="):
-        tables.fill("<!-- bench:nothing -->\n<!-- /bench:nothing -->\n", {})
-
-
 def test_the_pages_show_the_stored_results_which_are_of_full_size():
     results = tables.read_results()
     assert [path.name for path in tables.stale_pages(results, write=False)] == []
@@ -175,14 +164,6 @@ def test_planted_error_grows_as_epsilon_falls():
     assert all(run["l1_worst_topic"] >= run["l1_error"] for run in runs.values())
 
 
-def test_a_topic_that_is_not_published_counts_as_the_word_frequencies():
-    truth, flat = np.eye(3), np.full(3, 1 / 3)
-    found = private_tasks.planted_error(truth, Learned(truth[:2], np.ones(2), flat))
-    assert (found["l1_worst_topic"], found["l1_error"]) == pytest.approx((4 / 3, 4 / 9))
-    none = private_tasks.planted_error(truth, Learned(np.empty((0, 3)), np.empty(0), flat))
-    assert none["l1_error"] == pytest.approx(4 / 3)
-
-
 def test_perplexity_is_over_the_true_unigram_whatever_the_model_thinks():
     corpus = PlantedLDA(3, 30, seed=0)
     train, held_out = corpus.documents(300), corpus.documents(100)
@@ -196,17 +177,6 @@ def test_perplexity_is_over_the_true_unigram_whatever_the_model_thinks():
     nothing = Learned(np.empty((0, 30)), np.empty(0), usual)
     none = private_tasks.completion(train, held_out, nothing)
     assert none["perplexity"] == pytest.approx(true, rel=1e-6)
-
-
-def test_simulated_text_has_words_as_frequent_as_text_and_topics():
-    documents = zipf_topic_documents(2000, 400, np.random.default_rng(0))
-    assert len(documents) == 2000
-    assert np.diff(documents.row_pointers).min() >= 1
-    assert documents.counts.sum() == pytest.approx(2000 * 80, rel=0.01)
-    frequency = np.bincount(documents.word_ids, documents.counts, minlength=400)
-    decades = frequency[3:30].sum(), frequency[30:300].sum()
-    assert decades[0] == pytest.approx(decades[1], rel=0.25)  # 1/rank: each decade weighs the same
-    assert np.corrcoef(documents.to_csr().toarray()[:, 100:150].T)[0, 1:].max() > 0.1
 
 
 def test_a_corpus_is_measured_at_every_epsilon(tmp_path):
@@ -253,78 +223,3 @@ def test_tasks_pass_over_counts_and_from_text_to_a_model_file(epsilon):
     sizes = {"n_components": 3, "n_features": 100, "documents": 2000}
     found = measured_by("private_command", {**sizes, **settings})
     assert (found["documents"], found["private"]) == (2000, epsilon is not None)
-
-
-def test_noise_is_drawn_at_its_scale():
-    found = measured_by("private_noise", {"values": 10**5})
-    # 100,000 values: 5.4 standard deviations, false alarm below 1e-7.
-    assert found["stddev_over_sigma"] == pytest.approx(1, abs=0.012)
-    assert len(found["wang_anandkumar"]) == 8
-
-
-def test_words_that_all_documents_have_are_chosen_either_way(tmp_path):
-    corpus = tmp_path / "corpus.jsonl"
-    text = json.dumps({"text": "apple bread cheese dates"})
-    lone = (json.dumps({"text": f"apple {'x' * (2 + i)}"}) for i in range(40))
-    corpus.write_text("\n".join([*[text] * 400, *lone]), "ascii")
-    parameters = {"documents": 440, "epsilons": [1.0], "delta": 1e-6}
-    found = measured_by("private_words", parameters, {"corpus": str(corpus), "text_field": "text"})
-    for how in ("words", "one round"):
-        assert found[f"{how}, epsilon 1"] == 4
-        assert found[f"share of {how}, epsilon 1"] == pytest.approx(1640 / 1680)
-
-
-def shown(name, measured):
-    """Return the part of the page for a scenario whose cases all gave these measurements."""
-    return tables.scenario_block(name, result_map(made_up(name, measured)))
-
-
-def test_private_targets_are_judged_and_shown(tmp_path):
-    planted = {"l1_error": 0.025, "topics": 4}
-    page = shown("private-planted-50-5", planted)
-    assert "epsilon 0.1, runs: 1 | 0.0250 | <= 0.1000 (met) |" in page
-    assert "epsilon 1, runs: 1 | 0.0250 | <= 0.0200 (**missed**) |" in page
-    assert "| replace-one | 0.025 (0.025; 4 of 5) |" in page
-    assert "private-error.png" in page
-    tables.plot(result_map(made_up("private-planted-50-5", planted)), tmp_path)
-    assert (tmp_path / "private-error.png").read_bytes().startswith(b"\x89PNG")
-    assert not (tmp_path / "flat.png").exists()
-
-    quality = {"npmi": 0.11, "perplexity": 800.0, "unigram_perplexity": 1000.0}
-    page = shown("private-corpus", {**quality, "topics": 18, "diversity": 0.6})
-    assert ">= 0.120 (**missed**)" in page
-    assert "| 0.800 | <= 0.800 (met) |" in page
-    assert "| 0.800 | <= 0.680 (**missed**) |" in page
-
-    def seconds(case):
-        plain = case.label.endswith("not private")
-        fit = 1.0 if plain else 1.2 if case.label.startswith("text, 20 topics") else 1.1
-        return {"fit_seconds": fit, "documents": 1000, "topics": 20}
-
-    page = shown("private-overhead", seconds)
-    assert page.count("<= 1.15 (met)") == 2
-    assert "text, 20 topics | 1.20 | <= 1.15 (**missed**) |" in page
-
-    sizes = {"l1_error": 0.5, "topics": 10}
-    block = tables.block("how-much-noise", result_map(made_up("private-by-size", sizes)))
-    assert "| 1,000,000 | 0.500 (10) | 0.500 (10) |" in block
-    page = shown("private-by-size", sizes)
-    assert "shows all topics, 10,000 documents | 0.1 |" in page
-
-
-def test_what_benchmarks_write_is_no_change_of_what_they_measure(tmp_path):
-    written = ("bench/results/a.json", "bench/README.md", "bench/papers.md", "README.md")
-    assert commit(tmp_path) is None
-    for name in (*written, "code.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1", "utf-8")
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for command in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "-m", "a"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    clean = commit(tmp_path)
-    assert len(clean) == 12
-    for name in written:
-        (tmp_path / name).write_text("2", "utf-8")
-    assert commit(tmp_path) == clean
-    (tmp_path / "code.py").write_text("2", "utf-8")
-    assert commit(tmp_path) == f"{clean}-dirty"

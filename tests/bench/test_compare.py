@@ -5,20 +5,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from gensim.matutils import Sparse2Corpus
 from gensim.models import LdaModel
-from matplotlib.figure import Figure
 from sklearn.decomposition import LatentDirichletAllocation
 
 from bench import compare, contenders, entrants, tables
 from bench.__main__ import main
 from bench.compare import COMPARE, comparison
-from bench.compare_plot import draw, frontier
+from bench.compare_plot import frontier
 from bench.data import completed, planted_counts, quality
 from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
 from bench.kinds import Case
@@ -80,26 +78,6 @@ def test_vowpal_wabbit_learns_the_planted_topics():
     assert judged["perplexity"] < 0.8 * judged["unigram_perplexity"]
 
 
-def test_topics_of_vowpal_wabbit_are_those_it_writes_itself(tmp_path):
-    import vowpalwabbit
-
-    train, _, _ = planted_counts(SMALL, 0)
-    contender = contenders.vowpal_wabbit(3, 0)
-    held = contender.load(train)
-    path, written = tmp_path / "counts", tmp_path / "model"
-    path.write_bytes((Path(held[0].name) / "counts").read_bytes())
-    components, _ = contender.fit(held)
-    options = ["--quiet", "--lda", "3", "--lda_D", "200", *contenders.VW_STEPS, "-b", "5"]
-    options += ["--data", str(path), "--readable_model", str(written)]
-    vowpalwabbit.Workspace(arg_list=options).finish()
-    lines = [line.split() for line in written.read_text().splitlines()]
-    numbers = [line[1:] for line in lines if len(line) == 4 and line[0].isdigit()]
-    theirs = np.array(numbers, dtype=float)[:30].T
-    # Six digits are written.
-    expected = theirs / theirs.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(components, expected, rtol=1e-4)
-
-
 def test_counts_are_loaded_without_a_copy_and_words_that_no_document_has_are_no_trouble():
     train, _, _ = planted_counts(SMALL, 0)
     same, narrow = (contenders.sparse_rows(train, dtype) for dtype in (None, "int32"))
@@ -130,17 +108,6 @@ def test_a_contender_that_is_not_there_is_named_with_a_remedy(monkeypatch):
     assert missing("mallet").endswith("set STREAMLDA_BENCH_MALLET to the folder of its jars")
     monkeypatch.setenv("STREAMLDA_BENCH_MALLET", "anywhere")
     assert missing("mallet") is None
-
-
-def test_documents_of_another_order_are_the_same_documents():
-    train, _, _ = planted_counts(SMALL, 0)
-    counts = entrants.PlainCounts(train.counts, train.word_ids, train.row_pointers, 30)
-    shuffled = counts.shuffled(1)
-    assert shuffled.row_pointers.dtype == counts.row_pointers.dtype
-    assert not np.array_equal(shuffled.word_ids, counts.word_ids)
-    rows, others = (contenders.sparse_rows(held).toarray() for held in (counts, shuffled))
-    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(others, axis=0))
-    assert sorted(map(tuple, rows)) == sorted(map(tuple, others))
 
 
 def test_documents_of_a_kind_are_made_of_those_of_the_corpus():
@@ -298,11 +265,6 @@ def test_sittings_of_other_machines_or_documents_do_not_mix(changed, message):
         merged(stored, {**HEADER, **changed}, [case("a")], False)
 
 
-def test_a_machine_that_started_again_is_the_same():
-    again = {**HEADER["machine"], "memory_bytes": HEADER["machine"]["memory_bytes"] + 4096}
-    merged(merged(None, HEADER, [], False), {**HEADER, "machine": again}, [case("a")], False)
-
-
 # What is said
 
 
@@ -363,14 +325,6 @@ def test_targets_are_judged():
     assert "Ratios are of different" not in page
 
 
-def test_the_sampler_that_is_judged_by_is_the_setting_with_the_least_perplexity():
-    name = "compare-arxiv-50"
-    result = made_up(name, {**ARXIV, "tomotopy-200-mean": (180.0, 1270.0, 0.17)})
-    found = {figure.name: figure.measured for figure in compare.figures(result)}
-    assert found["perplexity of streamlda-default / tomotopy-200-mean"] == "1.047"
-    assert found["times less processor time: streamlda-default, than tomotopy-200-mean"] == "11.2"
-
-
 def test_what_predicts_no_better_than_no_topics_has_failed_and_nothing_is_judged_by_it():
     name = "compare-arxiv-50"
     result = made_up(name, {**ARXIV, "gensim-10": (500.0, 2980.0, 0.1)})
@@ -401,13 +355,6 @@ def test_time_and_perplexity_are_drawn_with_their_frontier(tmp_path):
     empty = tmp_path / "empty"
     tables.plot({COMPARE[0].id: made_up(COMPARE[0].id, {})}, empty)
     assert not (empty / "compare.png").exists()
-
-
-def test_processor_seconds_that_are_not_known_are_not_drawn():
-    """Workers of others outlive the fit: on two cores only the time on the clock is known."""
-    labels = ("streamlda-default", f"scikit-learn-online-2000{ON_TWO}")
-    found = made_up(COMPARE[0].id, dict.fromkeys(labels, ARXIV["streamlda-default"]))
-    assert [*draw(Figure().subplots(), found)] == ["streamlda-default"]
 
 
 @pytest.mark.parametrize("library", ["scikit-learn", "gensim"])

@@ -1,6 +1,5 @@
 """Scenarios of streams that change: a learner that does not follow is seen."""
 
-import numpy as np
 import pytest
 
 from bench import prequential
@@ -46,15 +45,3 @@ def test_a_theme_is_found_and_its_own_documents_are_counted():
     own = float(found["worst seed, 10%"].measured.replace(",", ""))
     # Whole blocks of 1,000 with a tenth each, by 500 at the latest.
     assert 50 < own <= 500
-
-
-def test_planted_documents_have_the_tokens_of_their_topics():
-    from bench.turns import PLANTED, planted
-
-    source = planted(PLANTED, 0)
-    topics = source.topics(2)
-    rows = source.documents(topics, 500, np.tile([1.0, 0.0], (500, 1)))
-    assert set(np.asarray(rows.sum(axis=1)).ravel()) == {PLANTED["tokens"]}
-    share = np.asarray(rows.sum(axis=0)).ravel() / rows.sum()
-    # 30,000 tokens: the L1 distance of 2,000 shares is 0.2 at most, of another topic 1 at least.
-    assert np.abs(share - topics[0]).sum() < 0.3 < np.abs(share - topics[1]).sum()

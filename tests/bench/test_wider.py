@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bench import front, known_truth, prequential, scale, tables
+from bench import known_truth, prequential, scale, tables
 from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.data import read_all
 from bench.measure import run_child
@@ -113,15 +113,6 @@ def test_topics_that_predict_worse_than_word_frequencies_have_failed(tmp_path, m
     assert "processor seconds, streamlda |" in page
 
 
-@pytest.mark.parametrize(
-    "dates", [["2019-02", "2019-01"], ["2019-01", "no date"], ["2019-01", "2019/02"]]
-)
-def test_documents_out_of_order_or_without_dates_are_refused(tmp_path, dates):
-    corpus = dated_corpus(tmp_path / "dated.jsonl.gz", dates)
-    with pytest.raises(SystemExit, match=r"order of date.*got corpus=dated\.jsonl\.gz document="):
-        prequential.months(str(corpus))
-
-
 def test_a_child_has_the_cores_that_it_is_given(tmp_path):
     # What a contender starts has no others.
     found = run_child("start", {"program": "import streamlda", "cores": 1}, {}, 0)
@@ -159,18 +150,3 @@ def test_a_long_stream_cycles_through_its_pool_and_a_billion_is_computed_from_it
     assert figures["share of a worker's time that others add to it"] == "0.200"
     assert figures["hours of a billion by Dask, 2 workers with a core each"] == "16666.7"
     assert figures["hours of a billion by Dask, 8 workers with a core each"] == "8333.3"
-
-
-def test_the_first_page_shows_tomotopy_at_its_best():
-    runs = [
-        {"case": label, "measured": {"cpu_seconds": seconds, "perplexity": value, "npmi": 0.1}}
-        for label, seconds, value in (
-            *(("streamlda-default", 10.0, 1300.0), ("tomotopy-200", 400.0, 1284.0)),
-            ("tomotopy-200-mean", 410.0, 1250.0),
-        )
-    ]
-    result = {**made_up("compare-arxiv-50", {}), "runs": runs, "corpus": {"documents": 200_000}}
-    page = front.front({"compare-arxiv-50": result})
-    assert "| 200,000 abstracts, 50 topics | streamlda | tomotopy |\n" in page
-    assert "| perplexity, held out | 1,300 | 1,250 |" in page
-    assert "1,284" not in page

@@ -9,17 +9,10 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
-from streamlda.engine.following import Following
-from streamlda.engine.lineage import Lineage
-from streamlda.engine.phase import Counters
-from streamlda.engine.recent_documents import RecentDocuments
-from streamlda.engine.refining import Refinement
-from streamlda.engine.turns import Scores
 from streamlda.engine.warmup import warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.online import OnlinePower
 from streamlda.storage.checkpoint import load_state
 from tests.engine.kinds import (
     EXACT,
@@ -206,73 +199,6 @@ def test_a_warm_up_ends_with_the_document_that_reaches_a_limit():
                 assert warmup_end(batch, start, documents, entries) == stop
 
 
-def forgetful(*names):
-    """Return a way to restore counters that forgets some."""
-    restore = Counters.from_state.__func__
-
-    def from_state(cls, values):
-        return restore(cls, {**values, **dict.fromkeys(names, 0)})
-
-    return classmethod(from_state)
-
-
-def without(owner, attribute, value):
-    """Return what restores an object whose attribute is then lost."""
-    restore = owner.from_state.__func__
-
-    def from_state(cls, *saved):
-        made = restore(cls, *saved)
-        setattr(made, attribute, value)
-        return made
-
-    return classmethod(from_state)
-
-
-def forgotten_documents():
-    """Return what restores none of the documents kept."""
-    return lambda self, *saved: self
-
-
-LENGTH = rounds.round_length
-BUGS = {
-    "a counter of documents": (Counters, forgetful("documents_skipped"), "sums", 2001),
-    "a counter of rounds": (Counters, forgetful("rounds_finished"), "online-power", 2750),
-    "the documents of a projection": (Counters, forgetful("behind_map"), "sums", 2001),
-    "what has converged": (
-        OnlinePower,
-        without(OnlinePower, "residuals", np.full(4, np.inf)),
-        "online-power",
-        2750,
-    ),
-    "documents": (RecentDocuments, forgotten_documents(), "refining", 2000),
-    "a turn": (Following, without(Following, "since", None), "turning", 1085),
-    "the level": (Following, without(Following, "scores", Scores(2)), "turning", 990),
-    "the block": (Following, without(Following, "block", []), "turning", 999),
-    "what is paid": (Following, without(Following, "credit", 0), "turning", 990),
-    "topics that retired": (Lineage, without(Lineage, "retired", []), "turning", 2010),
-    "the start": (Refinement, without(Refinement, "start", {}), "refining", 3330),
-}
-
-
-@pytest.mark.parametrize(
-    "bug",
-    [pytest.param(b, marks=pytest.mark.long) if "turning" in BUGS[b] else b for b in BUGS],
-)
-def test_a_phase_that_forgets_is_found(bug, monkeypatch):
-    owner, restore, name, cut = BUGS[bug]
-    name_of = "restore" if owner is RecentDocuments else "from_state"
-    monkeypatch.setattr(owner, name_of, restore)
-    with pytest.raises((AssertionError, KeyError, ValueError)):
-        check_resume(name, cut, *KINDS[name].cuts)
-
-
-@pytest.mark.parametrize("late", [1, -1])
-def test_a_round_that_ends_a_document_late_or_early_is_found(late, monkeypatch):
-    monkeypatch.setattr(rounds, "round_length", lambda *a, **k: LENGTH(*a, **k) + late)
-    with pytest.raises(AssertionError):
-        check_rounds(3.0, monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def documents():
     return planted().documents(12_000)
@@ -371,10 +297,8 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
     broken[3, 2] = np.nan
     for make, message in (
         (lambda: sharing(shared[:, :-1]), r"oversampling of the engine, got shape=\(150, 13\)"),
-        (lambda: sharing(shared, n_components=3), r"expected=\(150, 13\)"),
         (lambda: sharing(broken), "must be finite"),
         (lambda: sharing(refine=True), "sum through a shared projection, got refine=True"),
-        (lambda: sharing(solver="online-power"), "got solver='online-power'; choose that solver"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             make()

@@ -5,11 +5,10 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidSettingError
+from streamlda.errors import InsufficientDataError
 from streamlda.simulate import PlantedLDA
 from tests.engine.kinds import (
     KINDS,
-    PLANTED,
     error,
     fed,
     planted_documents,
@@ -64,15 +63,3 @@ def test_stream_that_ends_early_gives_what_is_finished_and_says_what_is_missing(
     assert found["components_finished"] == 2
     assert sorted(found["topic_supported"]) == [False, False, True, True]
     assert min(noise for noise in found["eigenvalue_noise"] if noise is not None) > 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"documents_per_round": 0}, "documents_per_round must be .*=0"),
-        ({"solver": "gibbs"}, "whitened-tensor.*solver='gibbs'"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(changes, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        EngineSettings(**{**PLANTED, "solver": "online-power", **changes})

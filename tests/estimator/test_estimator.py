@@ -16,7 +16,7 @@ import streamlda
 import streamlda.errors
 from streamlda import StreamLDA
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InvalidSettingError, TopicWarning
+from streamlda.errors import TopicWarning
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.hierarchy import keep_rows, permute_topics
@@ -242,13 +242,6 @@ def test_bad_parameters_are_refused_by_name(X, parameters, rule):
     assert not hasattr(lda, "components_")
 
 
-def test_a_number_of_passes_is_that_of_fit_alone(X):
-    passes, auto = (
-        StreamLDA(2, random_state=0, refinement_passes=n).partial_fit(X[:300]) for n in (1, "auto")
-    )
-    np.testing.assert_array_equal(passes.components_, auto.components_)
-
-
 def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     for number, rule in (
         (-1.0, "Negative values in data"),
@@ -286,13 +279,6 @@ def test_topics_keep_their_rows_in_partial_fit(X):
         assert again.diagnostics == model.diagnostics
         for name in ("components", "alpha", "prevalence"):
             np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
-
-
-def test_words_that_are_not_there_are_not_shown(X):
-    lda = StreamLDA(2, random_state=0).fit(X)
-    assert {len(words) for words in lda.top_words(10**6)} == {X.shape[1]}
-    with pytest.raises(InvalidSettingError, match="n must be a whole number"):
-        lda.top_words("a")
 
 
 def test_what_the_command_warns_of_is_a_warning_of_python():

@@ -11,7 +11,7 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -59,15 +59,6 @@ def private(**changes):
 def seeded(monkeypatch):
     """Noise that can be drawn again: equal fits give equal topics."""
     monkeypatch.setattr(StreamLDA, "_new_noise", staticmethod(lambda: SeededNoise(1)))
-
-
-def test_small_integers_add_up_to_what_they_cannot_hold(X, seeded):
-    counts = X[:1000].tocoo()
-    n = counts.data.astype(int)
-    at = np.repeat(counts.row, n), np.repeat(counts.col, n)
-    parts = coo_matrix((np.full(n.sum(), 100, np.int8), at), shape=counts.shape)
-    whole, found = (private().fit(rows) for rows in (X[:1000] * 100, parts))
-    np.testing.assert_array_equal(found.components_, whole.components_)
 
 
 def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):

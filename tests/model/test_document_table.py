@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streamlda import StreamLDA
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
+from streamlda.errors import InvalidDocumentsError, VocabularyError
 from streamlda.simulate import PlantedLDA
 
 WORDS = ["invoice refund card charge", "parcel driver courier late", "login password code account"]
@@ -66,13 +66,6 @@ def test_counts_have_a_table_too():
         lda.document_table(["text"])
     with pytest.raises(InvalidDocumentsError, match="no text to show"):
         lda.document_table(X, text=True)
-
-
-def test_columns_must_fit_and_forms_be_known(lda):
-    with pytest.raises(InvalidDocumentsError, match="column='id' values=1 documents=6"):
-        lda.document_table(TEXTS, id=[1])
-    with pytest.raises(InvalidSettingError, match="form='excel'"):
-        lda.document_table(TEXTS, form="excel")
 
 
 def test_dates_and_large_numbers_stay_what_they_are(lda):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import (
-    DocumentCompletion,
     document_completion,
     matched_l1_error,
     topic_diversity,
@@ -86,17 +85,6 @@ def test_completion_at_the_edges():
     result = document_completion(batch, flat, np.ones(2), np.array([0.5, 0.5, 0.0]))
     assert abs(result.held_out_tokens - 100) < 40
     assert result.unigram_perplexity == pytest.approx(2.0)
-
-
-def test_completion_refuses():
-    topics, background = (np.full((2, 3), 1 / 3), np.ones(2)), np.full(3, 1 / 3)
-    with pytest.raises(InvalidSettingError, match=r"weight=1\.5"):
-        DocumentCompletion(*topics, background, smoothing=1.5)
-    completion = DocumentCompletion(*topics, background)
-    with pytest.raises(InvalidDocumentsError, match="n_features=4"):
-        completion.add(DocumentBatch.from_matrix(np.ones((2, 4))))
-    with pytest.raises(InvalidDocumentsError, match="whole numbers"):
-        completion.add(DocumentBatch.from_matrix(np.full((2, 3), 0.5), integral=False))
 
 
 def test_topic_diversity_counts_distinct_words():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.kernels.inference import fold_in, word_probabilities
 from streamlda.model.inference import topic_proportions
 from streamlda.simulate import PlantedLDA
@@ -98,17 +97,3 @@ def test_rows_do_not_depend_on_neighbours_order_or_threads():
     assert np.array_equal(turned[::-1], whole)
     with limit_threads(1):
         assert np.array_equal(topic_proportions(batch, planted.components, planted.alpha), whole)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"alpha": [0.5, 0.0]}, "alpha must be"),
-        ({"alpha": [0.5, 0.5, 0.5]}, "one row for each number in alpha"),
-        ({"components": np.full((2, 5), 0.2)}, "vocabulary of the topics"),
-    ],
-)
-def test_topic_proportions_refuses(change, message):
-    arguments = {"components": np.full((2, 6), 1 / 6), "alpha": [0.5, 0.5], **change}
-    with pytest.raises((InvalidSettingError, InvalidDocumentsError), match=message):
-        topic_proportions(DocumentBatch.from_matrix(np.ones((2, 6))), **arguments)

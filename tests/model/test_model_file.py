@@ -157,20 +157,15 @@ INVALID = [
     ({"components": np.ones((2, 4))}, "must be probabilities.*array='components'.*largest_error=3"),
     ({"components": np.array([[2, -1, 0, 0], [0, 0, 0, 1.0]])}, "array='components' min=-1"),
     ({"components": np.full((2, 4), np.nan)}, "must be probabilities.*min=nan"),
-    ({"components": np.ones(4) / 4}, r"components=\(4,\)"),
     ({"alpha": np.ones(3)}, r"alpha=\(3,\)"),
     ({"alpha": np.array([1.0, 0.0])}, "alpha must be a vector of finite numbers > 0.*min=0"),
-    ({"background": np.ones(3) / 3}, r"background=\(3,\)"),
     ({"vocabulary": Vocabulary.given(["a"])}, "words=1 columns=4"),
     ({"vocabulary": Vocabulary.given(["a", "b", "c", "d\n"])}, "line feed, got word_id=3"),
     ({"vocabulary": Vocabulary.given(["a", "b", "c", "\ud800"])}, "got a lone surrogate"),
     ({"settings": {"a": float("inf")}}, "must be plain JSON"),
     ({"diagnostics": []}, "must be mappings.*of='diagnostics' type='list'"),
     ({"documents_seen": -1}, "documents_seen must be a whole number >= 0"),
-    ({"tokens_seen": 2.0}, "tokens_seen must be a whole number"),
     ({"created": "yesterday"}, "created must be a time in ISO 8601"),
-    ({"created": 3}, "created must be a time in ISO 8601"),
-    ({"created": "2026-01-02T03:04:05"}, "in UTC, got created="),
     ({"created": "2026-01-02T03:04:05+02:00"}, "in UTC, got created="),
 ]
 
@@ -181,31 +176,18 @@ def test_what_is_no_model_is_refused(changes, message):
         make_model(**changes)
 
 
-def test_rows_may_miss_the_sum_by_rounding_only():
-    components = make_model().components
-    make_model(components=components * (1 + 9e-7))
-    with pytest.raises(InvalidSettingError, match="sum 1"):
-        make_model(components=components * (1 + 2e-6))
-
-
 #: Changes of the arrays (a) and the metadata (m) of a whole file.
 FORGED = {
     "no alpha": lambda a, m: a.pop("alpha"),
     "extra array": lambda a, m: a.update(more=np.ones(1)),
     "float32": lambda a, m: a.update(alpha=np.ones(2, np.float32)),
-    "not positive": lambda a, m: a.update(alpha=np.zeros(2)),
     "no words": lambda a, m: a.pop("words"),
     "other words": lambda a, m: a.update(words=np.full(1, 97, np.uint8)),
     "words not UTF-8": lambda a, m: a.update(words=np.full(9, 255, np.uint8)),
-    "words of another dtype": lambda a, m: a.update(words=np.ones(4)),
     "words without vocabulary": lambda a, m: m.update(vocabulary=None),
-    "vocabulary empty": lambda a, m: m.update(vocabulary={}),
-    "vocabulary of another kind": lambda a, m: m["vocabulary"].update(kind=""),
     "vocabulary changed": lambda a, m: m["vocabulary"]["analyzer"].update(lowercase=False),
     "no created": lambda a, m: m.pop("created"),
     "extra metadata": lambda a, m: m.update(more=1),
-    "created a number": lambda a, m: m.update(created=1),
-    "count a text": lambda a, m: m.update(documents_seen="many"),
 }
 
 

@@ -39,17 +39,6 @@ def test_names_stay_in_the_file_and_are_shown_with_the_words(tmp_path):
     assert '"name":"sport"' in page
 
 
-@pytest.mark.parametrize("row", [4, -1, "0"])
-@pytest.mark.parametrize("name", ["", " ", "a\nb", 7, 101 * "a"])
-def test_what_names_no_topic_is_refused(row, name):
-    made = model(topics(4))
-    for names in ({row: "a"}, {0: name}):
-        with pytest.raises(InvalidSettingError, match="got "):
-            made.rename(names)
-    with pytest.raises(InvalidSettingError, match="got name="):
-        replace(made, settings={"topic_names": {"0": name}})
-
-
 def test_names_follow_topics_by_their_ids_and_else_by_their_words():
     rows = topics(3)
     ids = {"diagnostics": {"topic_ids": [0, 1, 2]}}

@@ -59,29 +59,10 @@ def test_all_that_shows_words_ranks_them_by_one_setting(made, tmp_path):
     assert table["words"][0] == " ".join(wanted[table["topic"][0]])
 
 
-def test_a_model_may_rank_otherwise_and_numbers_are_of_probable_words(made, tmp_path):
-    shown = []
-    for weight in (0, 1):
-        made.rank_words(weight).save(tmp_path / "m")
-        shown.append(json.loads(run("topics", tmp_path / "m", "--json").stdout)["topics"])
-    for each, other in zip(*shown, strict=True):
-        k = each["topic"]
-        assert [word["word"] for word in each["words"]] == ranked(made, k, 10, 0.0)
-        assert [word["word"] for word in other["words"]] == ranked(made, k, 10, 1.0)
-        assert each["exclusivity"] == other["exclusivity"]
-    assert 'step="0.05" value="0.35"' in render_report(made.rank_words(0.35))
-
-
 def test_words_that_a_topic_has_not_are_not_shown():
     rows = np.zeros((2, 5))
     rows[0, :2], rows[1] = 0.5, 0.2
     assert [len(own) for own in model(rows).rank_words(0.5).top_words(4)] == [2, 4]
-
-
-@pytest.mark.parametrize("relevance", [-0.1, 1.1, float("nan"), "a"])
-def test_no_other_relevance_is_taken(made, relevance):
-    with pytest.raises(InvalidSettingError, match="relevance"):
-        made.rank_words(relevance)
 
 
 def test_an_estimator_ranks_words_and_may_change_its_mind_at_any_time():

@@ -99,11 +99,3 @@ def test_every_usable_document_is_as_likely_in_the_sample(monkeypatch):
         taken[[int(entry["id"]) for entry in made._entries]] += 1
     assert taken.sum() == 8000
     assert ((taken - 80) ** 2 / 80).sum() < 163.6
-
-
-def test_without_documents_nothing_is_shown():
-    made = candidates(DocumentBatch.from_matrix(np.ones((3, D)) * [1, 1, 0, 0, 0, 0]))
-    assert made.shown_by(MODEL) is None
-    again = CandidateDocuments(2, 2, 0)
-    again.restore(made.state(), D)
-    assert again.shown_by(MODEL) is None

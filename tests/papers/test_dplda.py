@@ -24,14 +24,11 @@ from streamlda.papers.dplda.flow import (
     CONFIGURATIONS,
     DOCUMENTS,
     EDGES,
-    OPEN,
     OUTPUT,
-    Configuration,
     configuration,
 )
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.sensitivity import (
-    BY_L1,
     BY_L2,
     Facts,
     pairs_l1,
@@ -43,7 +40,6 @@ from streamlda.papers.dplda.sensitivity import (
 from streamlda.papers.dplda.spectral import (
     FULL_EIGENPAIRS,
     SpectralSteps,
-    factors_of,
     leading_pairs,
     leading_pairs_of,
     symmetrised,
@@ -71,17 +67,6 @@ def test_graph_is_that_of_the_paper_and_configurations_are_minimal_cuts():
                 if source in reached and (name == left_out or name not in found.edges):
                     reached.add(target)
             assert (OUTPUT in reached) == (left_out is not None)
-
-
-def test_only_configuration_1_is_proven_and_one_open_reason_is_enough():
-    assert [name for name, found in CONFIGURATIONS.items() if found.proven] == ["1"]
-    for name, claims in {"2": ["Theorem 5"], "3": ["Theorem 6", "Lemma 9"]}.items():
-        assert all(claim in " ".join(CONFIGURATIONS[name].open_claims) for claim in claims)
-    assert "Theorem 7" in CONFIGURATIONS["4"].open_claims[0]
-    assert {name for name in BY_L1 if BY_L1[name] is BY_L2[name]} == set(OPEN)
-    assert Configuration("x", ("e2", "e3", "e5"), ()).proven
-    assert not Configuration("x", ("e2", "e3", "e5"), (), ("open",)).proven
-    assert not Configuration("x", ("e9",), ()).proven
 
 
 def plan_of(name="1", epsilon=1.0, delta=1e-5, mechanism="gaussian", accounted="exact", parts=None):
@@ -329,13 +314,6 @@ def test_many_words_go_without_the_triple_moment():
     assert release(steps, settings, SeededNoise(1)).components.shape == (3, 600)
     with pytest.raises(InvalidSettingError, match="n_features=600; take a configuration"):
         release(steps, DPLDASettings(**options))
-
-
-def test_power_method_finds_components_of_equal_weight():
-    vectors = np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0]
-    found = factors_of(np.einsum("an,bn,cn->abc", vectors, vectors, vectors), seed=3)
-    np.testing.assert_allclose(found.values, 1, atol=1e-9)
-    np.testing.assert_allclose(np.abs(vectors.T @ found.vectors).max(axis=0), 1, atol=1e-9)
 
 
 def test_topics_of_negative_sign_are_changed_back():

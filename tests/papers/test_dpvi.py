@@ -177,11 +177,3 @@ def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
     slow, slow_norms = variational_responsibilities(*arguments, iterations, tolerance)
     np.testing.assert_allclose(found, slow, rtol=2e-6, atol=1e-12)
     np.testing.assert_allclose(norms, slow_norms, rtol=1e-6)
-
-
-def test_a_word_that_no_topic_has_is_divided_evenly():
-    found, norms = np.empty((1, 4), dtype=np.float32), np.empty(1)
-    one, ids, pointers = np.array([3.0]), np.zeros(1, np.int32), np.array([0, 1])
-    kernel(one, ids, pointers, np.zeros((1, 4)), np.ones(4), 5, 0.0, found, norms)
-    np.testing.assert_array_equal(found, 0.25)
-    assert norms[0] == pytest.approx(1.5)

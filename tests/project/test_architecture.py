@@ -252,37 +252,6 @@ def test_a_planted_violation_is_found(path, source, wanted):
     assert violations(path, source) == [wanted]
 
 
-ALLOWED = [
-    ("streamlda/kernels/a.py", "import math\nfrom streamlda.kernels import kernel"),
-    ("streamlda/kernels/__init__.py", "import numba\nnumba.njit(fastmath=False)"),
-    ("streamlda/cli.py", "from streamlda import TopicModel, errors"),
-    ("streamlda/model/evaluation.py", "from streamlda.model.topic_model import load"),
-    ("connectors/a.py", "from streamlda import errors\nfrom streamlda.stream.source import Reject"),
-    ("connectors/a.py", "from streamlda_connectors.b import c\nfrom .b import c"),
-    ("tests/test_a.py", "import pickle\nnp.random.default_rng(0)"),
-]
-
-
-@pytest.mark.parametrize(("path", "source"), ALLOWED)
-def test_what_is_allowed_is_not_reported(path, source):
-    assert violations(path, source) == []
-
-
-def test_a_planted_circle_is_found():
-    pair = {
-        "streamlda/model/topic_model.py": "import streamlda.spectral.topics",
-        "streamlda/spectral/topics.py": "import streamlda.model.topic_model",
-    }
-    assert set(rooms_in_a_circle(pair)) == {"model", "spectral"}
-    other = {"bench/a.py": "def f():\n from bench.b import c", "bench/b.py": "from bench import a"}
-    assert set(modules_in_a_circle(other)) == {"bench.a", "bench.b"}
-    typed = {
-        "streamlda/engine/a.py": "if TYPE_CHECKING:\n from streamlda.engine.b import c",
-        "streamlda/engine/b.py": "import streamlda.engine.a",
-    }
-    assert set(modules_in_a_circle(typed)) == {"streamlda.engine.a", "streamlda.engine.b"}
-
-
 def test_the_tree_has_no_other_names_and_no_file_names_a_machine_or_a_package_host():
     found = []
     for name in tracked_files():

@@ -13,7 +13,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import best_candidate
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.diagnostics import BEYOND_WORDS, junk_topics, warn_of_background
+from streamlda.model.diagnostics import BEYOND_WORDS, junk_topics
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
@@ -32,7 +32,6 @@ from streamlda.simulate import PlantedLDA
 
 K, V = 10, 120
 MIXED = PlantedLDA(K, V, alpha_0=15, mean_length=60, seed=3)
-SHARP = PlantedLDA(K, V, alpha_0=0.5, mean_length=60, seed=4)
 
 
 def spectral(planted, n, alpha_0):
@@ -215,19 +214,6 @@ def test_the_default_is_no_worse_than_the_better_of_both(mixed, alpha_0):
     assert perplexity(found, held_out) < 0.99 * unigram
     repeats = [text for text in found.diagnostics["warnings"] if "repeat" in text]
     assert not repeats or alpha_0 == 1.0
-
-
-def test_topics_that_repeat_the_background_are_named(mixed):
-    model = replace(mixed[1], diagnostics={"warnings": []})
-    assert warn_of_background(model) is model
-    topics = model.components.copy()
-    topics[[2, 5]] = model.background
-    said = warn_of_background(replace(model, components=topics))
-    text = said.diagnostics["warnings"][-1]
-    assert text.startswith(
-        f"topics that repeat the word frequencies of all documents, of {K}: 2, 5; ask"
-    )
-    assert warn_of_background(said).diagnostics == said.diagnostics
 
 
 @pytest.mark.parametrize(

@@ -192,16 +192,6 @@ def test_fit_alpha_converges_for_sharp_and_for_mixed_documents(alpha_0):
     assert found.sum() == pytest.approx(alpha_0, rel=0.15)
 
 
-def test_what_is_refused_changes_nothing(model):
-    refined = refinement(model)
-    before = digest(refined)
-    other = batch_of([[0, 1]] * 300, V + 1)
-    for ask in (refined.add, refined.learn, refined.statistic):
-        with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
-            ask(other)
-    assert digest(refined) == before
-
-
 def test_resampling_refuses_weights_and_too_many_topics(model):
     weights = DocumentBatch.from_matrix(np.full((2, V), 0.5), integral=False)
     with pytest.raises(InvalidDocumentsError, match="counts must be whole numbers"):

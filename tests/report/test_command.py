@@ -44,18 +44,6 @@ def test_the_command_writes_a_page(files):
     assert Page(target.read_text("utf-8")).text[""].count("old\n") == 2
 
 
-def test_the_command_refuses_what_it_cannot_read_and_leaves_nothing(files):
-    target = files / "r.html"
-    (files / "broken.model").write_bytes(b"no model")
-    assert "broken.model" in run(files / "broken.model", "-o", target, code=65).stderr
-    assert "No such file" in run(files / "missing", "-o", target, code=74).stderr
-    said = run(files / "old.model", "-o", files / "old.model", code=78)
-    assert "must not replace what is read" in said.stderr
-    assert "must exist" in run(files / "old.model", "-o", files / "no" / "r", code=78).stderr
-    assert run("-o", target, code=2).stderr
-    assert not target.exists()
-
-
 def test_documents_are_drawn_without_their_text_unless_it_is_named(files):
     vocabulary = load(files / "new.model").vocabulary
     texts = [f"{a} {b} hush{n}" for n, (a, b) in enumerate(pairwise(vocabulary.words))]

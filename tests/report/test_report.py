@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError
 from streamlda.model.over_time import Interval
 from streamlda.privacy.statement import seeded
 from streamlda.report import render_report
@@ -144,11 +143,6 @@ def test_what_repeats_and_what_is_junk_is_said():
     assert "Near the background: " in page.text["doubts"]
     assert "near the background" in page.text["topics"]
     assert "No topic repeats another" in page_of(model(table)).text["doubts"]
-
-
-def test_a_topic_without_words_is_refused():
-    with pytest.raises(InvalidSettingError, match="n_words=0"):
-        render_report(model(topics()), n_words=0)
 
 
 def test_a_private_model_tells_its_promise_and_places():

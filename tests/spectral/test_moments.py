@@ -100,27 +100,6 @@ def test_merge_equals_one_accumulation(t, cuts):
     assert merged.documents / 4 <= merged.first_half <= merged.documents * 3 / 4
 
 
-def restored(**changes):
-    """Restore sums of 12 words and 3 columns whose state was changed."""
-    state = accumulated(np.ones((12, 3)), planted(5)).state() | changes
-    kept = {name: array for name, array in state.items() if array is not None}
-    return Moments.from_state(np.ones((12, 3)), kept)
-
-
-REFUSED = {
-    r"tally of four numbers, got shape=\(2,\)": lambda: restored(tally=np.zeros(2, np.int64)),
-    "array='pair_cross' shape=None": lambda: restored(pair_cross=None),
-    r"array='gram' shape=\(2, 3, 4\) exp": lambda: restored(gram=np.zeros((2, 3, 4))),
-    "fit their projection": lambda: restored(word_totals=np.zeros(13)),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_wrong_settings_and_states_are_refused(message):
-    with pytest.raises(InvalidSettingError, match=message):
-        REFUSED[message]()
-
-
 def test_refusals_leave_the_sums_unchanged():
     W = np.ones((12, 3))
     moments = accumulated(W, planted(7))

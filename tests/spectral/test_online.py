@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
+from streamlda.errors import InvalidDocumentsError
 from streamlda.spectral.associations import DocumentAssociation, VectorAssociation
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
@@ -131,31 +131,3 @@ def test_a_residual_tells_whether_a_component_is_one(restarts):
 
 def words():
     return DocumentAssociation(np.eye(4), 1.0, np.full(4, 0.25), np.zeros((4, 4)))
-
-
-METHOD = DeflatedPower(5, 2, n_restarts=2, n_iterations=2)
-
-
-def restored(sums, **changes):
-    state = OnlinePower(METHOD, VectorAssociation(5), 10).state() | changes
-    kept = {name: array for name, array in state.items() if array is not None}
-    return OnlinePower.from_state(kept, sums)
-
-
-REFUSED = {
-    "documents_per_round=0": lambda: OnlinePower(METHOD, VectorAssociation(5), 0),
-    "method=3 association=4": lambda: OnlinePower(METHOD, VectorAssociation(5, 4), 10),
-    "dimension=4": lambda: OnlinePower(METHOD, VectorAssociation(4), 10),
-    "order=2": lambda: VectorAssociation(5, 2),
-    "association=4": lambda: restored(VectorAssociation(5, 4)),
-    "dimension=": lambda: restored(VectorAssociation(6)),
-    "array='images'": lambda: restored(VectorAssociation(5), **{"association.images": None}),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_wrong_settings_and_states_are_refused(message):
-    with pytest.raises(InvalidSettingError, match=message):
-        REFUSED[message]()
-    with pytest.raises(InsufficientDataError, match="documents=0"):
-        VectorAssociation(5).answer()

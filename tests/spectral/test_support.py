@@ -9,7 +9,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import first_projection, held_out_pairs
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments, half_of
-from streamlda.spectral.support import NOISE_MARGIN, HeldOutPairs, Spectrum
+from streamlda.spectral.support import NOISE_MARGIN, HeldOutPairs
 from tests.corpora import LENGTHS, unigram
 
 
@@ -49,13 +49,6 @@ def test_held_out_pairs_equal_their_definition():
     )
     k = int(np.sum(values > floor))
     np.testing.assert_allclose(floor, NOISE_MARGIN * np.linalg.norm(noise[k:, k:], 2))
-
-
-def test_noise_goes_on_as_high_as_it_was_last_measured():
-    found = Spectrum.padded(np.array([4.0, 3.0, 2.0, 0.3]), np.array([0.5, 0.4]))
-    np.testing.assert_array_equal(found.floor, [0.5, 0.4, 0.4, 0.4])
-    assert found.above == 3
-    assert Spectrum(found.eigenvalues, None).above is None
 
 
 @pytest.mark.parametrize("documents", [0, 1, 2, 3, 4])

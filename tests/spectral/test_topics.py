@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.support import Spectrum
@@ -149,20 +148,6 @@ def test_random_projection_has_unit_rows_and_the_scale_of_words_falls_with_frequ
     assert np.sign(random_projection(1, 1, 2**64 - 1)[0, 0]) == oracle.random_sign(2**64 - 1, 0, 0)
     scale = word_scale(np.array([0.0, 0.001, 0.1, 0.899]))
     np.testing.assert_allclose(scale, [1, 1.004**-0.5, 1.4**-0.5, 4.596**-0.5], rtol=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("n_features", "n_columns", "seed", "message"),
-    [
-        (0, 3, 1, "n_features=0"),
-        (3, 65536, 1, "n_columns=65536"),
-        (3, 3, -1, "seed=-1"),
-        (3, 3, 2**64, "seed=18446744073709551616"),
-    ],
-)
-def test_wrong_sizes_are_refused(n_features, n_columns, seed, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        random_projection(n_features, n_columns, seed)
 
 
 @pytest.mark.parametrize("alpha_0", [0.01, 1.0, 100.0])

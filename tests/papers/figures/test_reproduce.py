@@ -1,33 +1,17 @@
 """`python -m bench papers`: what it lists, runs, writes, judges and refuses."""
 
 import gzip
-import io
 import json
 import re
-import tarfile
 
 import numpy as np
 import pytest
 
 from bench.__main__ import main
-from bench.corpus import count_words, read_counts, texts_of_reviews
 from bench.papers import data
 from bench.papers.scenarios import REPRODUCTIONS
 from streamlda.errors import InvalidSettingError
 from tests.papers.test_pages import ROOT
-
-NAMES = {
-    *("wa16-figure-1", "wa16-theorem-3-1", "wa16-theorem-4-2", "wa16-appendix-b"),
-    *("dplda-figure-2", "dplda-v2-figure-2", "dplda-figure-3", "dplda-figure-4"),
-    *(f"cape-figure-{number}" for number in "2345"),
-}
-
-
-def test_the_list_has_every_name(capsys):
-    assert set(REPRODUCTIONS) == NAMES | {"dplda-v2-table-2"}
-    assert main(["papers"]) == 0
-    text = capsys.readouterr().out
-    assert all(f"{name:18} {each.question}\n" in text for name, each in REPRODUCTIONS.items())
 
 
 def small(monkeypatch, name, keep):
@@ -105,22 +89,6 @@ def test_images_and_cells_are_read_and_their_panels_take_the_place_of_others(tmp
     assert {case.parameters["data"] for case in cases} == set(chosen)
 
 
-def test_reviews_are_read_from_their_archive(tmp_path):
-    path = tmp_path / "reviews.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for i, kind in enumerate(("pos", "neg", "unsup", "unsup", "urls")):
-            content = f"planted words of review {kind} theme{i}".encode()
-            member = tarfile.TarInfo(f"aclImdb/train/{kind}/{i}_0.txt")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    (block,) = texts_of_reviews(path)
-    assert [text.split()[4] for text in block[0]] == ["pos", "neg", "unsup", "unsup"]
-    assert block[1].tolist() == [False, False, True, True]
-    counts = str(tmp_path / "counts")
-    assert count_words(lambda: texts_of_reviews(path), 20, counts) == 4
-    assert len(read_counts(counts, "train")) == len(read_counts(counts, "held_out")) == 2
-
-
 STORED = [name for name in REPRODUCTIONS if (ROOT / f"bench/results/{name}.json").exists()]
 
 
@@ -134,32 +102,3 @@ def test_every_stored_result_has_a_verdict_panels_and_a_page(name):
     assert drawn == (name != "dplda-v2-table-2")
     panels = reproduction.panels(result)
     assert not drawn or sum(len(line) for panel in panels for line in panel.lines.values()) > 5
-
-
-def test_addresses_of_data_are_listed_and_files_checked(tmp_path, monkeypatch, capsys):
-    main(["papers", "data"])
-    said = capsys.readouterr().out
-    assert said.count("(SHA-256 ") == said.count("pass it: --") == len(data.DOWNLOADS)
-    assert "download https://ndownloader.figshare.com/files/5976039 (SHA-256 614360d0" in said
-    path = tmp_path / "given"
-    path.write_bytes(b"given")
-    with pytest.raises(SystemExit, match="download it again from https"):
-        main(["papers", "data", "--mnist", str(path)])
-    digest = data.hashlib.sha256(b"given").hexdigest()
-    monkeypatch.setitem(data.DOWNLOADS, "mnist", ("https://a", digest))
-    main(["papers", "data", "--mnist", str(path)])
-    assert "--mnist" not in capsys.readouterr().out
-
-
-def test_a_stand_in_is_named_in_the_picture():
-    result = json.loads((ROOT / "bench/results/cape-figure-2.json").read_text("utf-8"))
-    titles = [panel.title for panel in REPRODUCTIONS["cape-figure-2"].panels(result)]
-    named = [title for title in titles if "(stand-in for" in title]
-    assert len(named) == len([title for title in titles if title.startswith("synthetic")]) == 3
-
-
-def test_a_table_has_the_words_of_each_contender():
-    result = json.loads((ROOT / "bench/results/dplda-v2-table-2.json").read_text("utf-8"))
-    shown = {each.name: each for each in REPRODUCTIONS["dplda-v2-table-2"].figures(result)}
-    assert shown["topics published, DP-LDA 2"].measured == "0 of 10"
-    assert shown["topics published, variational Bayes"].measured.startswith("10 of 10; ")

@@ -9,33 +9,12 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bench import tables
-from bench.entrants import ENTRANTS
-from bench.papers import cape
-from bench.private_contenders import CONTENDERS
 from bench.styles import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SERIES,
-    SKY,
-    STYLES,
-    VERMILION,
     apart,
 )
 
 #: The plots that are drawn on nothing but stored results.
 RESULTS = tables.read_results()
-
-
-def test_every_contender_has_a_style_of_safe_colours():
-    libraries = {entrant.library for entrant in ENTRANTS.values()}
-    assert {*CONTENDERS, *cape.METHODS, *libraries} <= set(STYLES)
-    safe = {BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE}
-    assert {style.colour for style in (*STYLES.values(), *SERIES)} <= safe
-    for group in (CONTENDERS, cape.METHODS, libraries):
-        assert len({STYLES[name] for name in group}) == len(group)
 
 
 @pytest.fixture
@@ -74,8 +53,3 @@ def test_labels_are_apart_within_the_panel_and_in_order(places, gap):
     assert len(found) == len(places)
     assert all(b - a >= gap - 1e-9 for a, b in itertools.pairwise(found))
     assert all(-1e-9 <= place <= 1 + 1e-9 for place in found)
-
-
-def test_labels_that_are_apart_stay():
-    assert apart([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
-    assert apart([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])

@@ -3,23 +3,16 @@
 import numpy as np
 import pytest
 
-from bench.papers import cape, dplda, wa16
+from bench.papers import wa16
 from bench.papers.cape import COMPONENT_METHODS
 from bench.papers.data import STAND_IN
 from bench.papers.scenarios import REPRODUCTIONS
 from bench.private_contenders import (
     CONTENDERS,
     DPVI,
-    ENGINE,
-    NOT_PROVEN,
-    PRIVATE,
     WA16,
-    filled,
-    halved,
 )
-from streamlda.guarantee.accounting import mu_of
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
 from streamlda.papers.wang_anandkumar.noisy import Schedule
 from tests.bench.results import measured_by
@@ -54,21 +47,6 @@ def test_algorithm_3_finds_topics_of_many_words_through_a_public_projection():
     # Of 120 draws of noise with these random starts none was above 0.38; other starts may fail.
     topics, _ = CONTENDERS[WA16].fit(many, 3, 0.5, 12.0, 1e-4, 1)
     assert matched_l1_error(truth.components, topics).mean < 0.8
-
-
-def test_claims_budgets_and_missing_topics_are_as_said(documents):
-    claims = {name: contender.claim for name, contender in CONTENDERS.items()}
-    assert {claims[f"DP-LDA {number}"] for number in "234"} == {NOT_PROVEN}
-    assert claims["DP-LDA 1"] == claims[ENGINE] == PRIVATE
-    parts = [mu_of(epsilon, 1e-5) ** 2 for epsilon in halved(1.0, 1e-5)]
-    assert sum(parts) == pytest.approx(mu_of(1.0, 1e-5) ** 2, rel=1e-6)
-    # Topics that are missing are the background.
-    topics, alpha = filled(np.eye(2)[:1], np.array([0.4]), np.array([0.5, 0.5]), 3, 0.9)
-    np.testing.assert_array_equal(topics, [[1, 0], [0.5, 0.5], [0.5, 0.5]])
-    np.testing.assert_allclose(alpha, [0.4, 0.3, 0.3])
-    assert len(dplda.spaced(documents, 10**6)) == len(documents)
-    rows = documents.to_csr()[np.linspace(0, 2999, 7).astype(int)]
-    np.testing.assert_array_equal(dplda.spaced(documents, 7).to_csr().toarray(), rows.toarray())
 
 
 # Wang & Anandkumar (2016)
@@ -133,10 +111,6 @@ def test_figures_of_dplda_are_measured(tmp_path):
 # Imtiaz & Sarwate (2018)
 
 
-def test_shares_are_those_of_the_authors():
-    assert cape.linear(5) == pytest.approx(np.linspace(1, 50, 5) / 127.5)
-
-
 @pytest.mark.parametrize(("model", "bound"), [("topics", None), ("mixture", 0.3)])
 def test_components_are_planted_and_measured(model, bound):
     parameters = {
@@ -151,35 +125,6 @@ def test_components_are_planted_and_measured(model, bound):
     (random,), ours = rows["random"], rows["capeAGN"]
     assert len(ours) == 2
     assert max(ours) < (bound or random) <= random
-
-
-def test_mixtures_without_privacy_are_not_scaled_down():
-    """A radius that shortens samples would make the line without privacy no floor."""
-    parameters = {"dimension": 10, "components": 3, "documents": 20_000, "sites": 5}
-    parameters["model"] = "mixture"
-    rng = np.random.default_rng(0)
-    planted_data = cape.planted_mixture(parameters, rng)
-    short = [MixtureSite(site.samples, 0.9) for site in planted_data.sites]
-    found = [
-        cape.learned(data, parameters, "not private", 1.0, 0.01, np.random.default_rng(1))
-        for data in (planted_data, planted_data._replace(sites=short))
-    ]
-    np.testing.assert_array_equal(*found)
-
-
-def test_mixtures_as_published_have_the_scale_and_the_variance_of_the_authors_program():
-    parameters = {"dimension": 10, "components": 3, "documents": 5000, "sites": 5}
-    made = cape.planted_mixture(parameters, np.random.default_rng(0))
-    parts = [site.samples for site in made.as_published]
-    norms = np.linalg.norm(np.vstack(parts), axis=1)
-    # None is scaled down.
-    assert norms.max() == pytest.approx(made.as_published[0].radius)
-    means = [np.outer(part.mean(axis=0), part.mean(axis=0)) for part in parts]
-    pairs = zip(parts, means, strict=True)
-    least = [np.linalg.eigvalsh(part.T @ part / len(part) - cut)[0] for part, cut in pairs]
-    assert made.variance == pytest.approx(np.mean(least))
-    assert 0.8 * cape.VARIANCE < made.variance < cape.VARIANCE
-    assert made.sites[0].radius < norms.max()
 
 
 @pytest.mark.parametrize("data", ["synthetic", STAND_IN])

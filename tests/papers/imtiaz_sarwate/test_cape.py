@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.linalg import inv, pinv
 
-from streamlda.errors import InvalidSettingError
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 
 PARTS = st.lists(st.integers(1, 10_000), min_size=2, max_size=12)
@@ -117,18 +116,3 @@ def test_drop_outs_leave_between_the_pooled_and_the_conventional_noise():
     found = [plan.after_drop_out(range(m)) ** 2 / T**2 for m in range(1, 7)]
     assert found == pytest.approx([m * (1 - (m - 1) / 6) for m in range(1, 7)])
     assert all(1 - 1e-9 <= v <= m + 1e-9 for m, v in enumerate(found, 1))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: CapePlan((1.0, 0.0), (1, 1)), "weights between 0 and 1 that sum to 1"),
-        (lambda: CapePlan((0.5, 0.6), (1, 1)), "weights between 0 and 1 that sum to 1"),
-        (lambda: CapePlan((0.5, 0.5), (1,)), "every site must have a standard deviation"),
-        (lambda: CapePlan((0.5, 0.5), (1, math.nan)), "standard deviation > 0 and finite"),
-        (lambda: CapePlan((0.5, 0.5), (1, 1)).losses(2), "colluders=2"),
-    ],
-)
-def test_plans_that_are_none_are_refused(make, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        make()

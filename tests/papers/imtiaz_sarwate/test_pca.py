@@ -162,22 +162,6 @@ def test_dpdispca_is_the_program_of_its_authors():
     assert np.linalg.eigvalsh(moment).min() < -values[rank - 1]
 
 
-def test_dpdispca_finds_directions_and_lies_behind_capepca():
-    def mean_energy(scheme, epsilon, route):
-        learn = partial_root_subspace if scheme == "conventional" else principal_subspace
-        found = []
-        for seed in range(8):
-            sizes = (300,) * 4
-            network = network_of(sizes, scheme, epsilon, route=route, seed=seed)
-            vectors = learn(sums_of(samples(sizes)), K, network, RADIUS, route=route).vectors
-            found.append(captured_energy(vectors, np.diag(STDDEVS**2)))
-        return np.mean(found)
-
-    for route in ("packed", "paper"):
-        assert mean_energy("conventional", 1e3, route) > 6.4
-        assert mean_energy("conventional", 1.0, route) < mean_energy("cape", 1.0, route)
-
-
 def test_a_sample_is_as_well_hidden_by_dpdispca_as_promised():
     one, other = (changed(samples([60, 40]), 9 * np.eye(D)[i]) for i in (0, 1))
     network = network_of([60, 40], "conventional", 1.0, 1e-4, kind=Recorder)
@@ -186,16 +170,6 @@ def test_a_sample_is_as_well_hidden_by_dpdispca_as_promised():
     # Of the two releases, the second is of the site whose sample changed.
     used = network.mu[1] * network.promises[1].noise_multiplier()
     assert 0.98 <= used <= 1
-
-
-def test_dpdispca_refuses_what_it_is_not_made_for():
-    sums = sums_of(samples([60, 40]))
-    with pytest.raises(InvalidSettingError, match="scheme='cape'"):
-        partial_root_subspace(sums, K, network_of([60, 40], "cape", 1.0), RADIUS)
-    with pytest.raises(InvalidSettingError, match="n_intermediate=2"):
-        partial_root_subspace(
-            sums, K, network_of([60, 40], "conventional", 1.0), RADIUS, n_intermediate=2
-        )
 
 
 def test_measures_by_hand():

@@ -133,17 +133,6 @@ def test_the_closed_forms_of_the_bench_equal_dense_tensors():
         assert operator_norm(dense) == pytest.approx(norm, rel=1e-12)
 
 
-def test_an_embedding_holds_an_array_six_times():
-    rng = np.random.default_rng(9)
-    a, x = rng.standard_normal((2, 3, 4)), rng.standard_normal((9, 3))
-    u, v, w = np.split(x, [2, 5])
-    images, values = symmetrised(a).apply(x)
-    np.testing.assert_allclose(values, 6 * np.einsum("abc,an,bn,cn->n", a, u, v, w), atol=1e-12)
-    parts = (("abc,bn,cn->an", v, w), ("abc,an,cn->bn", u, w), ("abc,an,bn->cn", u, v))
-    expected = np.vstack([2 * np.einsum(rule, a, *pair) for rule, *pair in parts])
-    np.testing.assert_allclose(images, expected, atol=1e-12)
-
-
 def test_eigenvectors_of_an_embedding_are_singular_triples():
     sides, value = (3, 4, 5), 3.0
     factors = [orthonormal(d, 3, d) for d in sides]
