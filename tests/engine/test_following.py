@@ -14,6 +14,7 @@ from streamlda.engine.lineage import Lineage
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Gain, Scores
 from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.simulate import PlantedLDA
@@ -168,6 +169,32 @@ def test_a_new_topic_has_the_row_of_one_of_two_that_are_merged():
     assert birth.tokens < 2.5 * worst.counts.sum()
     apart = np.abs(found[:, None] - np.vstack([truth.components, theme])).sum(axis=2)
     assert apart.min(axis=0).max() < 0.3
+
+
+def test_topics_that_are_merged_at_a_birth_weigh_what_their_alphas_say():
+    """So many documents were seen before that the last ones move no topic."""
+    truth, rng = corpus(1).components, np.random.default_rng(0)
+    up, theme = rng.choice([0.3, 1.7], V), rng.dirichlet(np.full(V, 0.05))
+    versions = truth[-1] * np.vstack([up, 2 - up])
+    versions /= versions.sum(axis=1, keepdims=True)
+    alpha = 0.1 * np.append(np.ones(K - 1), [0.75, 0.25])
+    merged = 0.75 * versions[0] + 0.25 * versions[1]
+    proportions = rng.dirichlet(np.full(K, 0.1), 1000)
+    learned = rng.multinomial(60, proportions @ np.vstack([truth[:-1], merged]))
+    model = TopicModel(
+        components=np.vstack([truth[:-1], versions]),
+        alpha=alpha,
+        background=truth.mean(axis=0),
+        documents_seen=10**9,
+        tokens_seen=6 * 10**10,
+    )
+    worst = DocumentBatch.from_matrix(rng.multinomial(60, theme, 50))
+    birth = born(model, worst, DocumentBatch.from_matrix(learned), stream_settings(WARMUP))
+    (near,) = {K - 1, K} - {birth.row}
+    assert birth.model.alpha[near] == pytest.approx(0.1)
+    assert np.abs(birth.model.components[near] - merged).sum() < 0.05
+    # Of equal weights it would be as far as this.
+    assert np.abs(versions.mean(axis=0) - merged).sum() > 0.2
 
 
 @pytest.mark.statistical
