@@ -31,9 +31,6 @@ Counts = NDArray[np.int64]
 #: below 2^-55, and half of all attempts or more are accepted.
 TV_DISTANCE_BOUND = 2.0**-50
 
-#: Range of the scale, in steps of the grid.
-MAX_SCALE = 2**40
-
 #: Steps of the grid in the scale of a release, at least; and how much of the sensitivity rounding
 #: may cost.
 _SCALE_STEPS = 2.0**30
@@ -136,12 +133,6 @@ def discrete_laplace(noise: Noise, scale: int, shape: int | tuple[int, ...] = ()
     exp(-u / scale), and v geometric with ratio 1/e; then a sign, where -0 is drawn again. All
     values are independent and within 43 scales of zero.
     """
-    require(
-        isinstance(scale, int) and 1 <= scale <= MAX_SCALE,
-        "a scale must be an int from 1 to 2^40 steps",
-        scale=scale,
-        remedy="choose another grid step",
-    )
     out = np.empty(shape, dtype=np.int64)
     flat, filled = out.reshape(-1), 0
     while filled < len(flat):

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from streamlda.errors import at_least, require
+from streamlda.errors import between
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from streamlda.spectral.power import SimultaneousPower
@@ -107,7 +107,6 @@ def factors_of(
     tensor: Array, n_iterations: int = ITERATIONS, n_restarts: int = RESTARTS, seed: int = 0
 ) -> Factors:
     """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method."""
-    at_least(1, n_iterations=n_iterations, n_restarts=n_restarts)
     queried, k = DenseTensor(tensor, 3), len(tensor)
     best: Factors | None = None
     for restart in range(n_restarts):
@@ -151,13 +150,7 @@ class SpectralSteps:
         n_restarts: int = RESTARTS,
         seed: int = 0,
     ) -> None:
-        require(
-            1 <= n_components < moments.n_features,
-            "there must be at least 1 topic and fewer than words",
-            n_components=n_components,
-            n_features=moments.n_features,
-            remedy="take fewer topics",
-        )
+        between(1, moments.n_features - 1, n_components=n_components, remedy="take fewer topics")
         self.moments, self.n_components = moments, n_components
         self._method = n_iterations, n_restarts, seed
 

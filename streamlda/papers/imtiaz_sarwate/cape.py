@@ -164,12 +164,6 @@ class CapePlan:
         each site asks for. `sensitivity`: most that one document moves the *sum* of a site.
         `weights` are N_s / N by default.
         """
-        require(
-            len(sizes) and all(size >= 1 for size in sizes),
-            "every site must have a document",
-            sizes=tuple(sizes),
-            remedy="leave the site out",
-        )
         z = np.broadcast_to(np.asarray(noise_multipliers, dtype=float), (len(sizes),))
         shares = [size / sum(sizes) for size in sizes] if weights is None else weights
         stddevs = [float(z_s) * sensitivity / n for z_s, n in zip(z, sizes, strict=True)]
@@ -209,9 +203,4 @@ class CapePlan:
     def after_drop_out(self, present: Sequence[int]) -> float:
         """Return the noise of ``sum mu_s (a_s + e_s + g_s)`` over the sites that are left."""
         m, S = len(present), self.n_sites
-        require(
-            m and len(set(present)) == m and set(present) <= set(range(S)),
-            f"the sites that are left must be some of 0 to {S - 1}",
-            present=present,
-        )
         return math.sqrt(m * self.local_variance + self.kappa**2 * m * (1 - m / S))

@@ -49,7 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from streamlda.errors import between, one_of, require
+from streamlda.errors import between, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.imtiaz_sarwate.pca import (
@@ -174,10 +174,7 @@ def learn_mixture(
     )
     d, _ = spaces.pop()
     most = d - 1 if variance is None else d
-    one_of(("projected", "paper"), route=route)
     between(1, most, n_components=n_components)
-    if variance is not None:
-        between(0, math.inf, variance=variance)
     learn = _projected if route == "projected" else _paper
     return learn(sites, n_components, network, variance, rng)
 

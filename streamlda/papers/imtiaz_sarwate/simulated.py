@@ -47,7 +47,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import between, one_of, require
+from streamlda.errors import between, one_of
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
@@ -156,12 +156,6 @@ class SimulatedSites:
             (promises,) * len(self.sizes) if isinstance(promises, Promise) else tuple(promises)
         )
         one_of(SCHEMES, scheme=scheme)
-        require(
-            len(self.promises) == len(self.sizes),
-            "there must be one promise for all sites, or one for each",
-            sites=len(self.sizes),
-            promises=len(self.promises),
-        )
         between(0, len(self.sizes) - 1, site=site)
         self.scheme, self._site = scheme, site
         self._noise = SecureNoise() if noise is None else noise
@@ -175,7 +169,6 @@ class SimulatedSites:
 
     def alone(self, site: int) -> Self:
         """Return the same with one site that counts: what it releases by itself."""
-        between(0, len(self.sizes) - 1, site=site)
         network = copy(self)
         network.scheme, network._site = "local", site
         return network
@@ -215,12 +208,6 @@ class SimulatedSites:
         of all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over
         the norm of one.
         """
-        require(
-            len(site_sums) == len(self.sizes),
-            "there must be the sums of every site",
-            site_sums=len(site_sums),
-            sites=len(self.sizes),
-        )
         between(1.0, 2.0, ratio=ratio)
         if self.scheme == "local":
             mechanism = self._mechanism(blocks, ratio * self.noise_multiplier(part))

@@ -55,7 +55,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import at_least, one_of, require
+from streamlda.errors import between, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import paper_components, weights_of
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
@@ -197,9 +197,7 @@ def learn_topics(
         remedy="make the network for these sites",
     )
     d = words.pop()
-    one_of(("whitened", "paper"), route=route)
-    at_least(1, n_components=n_components)
-    require(n_components <= d, "topics must not outnumber words", topics=n_components, words=d)
+    between(1, d, n_components=n_components, remedy="ask for no more topics than words")
     learn = _whitened if route == "whitened" else _paper
     return learn(sites, n_components, network, d, rng)
 

@@ -15,14 +15,12 @@ smallest l_i |v_i'theta| is of the order l_min / sqrt(d), so noise above that sp
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import between, require
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
 from streamlda.spectral.power import DeflatedPower, unit_columns
 
@@ -83,7 +81,7 @@ def suggest_iterations(dimension: int) -> int:
 
 
 def robust_tensor_power(
-    tensor: SymmetricTensor | Array | Sequence[Any],
+    tensor: SymmetricTensor | Array,
     n_components: int,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -98,7 +96,7 @@ def robust_tensor_power(
 
     Parameters
     ----------
-    tensor : SymmetricTensor or array_like of shape (d, ..., d)
+    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
     n_components : int
         k, at most d.
     n_restarts, n_iterations : int, optional
@@ -109,13 +107,7 @@ def robust_tensor_power(
         At least 0, in units of the eigenvalues: one that is not larger is not called found. The
         operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
     """
-    source = as_tensor(tensor)
-    require(
-        noise_floor is None or 0 <= noise_floor < math.inf,
-        "the noise floor must be finite and at least 0",
-        noise_floor=noise_floor,
-        remedy="leave it out to accept every positive eigenvalue",
-    )
+    source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
     restarts = suggest_restarts(n_components) if n_restarts is None else n_restarts
     iterations = suggest_iterations(source.dimension) if n_iterations is None else n_iterations
 
@@ -132,11 +124,6 @@ def robust_tensor_power(
         return above
     negated = ImplicitTensor(source.dimension, lambda u: -source.apply(u)[0], source.order)
     return largest_of(above, decomposed(negated))
-
-
-def as_tensor(tensor: SymmetricTensor | Array | Sequence[Any]) -> SymmetricTensor:
-    """Return arrays and nested lists as a `DenseTensor`, and tensors as they are."""
-    return DenseTensor(tensor) if isinstance(tensor, np.ndarray | Sequence) else tensor
 
 
 def largest_of(above: PowerResult, below: PowerResult) -> PowerResult:
@@ -191,12 +178,6 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
     By polarisation, ``4 T(I, e, theta) = T(I, e + theta, e + theta) - T(I, e - theta, e - theta)``:
     exact, at 2 d columns.
     """
-    require(
-        tensor.order == 3,
-        "a marginal over one index must be a matrix",
-        order=tensor.order,
-        remedy="pass a tensor of order 3",
-    )
     basis, across = np.eye(tensor.dimension), theta[:, None]
     plus, minus = (tensor.apply(basis + sign * across)[0] for sign in (1, -1))
     marginal = (plus - minus) / 4
@@ -205,7 +186,7 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
 
 
 def random_marginal_power(
-    tensor: SymmetricTensor | Array | Sequence[Any],
+    tensor: SymmetricTensor | Array,
     n_components: int,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -220,7 +201,7 @@ def random_marginal_power(
 
     Parameters
     ----------
-    tensor : SymmetricTensor of order 3 or array_like of shape (d, d, d)
+    tensor : SymmetricTensor of order 3 or ndarray of shape (d, d, d)
     n_components : int
         k, at most d.
     n_restarts, n_iterations, noise_floor
@@ -228,9 +209,8 @@ def random_marginal_power(
     seed : int
         Of theta and of the random starts. Whether a vector has settled is judged in the span.
     """
-    queried = as_tensor(tensor)
+    queried = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
     d = queried.dimension
-    between(1, d, n_components=n_components)
     # Not the stream of the starts, [seed, i].
     theta = np.random.default_rng([seed, 0, 1]).standard_normal((d, 1))
     marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])

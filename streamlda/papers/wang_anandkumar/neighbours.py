@@ -105,14 +105,6 @@ class Neighbours:
                 whitening=self.whitening is not None,
                 remedy="pass a public bound on the Frobenius norm of the tensor",
             )
-        elif self.whitening is not None:
-            W = np.asarray(self.whitening)
-            require(
-                W.ndim == 2 and np.isfinite(W).all() and W.any(),
-                "a projection must be a finite matrix other than 0",
-                shape=W.shape,
-                remedy="pass whitening=None for tensors over words",
-            )
 
     @property
     def row_norm(self) -> float:
@@ -162,20 +154,12 @@ class DocumentTensor:
     def __init__(
         self, batch: DocumentBatch, n_documents: int, whitening: Array | None = None
     ) -> None:
-        held = len(batch.row_pointers) - 1
-        require(
-            n_documents >= held,
-            "a batch must have no more documents than slots",
-            n_documents=n_documents,
-            held=held,
-            remedy="count every slot",
-        )
         self._batch, self._whitening = batch, whitening
         self.order = 3
         self.dimension = batch.n_features if whitening is None else whitening.shape[1]
         lengths = np.add.reduceat(np.append(batch.counts, 0.0), batch.row_pointers[:-1])
         lengths[np.diff(batch.row_pointers) == 0] = 0.0
-        self._weights = np.zeros(held)
+        self._weights = np.zeros(batch.n_documents)
         long = lengths >= 3
         orders = lengths[long] * (lengths[long] - 1) * (lengths[long] - 2)
         self._weights[long] = 1.0 / (orders * n_documents)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import BudgetExceededError, at_least, between, one_of, require
+from streamlda.errors import BudgetExceededError, between, one_of, require
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
@@ -74,12 +74,6 @@ class Schedule:
     noise_multipliers: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.epsilon is not None or self.noise_multipliers is not None,
-            "noise needs an epsilon or noise multipliers to follow from",
-            epsilon=self.epsilon,
-            remedy="give one of them",
-        )
         if self.epsilon is not None:
             between(1e-6, accounting.MAX_EPSILON, epsilon=self.epsilon)
         for noise_multiplier in self.noise_multipliers or ():
@@ -90,7 +84,6 @@ class Schedule:
 
     def noise_multiplier(self, queries: int) -> float:
         """Return standard deviation / l2_sensitivity of each of K queries of the same tensor."""
-        at_least(1, queries=queries)
         assert self.epsilon is not None
         return _noise_multiplier(self.epsilon, self.delta, queries, self.calibration)
 
@@ -141,15 +134,6 @@ class NoisyPower:
         self._tensor, self._noise = tensor, noise
         self._done: list[GaussianRelease] = []
         self.rounds, self.queries_per_round = planned(method)
-        at_least(1, queries=self.queries)
-        given = schedule.noise_multipliers
-        require(
-            given is None or len(given) == self.rounds,
-            "there must be one noise multiplier for each round",
-            noise_multipliers=0 if given is None else len(given),
-            rounds=self.rounds,
-            remedy="give as many",
-        )
 
     @property
     def queries(self) -> int:
@@ -277,13 +261,8 @@ def _noise_multiplier(epsilon: float, delta: float, queries: int, calibration: s
 def _check_unit(probes: Array) -> None:
     lengths = np.linalg.norm(probes, axis=0)
     worst = float(lengths[np.argmax(np.abs(lengths - 1))])
-    remedy = "divide it by its length"
-    require(
-        abs(worst - 1) <= UNIT_TOLERANCE,
-        "a probe must be a unit vector",
-        length=worst,
-        remedy=remedy,
-    )
+    remedy, holds = "divide it by its length", abs(worst - 1) <= UNIT_TOLERANCE
+    require(holds, "a probe must be a unit vector", length=worst, remedy=remedy)
 
 
 class PerturbedTensor(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streamlda.errors import above, at_least, one_of, require
+from streamlda.errors import at_least, require
 from streamlda.spectral.power import unit_columns
 
 Array = NDArray[np.float64]
@@ -68,15 +68,6 @@ class DenseTensor:
         return _answer(self._packed @ products, vectors)
 
 
-def check_finite(array: Array) -> None:
-    """Raise unless all entries are finite."""
-    require(
-        np.isfinite(array).all(),
-        "a tensor must be finite, got NaN or infinite entries",
-        remedy="check what it was made from",
-    )
-
-
 def checked_array(array: ArrayLike, order: int | None = None) -> Array:
     """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
     checked: Array = np.ascontiguousarray(array, dtype=np.float64)
@@ -87,14 +78,13 @@ def checked_array(array: ArrayLike, order: int | None = None) -> Array:
         shape=checked.shape,
         remedy="pass T(W, W, W) of one projection W",
     )
-    check_finite(checked)
     most = SYMMETRY_TOLERANCE * np.abs(checked).max(initial=0.0)
     # Swaps of neighbouring axes make up every order of the axes.
     for axis in range(order - 1):
         gap = float(np.abs(checked - checked.swapaxes(axis, axis + 1)).max(initial=0.0))
         require(
             gap <= most,
-            "a tensor must be symmetric",
+            "a tensor must be symmetric, and finite",
             largest_difference=gap,
             remedy="average it over all orders of its indices, or embed it by `symmetrised`",
         )
@@ -117,15 +107,6 @@ class FactoredTensor:
     def __init__(self, eigenvalues: ArrayLike, eigenvectors: ArrayLike, order: int = 3) -> None:
         self._values = np.array(eigenvalues, dtype=np.float64)
         self._vectors = np.array(eigenvectors, dtype=np.float64)
-        require(
-            self._vectors.ndim == 2 and self._values.shape == self._vectors.shape[1:],
-            "there must be one eigenvalue for each column",
-            eigenvalues=self._values.shape,
-            eigenvectors=self._vectors.shape,
-            remedy="pass k numbers and a d by k matrix",
-        )
-        check_finite(self._values)
-        check_finite(self._vectors)
         self.dimension, self.order = len(self._vectors), checked_order(order)
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
@@ -139,20 +120,11 @@ class ImplicitTensor:
     """A tensor known by a function alone, from columns u, shape (d, L), to T(I, u, ..., u)."""
 
     def __init__(self, dimension: int, apply: Callable[[Array], Array], order: int = 3) -> None:
-        at_least(1, dimension=dimension)
         self.dimension, self.order, self._apply = dimension, checked_order(order), apply
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
         """Return T(I, u, ..., u) and T(u, ..., u) at the columns u."""
-        images = np.asarray(self._apply(vectors), dtype=np.float64)
-        require(
-            images.shape == vectors.shape,
-            "an image must be as long as its vector",
-            images=images.shape,
-            vectors=vectors.shape,
-            remedy="correct the function",
-        )
-        return _answer(images, vectors)
+        return _answer(np.asarray(self._apply(vectors), dtype=np.float64), vectors)
 
 
 def symmetrised(array: ArrayLike) -> DenseTensor:
@@ -179,12 +151,6 @@ def symmetrised(array: ArrayLike) -> DenseTensor:
        and its Applications 438, 853-874.
     """
     given = np.array(array, dtype=np.float64)
-    require(
-        given.ndim == 3 and given.size > 0,
-        "an array to embed must have three sides of at least 1",
-        shape=given.shape,
-        remedy="pass a d1 by d2 by d3 array",
-    )
     ends = np.cumsum(given.shape)
     blocks = [slice(end - side, end) for end, side in zip(ends, given.shape, strict=True)]
     whole = np.zeros((ends[-1],) * 3)
@@ -243,9 +209,6 @@ def z_eigenpairs(
     .. [2] Kolda, Mayo (2014), "An adaptive shifted power method for computing generalized tensor
        eigenpairs", SIMAX 35.
     """
-    at_least(1, n_starts=n_starts, n_iterations=n_iterations)
-    above(0, tolerance=tolerance)
-    one_of((1, -1), sign=sign)
 
     def answer(vectors: Array) -> tuple[Array, Array]:
         images, values = tensor.apply(vectors)

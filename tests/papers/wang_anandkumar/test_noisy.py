@@ -240,15 +240,6 @@ def test_a_schedule_of_ones_own_is_accounted_as_it_is():
         assert own.private is private
         own.step()
         assert own.noise_multiplier == multipliers[1]
-    with pytest.raises(InvalidSettingError, match="one noise multiplier for each round"):
-        NoisyPower(
-            deflated(),
-            tensor,
-            Schedule(None, DELTA, entries(), noise_multipliers=[1.0]),
-            SecureNoise(),
-        )
-    with pytest.raises(InvalidSettingError, match="an epsilon or noise multipliers"):
-        Schedule(None, DELTA, entries())
 
 
 def test_probes_and_answers_that_do_not_fit_get_no_noise():
