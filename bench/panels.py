@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -20,16 +21,23 @@ class Panel(NamedTuple):
     lines: dict[str, dict[float, list[float]]]
     scales: tuple[str, str] = ("log", "log")
 
+    @property
+    def places(self) -> list[float]:
+        """Places of all lines on the axis."""
+        return sorted({place for points in self.lines.values() for place in points})
 
-def table(panel: Panel) -> str:
-    """Return the means of a panel as Markdown, a row a line."""
-    places = sorted({place for points in panel.lines.values() for place in points})
-    rows = [
-        [label, *(f"{mean(points[x]):.4g}" if x in points else "-" for x in places)]
-        for label, points in panel.lines.items()
-    ]
-    header = [f"{panel.y}, by {panel.x}", *(f"{place:g}" for place in places)]
-    return f"{panel.title}\n\n{markdown(header, rows)}\n"
+
+def tables(panels: Sequence[Panel]) -> str:
+    """Return the means of panels as Markdown, a row a line; panels of one axis are one table."""
+    found = ""
+    for (y, x, places), group in groupby(panels, lambda panel: (panel.y, panel.x, panel.places)):
+        rows = [
+            [panel.title, label, *(f"{mean(own[at]):.4g}" if at in own else "-" for at in places)]
+            for panel in group
+            for label, own in panel.lines.items()
+        ]
+        found += markdown([y, f"by {x}", *(f"{place:g}" for place in places)], rows) + "\n"
+    return found
 
 
 def draw(panels: Sequence[Panel], path: Path, columns: int = 2) -> None:

@@ -208,11 +208,12 @@ def figures(result: Json) -> list[Figure]:
             winner = result["cases"][best(result, here, "l1_error")]["parameters"]["solver"]
             where = f"d = {d}, {mark(epsilon)}"
             found.append(Figure(f"least error, {where}", f"{winner} ({errors[winner]:.4f})"))
-            found += [
-                Figure(f"error over that, {solver}, {where}", f"{error / errors[winner]:.2f}")
+            others = (
+                f"{solver} {error / errors[winner]:.2f}"
                 for solver, error in errors.items()
                 if solver != winner
-            ]
+            )
+            found.append(Figure(f"errors over that, {where}", ", ".join(others)))
     return found
 
 

@@ -43,8 +43,6 @@ _FAULTS = Faults(
         InvalidSettingError: {
             "array": f"an array must have a name of its own and be one of {', '.join(DTYPES)}; "
             "rename or convert it first",
-            "header": f"names must be Unicode, and with the metadata fit {MAX_HEADER_BYTES} bytes; "
-            "store what is large as an array",
         },
         ModelFileError: {
             "damaged": "a streamlda file must be in its format, whole and unaltered; restore it "
@@ -220,13 +218,10 @@ def _encode(
         described = {"dtype": code, "shape": list(array.shape)}
         header[name] = {**described, "data_offsets": [at, at + array.nbytes]}
         at += array.nbytes
-    try:
-        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-        written += b" " * (-len(written) % 8)
-        content = len(written).to_bytes(8, "little") + written
-        _header_length(content)
-    except ValueError as error:
-        raise _FAULTS.make("header", why=type(error).__name__, metadata=len(text)) from error
+    written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    written += b" " * (-len(written) % 8)
+    content = len(written).to_bytes(8, "little") + written
+    _header_length(content)
     return [content, *(stored[name].reshape(-1).view(np.uint8).data for name in order)]
 
 

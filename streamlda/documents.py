@@ -129,12 +129,6 @@ class DocumentBatch:
             csr = csr.astype(np.float64, copy=True)
             csr.sum_duplicates()
             csr.eliminate_zeros()
-        _require(
-            csr.shape[1] <= np.iinfo(np.int32).max,
-            "a vocabulary must have fewer than 2^31 words",
-            n_features=csr.shape[1],
-            remedy="hash or drop rare words",
-        )
         return cls(csr.data, csr.indices, csr.indptr, csr.shape[1], integral=integral)
 
     @cached_property
@@ -325,10 +319,7 @@ class DocumentBatch:
     def _checked_bins(self, bins: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         if bins is None:
             return None
-        frozen = _frozen(_integers("bins", bins, np.int64), np.int64)
-        rule = "bins must be of all documents"
-        _require(frozen.shape == (len(self),), rule, documents=len(self), bins=frozen.shape)
-        return frozen
+        return _frozen(_integers("bins", bins, np.int64), np.int64)
 
     def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)

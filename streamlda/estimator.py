@@ -354,21 +354,18 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if collections := _collections(X):
             collections.learn_parts(self, X, analyzer)
             return self
-        reset = not hasattr(self, "_learner")
-        settings: RunSettings | None = None
         columns: Columns | None = None
-        # Later ones are as they were checked at first.
-        if reset or self._is_private or users is not None:
-            settings = self._settings(self._seed() if reset else 0, users)
-        if reset:
+        if not hasattr(self, "_learner"):
+            settings = self._settings(self._seed(), users)
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
-            self._check_goes_on()
+            self._check_continues()
+            settings = self._settings(0, users)
             X = self._validate_rows(X, reset=False, fits=True)
-        if settings is not None and settings.private:
+        if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
-        if settings is not None and columns is not None:
+        if columns is not None:
             asked = engine_settings(settings, batch.n_features)
             learner = Engine(seed_by_columns(asked, settings.topics.seeds, columns))
         else:
@@ -645,7 +642,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.__dict__.update(columns)
             self._begun_with = self._lasting_parameters()
 
-    def _check_goes_on(self) -> None:
+    def _check_continues(self) -> None:
         """Refuse to continue a fit that has ended, or with other parameters."""
         _check(isinstance(self._learner, Engine | MatrixFit), "ended")
         now, begun = self._lasting_parameters(), self._begun_with

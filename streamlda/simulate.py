@@ -7,7 +7,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.errors import above, at_least, require
+from streamlda.errors import above, at_least
 from streamlda.model.inference import checked_alpha
 
 Array = NDArray[np.float64]
@@ -41,14 +41,10 @@ class PlantedLDA:
         seed: int,
     ) -> None:
         at_least(1, n_components=n_components, n_features=n_features)
-        at_least(0, seed=seed)
         above(0, topic_concentration=topic_concentration, mean_length=mean_length)
         if alpha is None:
             alpha = np.full(n_components, alpha_0 / n_components)
         self.alpha = checked_alpha(alpha)
-        rule = "alpha must have one number a topic"
-        fits = len(self.alpha) == n_components
-        require(fits, rule, alpha=self.alpha.shape, n_components=n_components)
         self.n_components, self.n_features = n_components, n_features
         self.mean_length = float(mean_length)
         self.seed = seed
@@ -58,21 +54,18 @@ class PlantedLDA:
             np.full(n_features, float(topic_concentration)), size=n_components
         )
         self._word_cdf = _running_sums(self.components)
-        self._block_documents = int(
-            min(BLOCK_DOCUMENTS, max(1, BLOCK_TOKENS // max(1, mean_length)))
-        )
+        most = BLOCK_TOKENS // max(1, mean_length)
+        self._block_documents = int(min(BLOCK_DOCUMENTS, max(1, most)))
         #: Number of the next document, from 0.
         self.position = 0
         self._held: tuple[int, list[NDArray[np.int32]], Array] = -1, [], self.components
 
     def seek(self, document: int) -> None:
         """Make `document` the next one. Costs nothing until documents are drawn."""
-        at_least(0, document=document)
         self.position = document
 
     def draw(self, n: int) -> tuple[list[NDArray[np.int32]], Array]:
         """Draw the next `n` documents: words in the order drawn, and the proportions (n, K)."""
-        at_least(0, n=n)
         tokens, proportions = [], np.empty((n, self.n_components))
         for i in range(n):
             number, row = divmod(self.position + i, self._block_documents)
@@ -86,13 +79,9 @@ class PlantedLDA:
     def documents(self, n: int) -> DocumentBatch:
         """Draw the next `n` documents as counts."""
         tokens, _ = self.draw(n)
-        ids, ends = (
-            np.concatenate([np.empty(0, np.int32), *tokens]),
-            np.cumsum([0, *map(len, tokens)]),
-        )
-        return DocumentBatch.from_matrix(
-            scipy.sparse.csr_array((np.ones(len(ids)), ids, ends), shape=(n, self.n_features))
-        )
+        ids = np.concatenate([np.empty(0, np.int32), *tokens])
+        rows = np.ones(len(ids)), ids, np.cumsum([0, *map(len, tokens)])
+        return DocumentBatch.from_matrix(scipy.sparse.csr_array(rows, (n, self.n_features)))
 
     def texts(self, n: int) -> list[str]:
         """Draw the next `n` documents as text, words in the order drawn, a space between."""

@@ -20,12 +20,12 @@ def documents_of(batch):
 
 
 def expect_topics(batch, words, alpha, inner_iterations):
-    """Shares by definition: everything else in the document is summed again for every entry."""
+    """Responsibilities by definition: all else in the document is summed again for every entry."""
     return expect_and_score(batch, words, alpha, inner_iterations)[0]
 
 
 def expect_and_score(batch, words, alpha, inner_iterations):
-    """Shares, and the log-likelihood of each document: each word predicted by the others."""
+    """Responsibilities, and the log-likelihood of each document: words predicted by the others."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
     responsibilities, nats = np.zeros((len(batch.counts), len(alpha))), []
     for document in documents_of(batch):

@@ -55,7 +55,7 @@ def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies
 
 
 @pytest.mark.parametrize("of_tokens", [True, False])
-def test_a_sample_goes_on_alike_over_a_change_and_a_state(of_tokens):
+def test_a_sample_continues_alike_over_a_change_and_a_state(of_tokens):
     first, second = counts(60, 1), counts(200, 2, 8)
     # Three tokens of one word.
     first[::2] = [3, 0, 0, 0, 0, 0]
@@ -76,7 +76,7 @@ def test_a_sample_goes_on_alike_over_a_change_and_a_state(of_tokens):
     assert mine.hits.tolist() == other.hits.tolist()
 
 
-def test_recent_documents_go_on_alike_over_a_change_and_a_state():
+def test_recent_documents_continue_alike_over_a_change_and_a_state():
     recent = RecentDocuments(50)
     for seed in range(3):
         recent.add(DocumentBatch.from_matrix(counts(35, seed)))

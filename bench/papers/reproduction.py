@@ -24,7 +24,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from bench.kinds import Case, Figure, Json, Scenario
-from bench.panels import Panel, draw, table
+from bench.panels import Panel, draw, tables
 
 CERTAIN, RESAMPLES = 0.95, 400
 
@@ -93,9 +93,9 @@ class Reproduction(Scenario):
     def page(self, result: Json) -> str:
         """Return verdict, panels as tables, and picture, as Markdown."""
         panels = self.panels(result)
-        tables = "".join(map(table, panels)) if self.tabled else ""
+        means = tables(panels) if self.tabled else ""
         picture = f"![{self.id}](plots/{self.id}.png)\n" if panels else ""
-        return f"**{self.verdict(result).line}**\n\n{tables}{picture}"
+        return f"**{self.verdict(result).line}**\n\n{means}{picture}"
 
     def draw(self, result: Json, folder: Path) -> None:
         """Draw <id>.png into a folder."""

@@ -17,7 +17,7 @@ from streamlda.model.merging import merged
 from streamlda.model.table import in_line, named_words, plural
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
-from streamlda.privacy.statement import PRIVATE, SEEDED, statement_lines
+from streamlda.privacy.statement import statement_lines
 from streamlda.settings.build import time_bins
 from streamlda.storage.snapshots import Snapshots
 
@@ -85,7 +85,7 @@ def _describe(model: TopicModel, n_words: int) -> dict[str, Any]:
     words, doubts, npmi = model.top_words(n_words), junk_topics(model), model.npmi
     since = None if model.interval is None else model.interval.prevalence
     own, near = exclusivity(model.components), nearest_topics(model.components)
-    counted = not counts_slots(model)
+    counted = not model.counts_slots
     return {
         "documents_seen": model.documents_seen if counted else None,
         "tokens_seen": model.tokens_seen if counted else None,
@@ -138,11 +138,6 @@ def _mark(reasons: tuple[str, ...]) -> str:
     return " " if not reasons else "=" if reasons == ("copy",) else "?"
 
 
-def counts_slots(model: TopicModel) -> bool:
-    """Tell whether the model comes from a private run, whose numbers are record slots."""
-    return model.privacy.get("statement") in (PRIVATE, SEEDED)
-
-
 def _header(model: TopicModel) -> list[str]:
     kind = "words without names" if model.vocabulary is None else model.vocabulary.kind
     kind = {
@@ -152,7 +147,7 @@ def _header(model: TopicModel) -> list[str]:
     if model.vocabulary is not None and model.vocabulary.names is not None:
         kind += ": columns are shown by words of the documents"
     size = f"documents   {model.documents_seen:,} ({plural(model.tokens_seen, 'token')})"
-    if counts_slots(model):
+    if model.counts_slots:
         size = f"slots       {model.documents_seen:,} (public; the number of documents is private)"
     return [
         f"{plural(model.n_components, 'topic')}, alpha_0 {model.alpha_0:.3g}",
@@ -280,7 +275,7 @@ def merge(
         model = model if len(sources) == 1 else replace(model, interval=None)
     else:
         model = merged([load(each) for each in sources], names=sources)
-    counted = plural(model.documents_seen, "record slot" if counts_slots(model) else "document")
+    counted = plural(model.documents_seen, "record slot" if model.counts_slots else "document")
     size = f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}"
     _save(model, output, quiet, f"{counted} of {plural(len(sources), 'source')}", size)
 

@@ -31,23 +31,17 @@ _FAULTS = Faults(
             "small positive number",
             "documents of models": "models to merge must know how many documents they have seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
-            "mapping": "settings and what is known of a model must be mappings; pass a dict",
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",
             "name of topic": "the name of a topic must be a line of 1 to 100 characters; shorten "
             "it, or pass None for no name",
-            "of all topics": "what is known of topics must be of all of them; measure it again",
             "probabilities": "rows must be probabilities, with the sum 1 within 1e-6; clip and "
             "normalize them first",
             "shapes": "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1; "
             "pass arrays of one fit",
-            "timeline": "a timeline must have ascending bins, and a row of tokens and a number of "
-            "documents, finite and >= 0, for each",
             "topic to name": "a topic to name must be one of the model; count topics from 0, as "
             "streamlda topics does",
-            "top words": "coherence needs 2 words or more of each topic; fit over more words",
-            "topics": "topics must have one row for each number in alpha",
         },
         ModelFileError: {
             "metadata": "the metadata must be those of the format",

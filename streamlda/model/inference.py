@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import between
 from streamlda.kernels.inference import fold_in
 from streamlda.model.faults import check
 
@@ -57,7 +56,6 @@ def smoothed(
     components: NDArray[np.float64], background: NDArray[np.float64], weight: float
 ) -> NDArray[np.float64]:
     """Return ``(1 - weight) * components + weight * background``; time and memory O(K * V)."""
-    between(0, 1, weight=weight)
     mixed: NDArray[np.float64] = (1.0 - weight) * components
     mixed += weight * background
     return mixed
@@ -90,7 +88,6 @@ def word_major(
     for column, topic in zip(words.T, components, strict=True):
         column[:] = topic[occurs]
     if background is not None:
-        between(0, 1, weight=weight)
         words *= 1.0 - weight
         words += weight * background[occurs, None]
     return words, local_of_word[batch.word_ids]
@@ -105,7 +102,6 @@ def fold_in_words(
     tolerance: float,
 ) -> NDArray[np.float64]:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
-    check(words.shape[1] == len(alpha), "topics", topics=words.shape[1], alpha=len(alpha))
     theta = np.empty((batch.n_documents, len(alpha)))
     fold_in(
         batch.counts, local_ids, batch.row_pointers, words, alpha, max_iterations, tolerance, theta

@@ -13,7 +13,6 @@ from typing import Any
 from streamlda.model.faults import check
 from streamlda.model.matching import matched_topics
 from streamlda.model.topics import LONGEST_NAME, TOPIC_NAMES, Model, Topics, check_name
-from streamlda.privacy.statement import PRIVATE, SEEDED
 
 #: Returns a name for a topic (None or "": none), by its words and its documents.
 Label = Callable[[list[str], list[Mapping[str, Any]]], str | None]
@@ -63,8 +62,7 @@ def label_topics(model: Model, label: Label, *, n_words: int = 10) -> Model:
     --------
     >>> model.label_topics(lambda words, documents: " / ".join(words[:2]))  # doctest: +SKIP
     """
-    is_private = model.privacy.get("statement") in (PRIVATE, SEEDED)
-    held = None if is_private else model.representative_documents
+    held = None if model.counts_slots else model.representative_documents
     found = {}
     for k, words in enumerate(model.top_words(n_words)):
         documents: list[Mapping[str, Any]] = [] if held is None else [*held[k]]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import at_least, require
-from streamlda.model.faults import check
 
 Array = NDArray[np.float64]
 
@@ -82,19 +81,6 @@ class Timeline:
             array = np.array(getattr(self, name), dtype=dtype)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        bins = self.starts.shape
-        check(
-            len(bins) == 1
-            and self.tokens.shape[:1] == bins == self.documents.shape
-            and self.tokens.ndim == 2
-            and np.all(np.diff(self.starts) > 0)
-            and np.isfinite(self.tokens).all()
-            and min(self.tokens.min(initial=0.0), self.documents.min(initial=0)) >= 0,
-            "timeline",
-            starts=bins,
-            tokens=self.tokens.shape,
-            documents=self.documents.shape,
-        )
 
     @property
     def shares(self) -> Array:

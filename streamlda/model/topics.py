@@ -34,7 +34,7 @@ from streamlda.model.inference import SMOOTHING, checked_alpha, smoothed, topic_
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, check_utc
 from streamlda.model.relevance import Relevance
-from streamlda.privacy.statement import not_private
+from streamlda.privacy.statement import PRIVATE, SEEDED, not_private
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import read_texts
 
@@ -112,35 +112,18 @@ class Topics:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
-            value = getattr(self, name)
-            check(isinstance(value, Mapping), "mapping", of=name, type=type(value).__name__)
             # As it will be read back, so that a save cannot fail later.
-            _set(self, name, json.loads(to_json(dict(value))))
+            _set(self, name, json.loads(to_json(dict(getattr(self, name)))))
         for name in self.settings.get(TOPIC_NAMES, {}).values():
             check_name(name)
         between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
         check_utc("created", self.created)
-        self._check_shares()
+        if (documents := self.representative_documents) is not None:
+            _set(self, "representative_documents", json.loads(to_json([*map(list, documents)])))
         if self.vocabulary is not None:
             words, columns = self.vocabulary.n_features, self.n_features
             check(words == columns, "vocabulary", words=words, columns=columns)
             to_json(vocabulary_parts(self.vocabulary)[0])
-
-    def _check_shares(self) -> None:
-        """Check what is said of each topic: it must be said of K."""
-        K, documents = self.n_components, self.representative_documents
-        said: dict[str, Any] = {
-            "prevalence": self.prevalence,
-            "interval": self.interval and self.interval.prevalence,
-            "timeline": self.timeline and self.timeline.tokens.T,
-            "representative_documents": documents,
-        }
-        for name, each in said.items():
-            n = K if each is None else len(each)
-            check(n == K, "of all topics", of=name, topics=K, values=n)
-        if documents is not None:
-            plain = json.loads(to_json([*map(list, documents)]))
-            _set(self, "representative_documents", plain)
 
     @property
     def n_components(self) -> int:
@@ -156,6 +139,11 @@ class Topics:
     def alpha_0(self) -> float:
         """Sum of alpha: the larger, the more topics a document mixes."""
         return float(self.alpha.sum())
+
+    @property
+    def counts_slots(self) -> bool:
+        """Whether the model is private: its documents are record slots, their number is private."""
+        return self.privacy.get("statement") in (PRIVATE, SEEDED)
 
     @property
     def shares(self) -> list[float | None]:

@@ -23,7 +23,6 @@ from streamlda.model.over_time import Timeline
 from streamlda.model.representatives import draw_ranks
 from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, course_from_timeline, written
-from streamlda.report.wording import counts_slots
 from streamlda.stream.event_time import UNITS, TimeReader
 from streamlda.stream.pipeline import find_bins
 
@@ -68,7 +67,7 @@ class DocumentSurvey:
         self, model: TopicModel, *, unit: str | None = None, has_classes: bool = False
     ) -> None:
         require(
-            not counts_slots(model),
+            not model.counts_slots,
             "the report of a private model has no documents, which it would disclose",
             statement=model.privacy.get("statement"),
             remedy="leave the documents out; the topics are shown without them",

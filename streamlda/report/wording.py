@@ -9,8 +9,6 @@ from typing import Any
 from unicodedata import bidirectional
 
 from streamlda.model.table import percent, plural
-from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.statement import PRIVATE, SEEDED
 
 
 def short(value: float) -> str:
@@ -46,12 +44,7 @@ def lines(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else ""
 
 
-def counts_slots(model: TopicModel) -> bool:
-    """Tell whether a model counts record slots: its number of documents is private."""
-    return model.privacy.get("statement") in (PRIVATE, SEEDED)
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (percent, plural, short, utc, pairs, join_words, lines, counts_slots)
+    for function in (percent, plural, short, utc, pairs, join_words, lines)
 }

@@ -172,7 +172,7 @@ def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
     assert straight.release().interval.prevalence is None
 
 
-def test_documents_in_memory_are_one_interval_and_a_stream_goes_on_from_it():
+def test_documents_in_memory_are_one_interval_and_a_stream_continues_from_it():
     documents, _ = moving()
     engine, model = Engine.fit(SETTINGS, documents.rows(0, 4000))
     assert factor(model.prevalence, shares_of(model, documents.rows(0, 4000)), 0.02) < 1.3

@@ -61,7 +61,7 @@ def test_seeded_topics_are_the_first_and_about_their_words(truth, seeds, changes
     check_seeded(learner.snapshot(), truth, seeds)
 
 
-def test_a_fit_and_what_goes_on_from_it_keep_seeded_topics_in_place(truth, seeds, tmp_path):
+def test_a_fit_and_what_continues_it_keep_seeded_topics_in_place(truth, seeds, tmp_path):
     settings = EngineSettings(**TEXT, seed_topics=seeds)
     learner, model = Engine.fit(settings, text_documents().rows(0, 3000))
     assert "refinement" in model.diagnostics
@@ -71,8 +71,8 @@ def test_a_fit_and_what_goes_on_from_it_keep_seeded_topics_in_place(truth, seeds
     model.save(tmp_path / "model")
     check_seeded(load(tmp_path / "model"), truth, seeds)
     learner.add(text_documents().rows(3000, 4000))
-    going_on = learner.state()[1]["refinement"]["stepwise"]["settings"]
-    assert going_on["seeds"] == tuple(seed.columns for seed in seeds)
+    continued = learner.state()[1]["refinement"]["stepwise"]["settings"]
+    assert continued["seeds"] == tuple(seed.columns for seed in seeds)
     check_seeded(learner.snapshot(), truth, seeds)
 
 
@@ -92,7 +92,7 @@ def test_words_that_no_topic_joins_are_held_by_their_prior(truth):
     assert model.components[0][list(seed.columns)].min() >= 0.99 * least
 
 
-def test_a_seeded_topic_goes_on_as_that_of_its_name_however_far(truth, seeds):
+def test_a_seeded_topic_continues_that_of_its_name_however_far(truth, seeds):
     settings = EngineSettings(**TEXT, refine=False, seed_topics=seeds)
     before = fed(Engine(settings), text_documents()).snapshot()
     moved = before.components.copy()

@@ -305,7 +305,7 @@ def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
         lda.partial_fit(X[1000:1001])
 
 
-def test_it_goes_on_as_it_began(X):
+def test_it_continues_as_it_began(X):
     lda = private(documents_per_snapshot=1000).partial_fit(X[:300])
     with pytest.raises(InvalidSettingError, match="parameters must stay"):
         lda.set_params(delta=1e-5).partial_fit(X[300:])

@@ -59,7 +59,7 @@ def perplexity(model, documents):
 
 @hypothesis_settings(max_examples=20, deadline=None)
 @given(n=st.integers(0, 700), cut=st.integers(0, 700), before=st.sampled_from([0, 1, 396, 19_900]))
-def test_documents_are_set_aside_by_their_number(n, cut, before):
+def test_documents_are_held_out_by_their_number(n, cut, before):
     counts = np.zeros((n, 4))
     counts[:, 0], counts[:, 1] = np.arange(n) + 1, 3
     counts[5::7, :2] = 0
