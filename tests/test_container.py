@@ -169,15 +169,12 @@ CHANGED = {
     "dtype NumPy has not": lambda h: h["text"].update(dtype="F8_E5M2"),
     "dtype of the same size": lambda h: h["sums"].update(dtype="I64"),
     "shape of the same size": lambda h: h["sums"].update(shape=[3, 2]),
-    "shape negative": lambda h: h["sums"].update(shape=[-2, -3]),
     "shape huge and empty": lambda h: h.update(
         none={"dtype": "U8", "shape": [0, 2**63, 2], "data_offsets": [56, 56]}
     ),
     "offsets overlap": lambda h: h["steps"].update(data_offsets=[40, 48]),
-    "offsets beyond the end": lambda h: h["text"].update(shape=[900], data_offsets=[56, 956]),
     "data that nobody owns": lambda h: h.pop("text"),
     "no metadata": lambda h: h.pop("__metadata__"),
-    "not JSON inside": lambda h: inside(h, lambda text: "{"),
     "deep inside": lambda h: inside(h, lambda text: '{"a":' + "[" * 200_000),
     "twice inside": lambda h: inside(h, lambda text: text.replace("{", '{"format":"a",', 1)),
     "NaN inside": lambda h: inside(h, lambda text: text.replace("2.5", "NaN")),

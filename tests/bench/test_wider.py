@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from bench import known_truth, prequential, scale, tables
+from bench import known_truth, prequential, tables
 from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.data import read_all
-from bench.measure import run_child
 from bench.scenarios import BY_ID
 from streamlda.simulate import PlantedLDA
-from tests.bench.results import made_up, measured_by, result_of
+from tests.bench.results import measured_by, result_of
 
 
 def quick(name):
@@ -111,42 +110,3 @@ def test_topics_that_predict_worse_than_word_frequencies_have_failed(tmp_path, m
     assert "| perplexity / gensim | not judged: it **failed** | - |" in page
     assert "processor seconds, gensim (**failed**) |" in page
     assert "processor seconds, streamlda |" in page
-
-
-def test_a_child_has_the_cores_that_it_is_given(tmp_path):
-    # What a contender starts has no others.
-    found = run_child("start", {"program": "import streamlda", "cores": 1}, {}, 0)
-    assert found["cpu_seconds"] <= 1.05 * found["fit_seconds"] + 0.1
-    figures = {f.name: f for f in BY_ID["start"].figures(made_up("start", found))}
-    assert figures["processor seconds, later fit"].met is None
-    assert figures["processor seconds, import of StreamLDA"].met is not None
-
-
-def test_a_long_stream_cycles_through_its_pool_and_a_billion_is_computed_from_its_rate():
-    streams = [case for case in scale.cases(True, ()) if case.task == "long_stream"]
-    found = measured_by("long_stream", {**streams[0].parameters, "documents": 5000, "pool": 2000})
-    assert found["documents"] == 5000
-    assert [mark["documents"] for mark in found["marks"]] == [
-        1000,
-        1000,
-        1000,
-        1000,
-        1000,
-        3000,
-        5000,
-    ]
-    mark = {"wall_seconds": 1.0, "cpu_seconds": 2.0, "peak_rss_bytes": 5e8}
-    marks = [{**mark, "documents": 10, "cpu_seconds": 1.0}, {**mark, "documents": 20}]
-    workers = {"Dask, 1 worker": 100.0, "Dask, 2 workers": 60.0}
-
-    def answer(case):
-        return {"marks": marks, "documents": 1000, "fit_seconds": workers.get(case.label, 1.0)}
-
-    figures = {
-        f.name: f.measured for f in BY_ID["scale-short"].figures(made_up("scale-short", answer))
-    }
-    # 0.1 s a document; two workers take 60 s where one takes 100: others add 0.2 of its time.
-    assert figures["hours of a billion on one core, sums alone"] == "27777.8"
-    assert figures["share of a worker's time that others add to it"] == "0.200"
-    assert figures["hours of a billion by Dask, 2 workers with a core each"] == "16666.7"
-    assert figures["hours of a billion by Dask, 8 workers with a core each"] == "8333.3"

@@ -222,10 +222,6 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
     assert_same_state(learner, before)
     for change, rule in [
         ({"refine": False}, "must refine from a shared start, and .* got refine=False"),
-        (
-            {"n_components": 11},
-            "of the engine, got shape=.300, 12. expected=.300, 11.",
-        ),
         ({"solver": "online-power"}, "solver='online-power'"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):

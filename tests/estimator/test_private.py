@@ -310,8 +310,6 @@ def test_it_continues_as_it_began(X):
     with pytest.raises(InvalidSettingError, match="parameters must stay"):
         lda.set_params(delta=1e-5).partial_fit(X[300:])
     lda.set_params(delta=BUDGET["delta"])
-    with pytest.raises(InvalidSettingError, match=r"got stream='other'; set stream='matrix' again"):
-        lda.set_params(stream="other").partial_fit(X[300:])
     with pytest.raises(InvalidSettingError, match=r"parameters must stay.*epsilon=None"):
         lda.set_params(epsilon=None, delta=None, documents_per_snapshot=None).partial_fit(X[300:])
     with pytest.raises(InvalidSettingError, match=r"parameters must stay.*epsilon=10\.0"):

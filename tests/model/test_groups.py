@@ -79,8 +79,6 @@ def test_topics_over_time_are_topics_by_month_of_times_as_tables_have_them(lda, 
 
 
 def test_columns_that_do_not_fit_and_times_that_are_not_read_are_said(lda):
-    with pytest.raises(InvalidDocumentsError, match="column='classes' values=1 documents=8"):
-        lda.topics_per_class(TEXTS, ["a"])
     with pytest.raises(InvalidDocumentsError, match="column='times' values=2 documents=8"):
         lda.topics_over_time(TEXTS, ["2017", "2018"])
     with pytest.raises(InvalidSettingError, match="unit='fortnight'"):

@@ -155,16 +155,3 @@ def test_names_given_for_the_page_of_a_daemon_stay_in_later_snapshots(tmp_path):
     assert "topic=4" in refused("rename", tmp_path, "4=x")
     (tmp_path / "topic-names.json").write_text("[1]")
     assert [topic["name"] for topic in made.topics(2)["topics"]] == 3 * [None]
-
-
-def test_the_command_names_topics_of_a_file(tmp_path):
-    model(topics(3)).save(tmp_path / "m")
-    run("rename", tmp_path / "m", "0=local politics", "-o", tmp_path / "n")
-    assert load(tmp_path / "n").names == ["local politics", None, None]
-    for arguments, code in (
-        (("0=a",), 2),
-        (("a=0", "-o", tmp_path / "x"), 2),
-        (("7=a", "-o", tmp_path / "x"), 78),
-        (("0=a", "-o", tmp_path / "m"), 78),
-    ):
-        refused("rename", tmp_path / "m", *arguments, code=code)

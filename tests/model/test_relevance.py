@@ -78,13 +78,3 @@ def test_an_estimator_ranks_words_and_may_change_its_mind_at_any_time():
     assert [model.relevance for model in (private.to_model(), *private.snapshots_)] == [0.3] * 2
     with pytest.raises(InvalidSettingError, match=r"relevance.*got relevance=2"):
         StreamLDA(relevance=2).fit(X)
-
-
-def test_a_run_says_how_the_words_of_its_models_are_ranked(tmp_path):
-    lines = [f"{a} {a} law court {b}" for a, b in (("goal", "match"), ("rain", "storm"))] * 200
-    (tmp_path / "t.txt").write_text("\n".join(lines))
-    run(
-        "fit", tmp_path / "t.txt", "--topics", 2, "-o", tmp_path / "m",
-        "--set", "topics.relevance=0.5",
-    )  # fmt: skip
-    assert load(tmp_path / "m").relevance == 0.5

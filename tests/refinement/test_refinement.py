@@ -5,7 +5,6 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
-from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.refinement.collapsed import RELAXATION, CollapsedVariational
 from streamlda.refinement.gibbs import UNSEEN, GibbsSampler, fit_alpha
@@ -190,17 +189,6 @@ def test_fit_alpha_converges_for_sharp_and_for_mixed_documents(alpha_0):
     found = fit_alpha(at_least, np.full(60, 3000), begun, even=True)
     np.testing.assert_allclose(found, found.sum() * begun)
     assert found.sum() == pytest.approx(alpha_0, rel=0.15)
-
-
-def test_resampling_refuses_weights_and_too_many_topics(model):
-    weights = DocumentBatch.from_matrix(np.full((2, V), 0.5), integral=False)
-    with pytest.raises(InvalidDocumentsError, match="counts must be whole numbers"):
-        GibbsSampler(weights, model.components, model.alpha)
-    with pytest.raises(InvalidDocumentsError, match=f"n_features={V + 1} expected={V}"):
-        GibbsSampler(batch_of([[0, 1]], V + 1), model.components, model.alpha)
-    many = np.ones((2**15, 1))
-    with pytest.raises(InvalidSettingError, match="n_components=32768 most=32767"):
-        GibbsSampler(batch_of([[0]], 1), many, np.ones(2**15))
 
 
 def test_collapsed_sweeps_go_over_documents_that_were_held_out(documents, model):

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidDocumentsError
 from streamlda.spectral.associations import DocumentAssociation, VectorAssociation
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
 from tests import oracle
 from tests.corpora import batch_of, corpus
 from tests.spectral import twins
-from tests.spectral.checks import orthonormal, state_bytes
+from tests.spectral.checks import orthonormal
 
 
 def skewed(rng, vectors, eigenvalues, n, noise=0.5):
@@ -90,24 +89,6 @@ def online(**settings):
     X = skewed(np.random.default_rng(13), orthonormal(5, 2, 0), [2, 1], 9000)
     method = DeflatedPower(5, 2, n_restarts=8, n_iterations=8, seed=11, **settings)
     return OnlinePower(method, VectorAssociation(5), 300), X
-
-
-def test_what_cannot_be_added_is_refused():
-    refusing, X = online()
-    refusing.add(X[:650])
-    before = state_bytes(refusing)
-    bad = X[:20].copy()
-    bad[15, 2] = np.nan
-    for batch, message in ((bad, "row=15"), (X[:, :3], "shape="), (X[0], "shape=")):
-        with pytest.raises(InvalidDocumentsError, match=message):
-            refusing.add(batch)
-    assert state_bytes(refusing) == before
-    with pytest.raises(InvalidDocumentsError, match="n_features=5 expected=4"):
-        words().add(batch_of([[0, 1, 4]], 5))
-    before = state_bytes(refusing.method)
-    with pytest.raises(InvalidDocumentsError, match="finite"):
-        refusing.add(X[:300] * 1e120)
-    assert state_bytes(refusing.method) == before
 
 
 @pytest.mark.parametrize("restarts", [1, 8])

@@ -159,16 +159,6 @@ PLANTED = {
         lambda: figure_1({"Gaussian": FIGURE_1["adversarial"]}),
         False,
     ),
-    "figure 1, adversarial noise as sigma sqrt d": (
-        "wa16-figure-1",
-        lambda: figure_1({"adversarial": FIGURE_1["Gaussian"]}),
-        False,
-    ),
-    "figure 1, correlated noise does not fall": (
-        "wa16-figure-1",
-        lambda: figure_1({"weakly correlated": lambda d: 0.2}),
-        False,
-    ),
     "theorem 3.1": ("wa16-theorem-3-1", theorem_3_1, True),
     "theorem 3.1, a quarter in n": ("wa16-theorem-3-1", lambda: theorem_3_1(n=-0.25), False),
     "theorem 3.1, linear in d": ("wa16-theorem-3-1", lambda: theorem_3_1(d=1.0), False),
@@ -176,11 +166,6 @@ PLANTED = {
     "theorem 4.2, a power": (
         "wa16-theorem-4-2",
         lambda: theorem_4_2(iterated=lambda d: 3 * d**0.5),
-        False,
-    ),
-    "theorem 4.2, log^3 d": (
-        "wa16-theorem-4-2",
-        lambda: theorem_4_2(iterated=lambda d: math.log(d) ** 3 / 10),
         False,
     ),
     "theorem 4.2, noise on the tensor as sqrt d": (
