@@ -36,18 +36,6 @@ PSEUDO_TOKENS = 1e6
 
 FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
 
-#: What counts and word ids may be wrong in, with the remedy, in the order in which it is said.
-OUTSIDE = "word ids must lie in 0..n_features-1", "encode by the vocabulary"
-FALLING = "word ids must rise strictly within a document", FROM_MATRIX
-NOT_FINITE = "counts must be finite", "remove NaN and infinity"
-NEGATIVE = (
-    "Negative values in data passed to streamlda: counts must be >= 0",
-    "pass word counts, not centred or signed features",
-)
-ZERO = "a batch must store counts above 0 only", FROM_MATRIX
-LONG = f"a document must have at most {MAX_TOKENS} tokens", "split it"
-FRACTIONAL = "counts must be whole numbers of tokens", "pass CountVectorizer output, not TF-IDF"
-
 #: Entries that are looked at or moved at a time.
 BLOCK_ENTRIES = 2**16
 
@@ -349,7 +337,7 @@ class DocumentBatch:
 def _faults(
     part: DocumentBatch, integral: bool
 ) -> Iterator[tuple[tuple[str, str], NDArray[np.bool_]]]:
-    """Yield what may be wrong, and which documents it is wrong in."""
+    """Yield rule and remedy of what may be wrong, and which documents it is wrong in."""
     counts, ids, starts = part.counts, part.word_ids, part.row_pointers[:-1]
     falling = np.zeros(len(ids), dtype=np.bool_)
     np.less_equal(ids[1:], ids[:-1], out=falling[1:])
@@ -361,16 +349,23 @@ def _faults(
         return found
 
     # A negative number is a large one without a sign.
-    yield OUTSIDE, documents(ids.view(np.uint32) >= part.n_features)
-    yield FALLING, documents(falling)
-    yield NOT_FINITE, documents(~np.isfinite(counts))
-    yield NEGATIVE, documents(counts < 0)
-    yield ZERO, documents(counts == 0)
+    outside = ids.view(np.uint32) >= part.n_features
+    yield ("word ids must lie in 0..n_features-1", "encode by the vocabulary"), documents(outside)
+    yield ("word ids must rise strictly within a document", FROM_MATRIX), documents(falling)
+    finite = np.isfinite(counts)
+    yield ("counts must be finite", "remove NaN and infinity"), documents(~finite)
+    rule = "Negative values in data passed to streamlda: counts must be >= 0"
+    yield (rule, "pass word counts, not centred or signed features"), documents(counts < 0)
+    yield ("a batch must store counts above 0 only", FROM_MATRIX), documents(counts == 0)
     with np.errstate(over="ignore"):
         long = part.lengths > MAX_TOKENS
-    yield LONG, long
+    yield (f"a document must have at most {MAX_TOKENS} tokens", "split it"), long
     if integral:
-        yield FRACTIONAL, documents(counts != np.rint(counts))
+        rule = "counts must be whole numbers of tokens"
+        yield (
+            (rule, "pass CountVectorizer output, not TF-IDF"),
+            documents(counts != np.rint(counts)),
+        )
 
 
 class _SharedDocuments(DocumentBatch):

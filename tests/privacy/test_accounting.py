@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 
 import dp_accounting
 import numpy as np
@@ -11,7 +10,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError, MissingExtraError
+from streamlda.errors import InvalidSettingError
 from streamlda.guarantee.accounting import (
     DELTA_MARGIN,
     MAX_MU,
@@ -22,7 +21,6 @@ from streamlda.guarantee.accounting import (
     noise_multiplier,
 )
 from streamlda.privacy.costs import cost, epsilon_spent
-from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     Approximate,
     Composed,
@@ -107,7 +105,10 @@ def test_gaussian_releases_compose_by_mu_squared():
     assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
     one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
     assert epsilon_spent(spent, 1e-6) == pytest.approx(epsilon_spent(one, 1e-6), rel=1e-12)
-    theirs, relation = to_dp_event(spent, "zero-out")
+    theirs = dp_accounting.ComposedDpEvent(
+        [dp_accounting.GaussianDpEvent(z) for z in (3, 4, 12, 12)]
+    )
+    relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     accountant = PLDAccountant(neighboring_relation=relation).compose(theirs)
     assert epsilon_spent(spent, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=2e-4)
     mu = math.sqrt(cost(spent).mu_squared)
@@ -208,22 +209,6 @@ def test_what_was_stored_keeps_its_meaning():
     for text, event in STORED:
         assert from_json(json.loads(text)) == event
         assert to_json(event) == json.loads(text)
-
-
-def test_export_to_dp_accounting(monkeypatch):
-    gaussian, laplace = GaussianRelease(2), LaplaceRelease(0.25)
-    theirs = dp_accounting.ComposedDpEvent(
-        [dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(4.0)]
-    )
-    relations = dp_accounting.NeighboringRelation
-    for name, relation in (
-        *(("zero-out", relations.REPLACE_SPECIAL), ("add-remove", relations.REPLACE_SPECIAL)),
-        ("replace-one", relations.REPLACE_ONE),
-    ):
-        assert to_dp_event(Composed([gaussian, laplace]), name) == (theirs, relation)
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"extra accounting"):
-        to_dp_event(gaussian, "zero-out")
 
 
 @pytest.mark.parametrize(
