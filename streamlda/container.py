@@ -139,27 +139,20 @@ def check_version(
     remedy: str | None = None,
     error: type[StreamLDAError] | None = None,
 ) -> None:
-    """Refuse a file in a format that this version of streamlda does not read.
+    """Refuse formats later than `readable`, or earlier than `oldest` (the same if left out).
 
-    Formats from `oldest` (by default `readable` alone) to `readable` are read. Raises
-    `NewerFormatError` or `OlderFormatError`, or `error` in place of both.
+    Raises `NewerFormatError` or `OlderFormatError`, or `error` in place of both.
     """
-    if (readable if oldest is None else oldest) <= found <= readable:
+    if (oldest or readable) <= found <= readable:
         return
-    later = found > readable
+    kinds: type[StreamLDAError] = NewerFormatError
+    when, to_do = "a later", "upgrade streamlda, or write the file with the older version"
+    if found < readable:
+        kinds, when = OlderFormatError, "an earlier"
+        to_do = "continue with the version of streamlda that wrote it, or start anew without it"
     values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
-    to_do = (
-        "upgrade streamlda, or write the file with the older version"
-        if later
-        else "continue with the version of streamlda that wrote it, or start anew without it"
-    )
-    raise failure(
-        f"a file must not be in {'a later' if later else 'an earlier'} format than this streamlda "
-        "reads",
-        **values,
-        remedy=remedy or to_do,
-        error=error or (NewerFormatError if later else OlderFormatError),
-    )
+    rule = f"a file must not be in {when} format than this streamlda reads"
+    raise failure(rule, **values, remedy=remedy or to_do, error=error or kinds)
 
 
 @contextmanager

@@ -49,21 +49,17 @@ def read_texts(X: Any) -> list[str] | None:
 
 
 def check_texts(texts: Iterable[Any]) -> Iterator[str]:
-    """Return an iterator over documents as texts, which raises at the first that is none."""
+    """Yield documents as texts, and raise at the first that is none."""
     if isinstance(texts, str):
         raise failure(
             "texts must be a sequence of documents, got one string",
             remedy="put it into a list",
             error=InvalidDocumentsError,
         )
-    if isinstance(texts, list) and set(map(type, texts)) == {str}:
-        return iter(texts)
-    return _check_each(texts)
-
-
-def _check_each(texts: Iterable[Any]) -> Iterator[str]:
     for number, document in enumerate(texts):
-        text = "" if is_missing(document) else join_words(document)
+        text: Any = document
+        if type(document) is not str:
+            text = "" if is_missing(document) else join_words(document)
         if not isinstance(text, str):
             raise failure(
                 RULE,

@@ -86,7 +86,12 @@ def topic_npmi(components: NDArray[np.float64], documents: DocumentBatch) -> lis
     """Return the NPMI of each topic; None where there is no document, or one word alone."""
     if not documents.word_ids.size or documents.n_features < 2:
         return None
+    found: list[float] = count_npmi(components, documents).per_topic.tolist()
+    return found
+
+
+def count_npmi(components: NDArray[np.float64], documents: DocumentBatch) -> Coherence:
+    """Return the coherence of topics in documents."""
     counter = NpmiCounter(top_words(components, min(NPMI_WORDS, documents.n_features)))
     counter.add(documents)
-    found: list[float] = counter.result().per_topic.tolist()
-    return found
+    return counter.result()

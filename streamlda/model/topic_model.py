@@ -10,8 +10,7 @@ from typing import Any
 from streamlda.container import read_arrays, valid_content
 from streamlda.model import MAX_DISTANCE, naming
 from streamlda.model import document_table as tables
-from streamlda.model.coherence import NPMI_WORDS, Coherence, NpmiCounter
-from streamlda.model.evaluation import top_words
+from streamlda.model.coherence import Coherence, count_npmi
 from streamlda.model.hierarchy import merge_topics, reduce_topics
 from streamlda.model.matching import Comparison, compare_models
 from streamlda.model.merging import merged
@@ -101,9 +100,7 @@ class TopicModel(Topics):
         InsufficientDataError
             If no document has a known word.
         """
-        counter = NpmiCounter(top_words(self.components, min(NPMI_WORDS, self.n_features)))
-        counter.add(self.read(X))
-        return counter.result()
+        return count_npmi(self.components, self.read(X))
 
     def topics_over_time(self, X: Any, times: Any, **options: Any) -> Any:
         """Return a table with a row for each month, or other unit of time, and each topic.

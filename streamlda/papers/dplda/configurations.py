@@ -167,7 +167,7 @@ def fit_dp_lda(
 ) -> DPLDATopics:
     """Estimate moments and publish topics, as one configuration does.
 
-    Memory O(d^3) for configuration 1; for the others O(nnz + d^2) with e5: 32 d^2 bytes while noise
+    Memory O(d^3) for configuration 1; for the others O(nnz + d^2), with e5 32 d^2 bytes while noise
     is drawn (2 GB for 8000 words).
 
     Parameters

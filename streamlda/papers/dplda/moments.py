@@ -93,17 +93,6 @@ class LDAMoments:
         """Return M1, shape (d,)."""
         return self._first_sum / self.n_documents
 
-    def pairs_times(self, columns: Array) -> Array:
-        """Return M2 X, X of shape (d,) or (d, m). Time O(nnz m), memory O((N + d) m)."""
-        N, p = self.n_documents, self._first
-        X = columns.reshape(self.n_features, -1)
-        seen = p @ X
-        raw = p.T @ (self._outer[:, None] * seen) - self._pair_diagonal[:, None] * X
-        squared = np.outer(self._first_sum, self._first_sum @ X) - p.T @ seen
-        weight = self.coefficients.squared / (N * (N - 1))
-        product: Array = raw / N - weight * squared
-        return product.reshape(columns.shape)
-
     def pairs(self) -> Array:
         """Return M2, shape (d, d), symmetric to the last bit; memory O(d^2)."""
         N, p = self.n_documents, self._first

@@ -70,31 +70,12 @@ def leading_pairs(matrix: Array, n: int) -> LeadingPairs:
     d = len(matrix)
     if d <= FULL_EIGENPAIRS:
         values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(d - n, d - 1))
-        return _signed(values, vectors)
-    return _lanczos(matrix, n, d, 1e-6)
-
-
-def leading_pairs_of(moments: LDAMoments, n: int) -> LeadingPairs:
-    """Return the n leading eigenpairs of M2, which is not formed if there are many words."""
-    d = moments.n_features
-    if d <= FULL_EIGENPAIRS:
-        return leading_pairs(moments.pairs(), n)
-    operator = scipy.sparse.linalg.LinearOperator
-    return _lanczos(operator((d, d), matvec=moments.pairs_times, dtype=np.float64), n, d, 1e-9)
-
-
-def _lanczos(
-    matrix: Array | scipy.sparse.linalg.LinearOperator, n: int, d: int, tolerance: float
-) -> LeadingPairs:
-    # The edge of a spectrum of noise is crowded: a wide basis needs far fewer products. A fixed
-    # start, so that the same released matrix always gives the same topics.
-    values, vectors = scipy.sparse.linalg.eigsh(
-        matrix, n, which="LA", v0=np.ones(d), tol=tolerance, ncv=min(d, 3 * n + 60)
-    )
-    return _signed(values, vectors)
-
-
-def _signed(values: Array, vectors: Array) -> LeadingPairs:
+    else:
+        # The edge of a spectrum of noise is crowded: a wide basis needs far fewer products. A fixed
+        # start, so that the same released matrix always gives the same topics.
+        values, vectors = scipy.sparse.linalg.eigsh(
+            matrix, n, which="LA", v0=np.ones(d), tol=1e-6, ncv=min(d, 3 * n + 60)
+        )
     order = np.argsort(-values, kind="stable")
     values, vectors = values[order], vectors[:, order]
     largest = np.abs(vectors).argmax(axis=0)
@@ -177,7 +158,7 @@ class SpectralSteps:
 
     @cached_property
     def _one_more(self) -> LeadingPairs:
-        return leading_pairs_of(self.moments, self.n_components + 1)
+        return leading_pairs(self.moments.pairs(), self.n_components + 1)
 
     @cached_property
     def whitened(self) -> Array:
