@@ -14,7 +14,6 @@ from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
 from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
-from streamlda.papers.dpvi import digamma as kernel_digamma
 from streamlda.papers.dpvi import variational_responsibilities as kernel
 from streamlda.simulate import PlantedLDA
 from tests.oracle_variational import variational_responsibilities
@@ -158,12 +157,6 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
-
-
-def test_digamma_of_the_kernel():
-    for x in np.concatenate([np.geomspace(1e-5, 1e5, 400), np.linspace(0.01, 12, 200)]):
-        exact = special.digamma(x)
-        assert abs(kernel_digamma(x) - exact) <= 1e-12 * max(1, abs(exact))
 
 
 @pytest.mark.parametrize(("iterations", "tolerance"), [(0, 0.0), (1, 0.0), (7, 0.0), (100, 1e-3)])

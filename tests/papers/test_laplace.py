@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
-from streamlda.papers import laplace
 from streamlda.papers.laplace import discrete_laplace, release_laplace
 from streamlda.privacy.events import LaplaceRelease
 
@@ -41,12 +40,6 @@ def test_large_scales_are_laplace():
         assert (p_value > 1e-6) == (times == 1)
     # The low bits are uniform: no scale is a power of two in disguise.
     assert stats.chisquare(np.bincount(drawn & 7, minlength=8)).pvalue > 1e-6
-
-
-def test_tails_are_those_of_a_geometric_draw():
-    assert laplace._TAILS[-1] / 2**62 == pytest.approx(math.exp(-1), rel=1e-15)
-    assert len(laplace._TAILS) == 42
-    assert (np.diff(laplace._TAILS) > 0).all()
 
 
 @pytest.mark.statistical

@@ -268,15 +268,6 @@ def test_topics_replace_flat_ones_although_their_own_prior_is_too_sharp_yet():
     assert 3.0 < estimate["value"] < 6.0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("alpha_0", "length"), [(0.5, 8), (5.0, 60)])
-def test_an_estimate_of_alpha_0_is_that_of_the_documents(alpha_0, length):
-    planted = PlantedLDA(K, V, alpha_0=alpha_0, mean_length=length, topic_concentration=0.1, seed=0)
-    found = StreamLDA(K, alpha_0="auto", random_state=0).fit(planted.documents(3000).to_csr())
-    assert found.diagnostics_["alpha_0_estimate"]["identified"]
-    assert alpha_0 / 2 < found.alpha_0_ < 2 * alpha_0
-
-
 @pytest.mark.parametrize("warmup", [None, 1500])
 def test_an_estimate_that_predicts_worse_is_refused_and_that_is_said(monkeypatch, warmup):
     """The warm-up of 20,000 is read early; the other has ended."""

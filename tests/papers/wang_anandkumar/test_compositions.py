@@ -3,8 +3,6 @@
 import math
 from pathlib import Path
 
-import pytest
-
 from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.papers.wang_anandkumar.compositions import (
     advanced_epsilon,
@@ -59,11 +57,3 @@ def test_the_argument_fails_by_up_to_the_root_of_two():
     assert ratio(0.24) < 1 < ratio(0.22)
     assert 1.40 < ratio(1e-250) < math.sqrt(2)
     assert ratio(1e-50) < ratio(1e-250)
-
-
-def test_formulas_by_hand():
-    wanted = 0.1 * math.sqrt(2 * 50 * math.log(1e5)) + 50 * 0.1 * (math.e**0.1 - 1)
-    assert advanced_epsilon(0.1, 50, 1e-5) == pytest.approx(wanted)
-    epsilon_each, multiplier = wang_anandkumar(2, 2 * math.exp(-5), 9)
-    assert epsilon_each == pytest.approx(2 / 9)
-    assert multiplier == pytest.approx(4.5 * math.sqrt(2 * math.log(11.25) + 10))
