@@ -78,7 +78,7 @@ def cases(
 
 
 class Asked(NamedTuple):
-    """What a comparison asks for: limits by contender of ours, and by contender of theirs."""
+    """Targets of a comparison: limits by contender of ours, and by contender of theirs."""
 
     #: Most times the perplexity of tomotopy at its best, and least times less processor time.
     perplexity: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Who is compared: each imports what it needs, and says how it is given counts and how it fits.
+"""Contenders: each imports what it needs, and says how it is given counts and how it fits.
 
 A contender has no part in how its topics are judged: that is done by the same code for all.
 """

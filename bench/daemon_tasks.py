@@ -109,7 +109,7 @@ def filled_topic(
 
 
 class Sample(NamedTuple):
-    """What a daemon said at a time."""
+    """Figures of a daemon at a time."""
 
     at: float
     slots: int

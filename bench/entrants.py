@@ -1,4 +1,4 @@
-"""Who is in the comparison with other libraries, and what is measured of each."""
+"""Entrants of the comparison with other libraries, and what is measured of each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NEEDS = {
 
 
 class Entrant(NamedTuple):
-    """Who is compared: a library with options, and how many seeds it gets."""
+    """An entrant: a library with options, and how many seeds it gets."""
 
     library: str
     make: Callable[..., Contender]

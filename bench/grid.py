@@ -1,4 +1,4 @@
-"""How far topics are from planted ones: by default, and the better of spectral and refined."""
+"""Distances of topics from planted ones: by default, and the better of spectral and refined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario is: cases to measure, and figures that are drawn from the runs."""
+"""Scenarios: cases to measure, and figures that are drawn from the runs."""
 
 from __future__ import annotations
 

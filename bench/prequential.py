@@ -39,7 +39,7 @@ Topics = NDArray[np.float64]
 
 
 class Online(NamedTuple):
-    """What learns from one block after another, and its topics and alpha of the moment."""
+    """A learner of one block after another, and its topics and alpha of the moment."""
 
     learn: Callable[[Any], Any]
     topics: Callable[[], tuple[Topics, Any]]

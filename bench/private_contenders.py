@@ -1,4 +1,4 @@
-"""Who learns topics privately, on the same axes: each is a function of counts and a budget.
+"""Contenders that learn topics privately, on the same axes: functions of counts and a budget.
 
 Noise is always `SecureNoise`. What a contender does not publish is filled in by what its reader
 knows: the word frequencies if it publishes them, else all words alike. So every contender returns k

@@ -1,4 +1,4 @@
-"""What `streamlda plan` expects, beside what comes."""
+"""Forecasts of `streamlda plan`, beside what comes."""
 
 from __future__ import annotations
 

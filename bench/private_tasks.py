@@ -1,4 +1,4 @@
-"""What the private scenarios do in the child process; see `bench.tasks`.
+"""Tasks of the private scenarios in the child process; see `bench.tasks`.
 
 Noise is always `SecureNoise`, so that no two runs are equal; the corpus of a scenario is fixed.
 """

@@ -1,4 +1,4 @@
-"""How far the kernels are from what the machine can do: memory bandwidth and matrix products.
+"""Distance of the kernels from what the machine can do: memory bandwidth and matrix products.
 
 Each kernel does a known number of operations on a known number of bytes. A roof is what it could
 do at most: the speed of matrix products, or the bandwidth times operations a byte if that is less
@@ -44,7 +44,7 @@ PRECISION = {
 
 
 class Shape(NamedTuple):
-    """What the formulas depend on: means a document, and sizes."""
+    """Arguments of the formulas: means a document, and sizes."""
 
     words: float
     tokens: float

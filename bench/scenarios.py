@@ -1,4 +1,4 @@
-"""What is measured, under permanent names, and which figures are drawn from the runs.
+"""Scenarios under permanent names, and the figures that are drawn from their runs.
 
 A scenario that is changed gets a new name, so that results under one name compare over time.
 """

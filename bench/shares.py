@@ -1,4 +1,4 @@
-"""What it costs to measure shares of topics, and how far they are from inference everywhere."""
+"""Cost of measured shares of topics, and their distance from inference everywhere."""
 
 from __future__ import annotations
 

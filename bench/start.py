@@ -1,4 +1,4 @@
-"""What comes before a fit: imports, and the compiler where nothing is compiled yet."""
+"""Costs before a fit: imports, and the compiler where nothing is compiled yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How contenders are drawn: one colour, line and marker each, the same in all plots."""
+"""Styles of contenders: one colour, line and marker each, the same in all plots."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def private_block(results: dict[str, Json]) -> str:
 
 
 def noise_block(results: dict[str, Json]) -> str:
-    """How much error noise brings, by documents and epsilon."""
+    """Return the error that noise brings, by documents and epsilon."""
     if "private-by-size" not in results:
         return "Not measured yet.\n"
     result = results["private-by-size"]

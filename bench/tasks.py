@@ -1,4 +1,4 @@
-"""What is done in the child process. Only `Meter.timed` is timed; the rest is preparation.
+"""Tasks of the child process. Only `Meter.timed` is timed; the rest is preparation.
 
 Heavy modules are imported inside the tasks, so that no contender pays for those of another.
 """

@@ -1,4 +1,4 @@
-"""What a document of a topic costs in processor time, part by part, and beside a bare client."""
+"""Processor time of a document of a topic, part by part, and beside a bare client."""
 
 from __future__ import annotations
 

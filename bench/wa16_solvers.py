@@ -191,7 +191,7 @@ def best(result: Json, of: Mapping[str, Json], key: str) -> str:
 
 
 def figures(result: Json) -> list[Figure]:
-    """Which private solver has the least error, and that of the others over it."""
+    """Return the private solver of least error, and the errors of the others over it."""
     found = []
     sizes = sorted({case["parameters"]["n_features"] for case in result["cases"].values()})
     for d in sizes:

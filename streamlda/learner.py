@@ -57,7 +57,7 @@ class Learner(ABC):
 
     @property
     def learns_short(self) -> bool:
-        """Whether documents of one and two tokens are learned too."""
+        """True if documents of one and two tokens are learned too."""
         return False
 
     @property

@@ -117,7 +117,7 @@ def reduced(parameters: Json) -> Json:
 
 
 class Verdict(NamedTuple):
-    """Whether a paper's claim comes out, None where that is open, and why."""
+    """Verdict on a paper's claim: whether it comes out, None where that is open, and why."""
 
     agrees: bool | None
     because: str

@@ -142,7 +142,7 @@ class Topics:
 
     @property
     def counts_slots(self) -> bool:
-        """Whether the model is private: its documents are record slots, their number is private."""
+        """True for a private model: its documents are record slots, their number is private."""
         return self.privacy.get("statement") in (PRIVATE, SEEDED)
 
     @property
@@ -163,7 +163,7 @@ class Topics:
 
     @property
     def has_ids(self) -> bool:
-        """Whether the topics have ids that stay theirs while a stream changes."""
+        """True if the topics have ids that stay theirs while a stream changes."""
         return len(self.diagnostics.get("topic_ids") or ()) == self.n_components
 
     @property

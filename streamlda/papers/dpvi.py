@@ -139,7 +139,7 @@ class DPVITopics:
 
     @property
     def private(self) -> bool:
-        """Whether this may be called differentially private."""
+        """True if this may be called differentially private."""
         return self.settings.epsilon is not None and self.secure
 
 

@@ -1,4 +1,4 @@
-"""What holds in every phase of every kind of engine; rounds, shared projections, weak data."""
+"""Laws of every phase of every kind of engine; rounds, shared projections, weak data."""
 
 from functools import cache
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""How much memory a fit takes besides its documents."""
+"""Memory of a fit besides its documents."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""What `StreamLDA` takes, and what it refuses without a change or a word of a document."""
+"""Input that `StreamLDA` takes, or refuses without a change or a word of a document."""
 
 import pickle
 from collections import Counter, deque

@@ -1,4 +1,4 @@
-"""What a model says about its topics: their number, which repeat, which say nothing."""
+"""Diagnostics of topics by their model: their number, which repeat, which say nothing."""
 
 import numpy as np
 import pytest

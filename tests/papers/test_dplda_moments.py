@@ -162,7 +162,7 @@ def test_no_random_neighbours_exceed_the_sensitivities(n):
 
 
 def test_theorem_5_is_wrong_by_first_order():
-    """What its cube of W - W' leaves out: the tensor moves in proportion to a small change of W."""
+    """Its cube of W - W' leaves out a first order: the tensor moves as a small change of W does."""
     rng = np.random.default_rng(5)
     moments = LDAMoments(batch_of(random_documents(40, 4, rng, longest=12), 4), 1.0)
     W, change = rng.standard_normal((4, 2)), rng.standard_normal((4, 2))

@@ -1,4 +1,4 @@
-"""What is written for users is true: commands, options, errors, names and examples."""
+"""Pages for users are true: commands, options, errors, names and examples."""
 
 import doctest
 import inspect

@@ -1,4 +1,4 @@
-"""What a user gets: the wheel, the lock, and a setup that says what is missing."""
+"""Packages that a user gets: the wheel, the lock, and a setup that says what is missing."""
 
 import json
 import os

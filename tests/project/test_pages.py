@@ -1,4 +1,4 @@
-"""What the pages tell people to run, runs as it stands; the documentation builds without a warning.
+"""Commands of the pages run as they stand; the documentation builds without a warning.
 
 Of a page, the blocks of shell and Python run in their order in one folder, which has the files that
 pages name: those of `files`. Settings (TOML) are checked as the daemon checks them. Of what needs

@@ -1,4 +1,4 @@
-"""Which refinements are kept: by held-out documents, however mixed documents are."""
+"""Choice of refinements: by held-out documents, however mixed documents are."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How many passes and sweeps suit a corpus, and which steps they are made of."""
+"""Numbers of passes and sweeps that suit a corpus, and the steps they are made of."""
 
 import numpy as np
 import pytest

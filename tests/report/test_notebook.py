@@ -37,7 +37,7 @@ def test_the_report_of_a_model_is_shown_in_a_frame_and_saved(tmp_path, monkeypat
 
 
 class Screen(io.StringIO):
-    """What is written to a terminal, or to a file."""
+    """A stream that is a terminal or a file."""
 
     def __init__(self, *, terminal):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every power method must pass: call `check_solver` from a test of the method.
+"""Checks that every power method must pass: call `check_solver` from a test of the method.
 
 `make_solver(dimension, n_components, *, order, seed, **settings)` makes one; it is answered
 exactly, from a tensor. All checks are of the method alone.

@@ -157,7 +157,7 @@ def _parts(configuration: Configuration, parts: Mapping[str, float] | None) -> M
 
 @dataclass(frozen=True, slots=True)
 class LowerBounds:
-    """What Procedure 1 released: 0 if the noise leaves nothing, nan if it was not needed."""
+    """Bounds that Procedure 1 released: 0 if the noise leaves nothing, nan if not needed."""
 
     sigma_k: float
     gamma_s: float

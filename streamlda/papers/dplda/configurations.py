@@ -135,12 +135,12 @@ class DPLDATopics:
 
     @property
     def proven(self) -> bool:
-        """Whether the configuration is proven private."""
+        """True if the configuration is proven private."""
         return configuration(self.settings.configuration).proven
 
     @property
     def private(self) -> bool:
-        """Whether this may be called differentially private: proven, and by secure noise."""
+        """True if this may be called differentially private: proven, and by secure noise."""
         return self.proven and self.secure
 
     @property

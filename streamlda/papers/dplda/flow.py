@@ -68,7 +68,7 @@ class Configuration:
 
     @property
     def proven(self) -> bool:
-        """Whether privacy is proven."""
+        """True if privacy is proven."""
         return not self.open_claims
 
 

@@ -63,7 +63,7 @@ PAIR_TERMS, TRIPLE_TERMS = 4.0, 42.0
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What sensitivities are functions of; N, k and alpha_0 are public.
+    """Arguments of sensitivities; N, k and alpha_0 are public.
 
     Parameters
     ----------

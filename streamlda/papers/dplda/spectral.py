@@ -54,7 +54,7 @@ class LeadingPairs(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What the power method makes of a whitened tensor: falling values, mu_bar_i as columns."""
+    """Eigenpairs of a whitened tensor: falling values, mu_bar_i as columns."""
 
     values: Array
     vectors: Array

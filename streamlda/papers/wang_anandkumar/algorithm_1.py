@@ -60,7 +60,7 @@ class PowerResult:
 
     @property
     def found(self) -> NDArray[np.bool_]:
-        """Which components have the status "found", shape (k,)."""
+        """True for components of the status "found", shape (k,)."""
         return np.array([status == "found" for status in self.status], dtype=np.bool_)
 
 

@@ -61,7 +61,7 @@ ROUNDINGS = 2**20
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Which tensors must be indistinguishable; all of it is public.
+    """Relation of tensors that must be indistinguishable; all of it is public.
 
     Parameters
     ----------

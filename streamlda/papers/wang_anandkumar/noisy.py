@@ -48,7 +48,7 @@ UNIT_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What all queries together may reveal, and how much noise each has for it.
+    """Budget of all queries together, and the noise that each has for it.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class NoisyPower:
 
     @property
     def epsilon(self) -> float:
-        """What all rounds cost, at the delta of the schedule, by exact accounting."""
+        """Cost of all rounds, at the delta of the schedule, by exact accounting."""
         return costs.epsilon_spent(self.event, self.schedule.delta)
 
     @property
@@ -182,18 +182,18 @@ class NoisyPower:
 
     @property
     def round_event(self) -> GaussianRelease:
-        """What the next round costs."""
+        """Cost of the next round."""
         return GaussianRelease(self.noise_multiplier / math.sqrt(self.method.probes.shape[1]))
 
     @property
     def event(self) -> Composed:
-        """What all rounds cost together."""
+        """Cost of all rounds together."""
         root = math.sqrt(self.queries_per_round)
         return Composed([GaussianRelease(self._multiplier(i) / root) for i in range(self.rounds)])
 
     @property
     def spent(self) -> Composed:
-        """What has been released until now."""
+        """Cost of the rounds until now."""
         return Composed(self._done)
 
     def step(self) -> None:

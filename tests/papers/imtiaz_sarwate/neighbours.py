@@ -1,4 +1,4 @@
-"""What neighbouring datasets of sites differ by, against the noise that hides it."""
+"""Differences of neighbouring datasets of sites, against the noise that hides them."""
 
 import math
 

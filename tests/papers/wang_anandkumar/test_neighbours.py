@@ -1,4 +1,4 @@
-"""How far neighbouring tensors move an answer: never farther than proven, and as far as that."""
+"""Answers of neighbouring tensors: never farther than proven, and as far as that."""
 
 import itertools
 

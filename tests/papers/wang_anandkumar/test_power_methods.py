@@ -70,7 +70,7 @@ def test_a_component_cut_short_is_unfinished():
 
 
 def test_noise_alone_is_below_its_operator_norm():
-    """What is left once the signal is deflated is noise, and the floor says so."""
+    """Once the signal is deflated, noise is left, and the floor says so."""
     values, vectors, noise, _ = noisy(25, 0.5)
     floor = operator_norm(ImplicitTensor(10, lambda u: apply_pairs(noise, u)))
     tensor = composed(values[:3], vectors[:, :3]) + noise
