@@ -31,6 +31,7 @@ _FAULTS = Faults(
             "small positive number",
             "documents of models": "models to merge must know how many documents they have seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
+            "mapping": "settings and what is known of a model must be mappings; pass a dict",
             "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
             "models to merge": "models to merge must be two or more, all different; pass each "
             "model once",

@@ -112,8 +112,10 @@ class Topics:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
+            value = getattr(self, name)
+            check(isinstance(value, Mapping), "mapping", of=name, type=type(value).__name__)
             # As it will be read back, so that a save cannot fail later.
-            _set(self, name, json.loads(to_json(dict(getattr(self, name)))))
+            _set(self, name, json.loads(to_json(dict(value))))
         for name in self.settings.get(TOPIC_NAMES, {}).values():
             check_name(name)
         between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
