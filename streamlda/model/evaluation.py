@@ -78,7 +78,8 @@ class DocumentCompletion:
         self._components, self._smoothing = components, smoothing
         self._rng, self._tolerance = np.random.default_rng(seed), tolerance
         self._model_nats, self._unigram_nats = 0.0, 0.0
-        self._documents, self._tokens = 0, 0
+        #: Held-out tokens scored so far.
+        self._documents, self.scored_tokens = 0, 0
 
     def add(self, batch: DocumentBatch) -> NDArray[np.float64]:
         """Split, fold in and score the documents of a batch.
@@ -113,18 +114,14 @@ class DocumentCompletion:
         self._model_nats += math.fsum(nats)
         self._unigram_nats += math.fsum(tokens * np.log(self._background[batch.word_ids[scored]]))
         self._documents += int(kept.sum())
-        self._tokens += int(tokens.sum())
+        self.scored_tokens += int(tokens.sum())
         return np.bincount(row_of_entry[scored], nats, n).astype(np.float64)
-
-    @property
-    def scored_tokens(self) -> int:
-        """Held-out tokens scored so far."""
-        return self._tokens
 
     def result(self) -> CompletionResult:
         """Return what the batches so far amount to."""
-        check(self._tokens, "halves", held_out_tokens=self._tokens)
-        return CompletionResult(self._model_nats, self._unigram_nats, self._documents, self._tokens)
+        check(self.scored_tokens, "halves", held_out_tokens=self.scored_tokens)
+        nats = self._model_nats, self._unigram_nats
+        return CompletionResult(*nats, self._documents, self.scored_tokens)
 
 
 def document_completion(
