@@ -73,7 +73,7 @@ def ranges(releases):
     return found
 
 
-def as_csv(folder, delimiter=","):
+def as_csv(folder):
     with (folder / "a.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=delimiter).writerows([["number", "text"], *enumerate(TEXTS)])
+        csv.writer(file).writerows([["number", "text"], *enumerate(TEXTS)])
     return [folder / "a.csv"]

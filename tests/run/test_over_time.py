@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from streamlda.run import fit as loop
 from streamlda.run.fit import fit
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
@@ -89,16 +88,3 @@ def test_a_timeline_counts_the_documents_of_each_day(whole):
     assert timeline.documents.tolist() == documents.tolist()
     assert (timeline.undated, timeline.late) == (found.counts.undated, 0)
     assert snapshots.topics(snapshots.latest())["timeline"]["unit"] == "day"
-
-
-def test_a_run_that_was_cut_short_has_the_same_intervals(source, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "POLL_RECORDS", 200)
-    polls = iter([False] * 5)
-    found, _ = learned(source, tmp_path, should_stop=lambda: next(polls, True))
-    assert found.counts.records == 800
-    _, snapshots = learned(source, tmp_path)
-    intervals = {each.documents: each.interval for each in snapshots.summaries()}
-    wanted = {each.documents: each.interval for each in whole[1].summaries()}
-    assert {n: intervals[n] for n in wanted} == wanted
-    newest, other = (each.topics(each.latest())["timeline"] for each in (snapshots, whole[1]))
-    assert newest == other

@@ -1,11 +1,7 @@
 """Private fits of files that are cut short: the same command resumes, and pays nothing twice."""
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from streamlda.errors import (
@@ -14,14 +10,10 @@ from streamlda.errors import (
     InvalidSettingError,
     LedgerError,
     SourceError,
-    StreamLDAError,
 )
-from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.statement import check_statement
-from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.released import released_model
-from streamlda.run import fit, opening
+from streamlda.run import opening
 from tests.run.cut_short import (
     KINDS,
     CutError,
@@ -34,7 +26,7 @@ from tests.run.cut_short import (
     undisturbed,
     write,
 )
-from tests.service.daemon_process import ROOT, environment, texts
+from tests.service.daemon_process import texts
 
 
 @pytest.fixture
@@ -68,38 +60,6 @@ def test_a_run_that_ends_at_any_release_resumes_and_is_paid_for_once(
         fitted(settings)
     with pytest.raises((LedgerError, BudgetExceededError)):
         fitted(settings_at(tmp_path / "cut", data, kind, **{"checkpoint.folder": None}))
-
-
-def test_noise_that_is_drawn_again_under_one_charge_would_show(tmp_path, data, monkeypatch):
-    model, drawn = undisturbed(data, tmp_path / "whole", "hashed", monkeypatch)
-    settings = settings_at(tmp_path / "again", data, "hashed")
-    cut_at(settings, monkeypatch, 2)
-    stored = ReleaseManager.read_stored
-
-    def drawn_again(self, intent):
-        found = stored(self, intent)
-        for array in found.arrays.values():
-            if array.dtype == np.float64:
-                array += 1e-6
-        return found
-
-    with monkeypatch.context() as patch:
-        draw_known_noise(patch)
-        patch.setattr(ReleaseManager, "read_stored", drawn_again)
-        wrong, _ = fitted(settings)
-    for other in (model, released_model(settings.privacy.ledger)):
-        with pytest.raises(AssertionError):
-            assert_same(wrong, other)
-    assert len(drawn) == read_report(settings.privacy.ledger)["generation"]
-
-
-def test_records_of_a_release_that_are_summed_again_would_be_refused(tmp_path, data, monkeypatch):
-    settings = settings_at(tmp_path / "again", data, "hashed")
-    cut_at(settings, monkeypatch, 2)
-    monkeypatch.setattr(opening.OpenedRun, "skip", lambda *_: None)
-    with pytest.raises(StreamLDAError):
-        fitted(settings)
-    assert read_report(settings.privacy.ledger)["generation"] == 2
 
 
 @pytest.mark.parametrize("held", [None, b"", b"\xff" * 16, b'{"name": "f0205a"}'])
@@ -183,44 +143,3 @@ def test_a_command_that_is_refused_leaves_the_run_that_can_resume(tmp_path, data
         fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
     fitted(settings)
     assert read_report(settings.privacy.ledger)["lost"] == []
-
-
-#: A process that ends itself behind a release.
-KILLED = """
-import sys
-from tests.run import test_resuming as tested
-tested.die_behind(*sys.argv[1:])
-"""
-
-
-def die_behind(folder, data, number):
-    import os
-
-    release = ReleaseManager.release
-
-    def ended(self, *about, **more):
-        found = release(self, *about, **more)
-        if self.ledger.generation == int(number):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return found
-
-    ReleaseManager.release = ended
-    fit.fit(settings_at(Path(folder), Path(data), "hashed"))
-
-
-@pytest.mark.long
-def test_a_process_that_is_killed_behind_releases_pays_once(tmp_path, data):
-    folder, stages = tmp_path / "killed", 5
-    for number in (1, 4, stages + 1):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED, str(folder), str(data), str(number)],
-            cwd=ROOT,
-            env=environment(),
-            stderr=subprocess.PIPE,
-        )
-        assert done.returncode == (-signal.SIGKILL if number <= stages else 0), done.stderr
-        assert (folder / "m").exists() == (number > stages)
-    report = read_report(folder / "L")
-    assert (report["generation"], report["lost"]) == (stages, [])
-    assert report["spent"]["epsilon"] <= 12.0
-    assert_same(load(folder / "m"), released_model(folder / "L"))

@@ -2,11 +2,7 @@
 
 import json
 import multiprocessing
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -240,38 +236,6 @@ def test_private_snapshots_and_others_do_not_share_a_folder(scene):
 
 
 # One owner at a time.
-
-HOLD = """
-import sys
-from streamlda.storage.store import Store
-store = Store.open(output=sys.argv[1], private=False)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_folder_of_snapshots_has_one_writer_until_it_ends_however(tmp_path):
-    folder = tmp_path / "out"
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    with other:
-        assert other.stdout.readline() == b"held\n"
-        with pytest.raises(
-            InvalidSettingError, match=rf"lock on a folder.*output.*pid={other.pid}"
-        ):
-            Store.open(output=folder, private=False)
-        other.send_signal(signal.SIGKILL)
-        other.wait()
-    with (
-        Store.open(output=folder, private=False),
-        pytest.raises(InvalidSettingError, match=f"pid={os.getpid()}"),
-    ):
-        Store.open(output=folder, private=False)
-    Store.open(output=folder, private=False).close()
 
 
 def test_a_forked_child_does_not_keep_a_lock(tmp_path):

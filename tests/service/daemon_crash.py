@@ -18,11 +18,8 @@ from streamlda.service.signals import leave
 from streamlda.service.worker import Worker
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
-from tests.crashes import KILLED, die_at, die_when, fork, kill_at_steps, serve, wait
+from tests.crashes import KILLED, die_at, fork, kill_at_steps, serve, wait
 from tests.service.daemon_process import Left, left_by, settings_of
-
-#: Exit status of a daemon that saw what must never be.
-WRONG = 99
 
 STEPS = {
     # The documents do not follow this model, so that topics are refined; the others' stay spectral.
@@ -90,42 +87,19 @@ def hurry():
 # Mistakes that the tests must find.
 
 
-def forget_rows():
-    """Leave out of the checkpoint what waits for its block."""
-    capture = Store.capture
-    Store.capture = lambda *args: capture(*args[:-2])
-
-
-def publish_again():
-    """Publish each release under a new number, however often it is made."""
-    Store.publish = lambda self, model: (
-        number := (self.snapshots.latest() or 0) + 1,
-        self.snapshots.publish(number, model),
-    )[0]
-
-
-#: Each with the step to kill at.
-BUGS = {
-    "forget-rows": ("save:cleaned", forget_rows),
-    "publish-again": ("publish:end", publish_again),
-}
-
-
 class Stream:
     """A folder, and the daemons that work in it; its kinds say what was `found` in the end."""
 
-    def __init__(self, folder, settings, mistakes=(), hurried=True):
+    def __init__(self, folder, settings, hurried=True):
         folder.mkdir()
-        self.folder, self.settings = folder, settings
-        self.code_changes = [*([hurry] if hurried else []), *mistakes]
+        self.folder, self.settings, self._hurried = folder, settings, hurried
 
     def changes(self, hook):
-        # The hook comes last, and so is around the mistakes.
-        return [*self.code_changes, with_steps(hook)]
+        return [*([hurry] if self._hurried else []), with_steps(hook)]
 
     def run(self, hook=lambda name: None):
         status = wait(start(self.settings, self.folder, *self.changes(hook)), self.folder / "log")
-        assert status in (0, WRONG, KILLED)
+        assert status in (0, KILLED)
         return status
 
 
@@ -150,9 +124,9 @@ def at_steps(stream_of, stride, first, again=False):
 class PublicStream(Stream):
     """All must be as in an undisturbed run, to the last bit."""
 
-    def __init__(self, folder, flags, wanted=None, mistakes=(), hurried=True):
+    def __init__(self, folder, flags, wanted=None, hurried=True):
         source = folder.parent / "documents.jsonl"
-        super().__init__(folder, settings_of(folder, source, flags), mistakes, hurried)
+        super().__init__(folder, settings_of(folder, source, flags), hurried)
         self.wanted = wanted
 
     def found(self):
@@ -161,28 +135,13 @@ class PublicStream(Stream):
         return Counter(["streams", *(others or ["same"])])
 
 
-def _twin(scratch, kind):
-    stream = PublicStream(scratch / "twin", STEPS[kind], hurried=False)
-    assert stream.run() == 0
-    return left_by(stream.folder)
-
-
 def public_steps(scratch, stride, first, kind):
-    wanted = _twin(scratch, kind)
+    twin = PublicStream(scratch / "twin", STEPS[kind], hurried=False)
+    assert twin.run() == 0
+    wanted = left_by(twin.folder)
     return at_steps(lambda name: PublicStream(scratch / name, STEPS[kind], wanted), stride, first)
-
-
-def public_mistakes(scratch):
-    """Kill at a named step, without a mistake in the code and with each; then continue."""
-    wanted, counted = _twin(scratch, "hashed"), Counter()
-    for bug, (name, *mistakes) in {"right": ("save:cleaned",), **BUGS}.items():
-        stream = PublicStream(scratch / bug, STEPS["hashed"], wanted, mistakes)
-        assert stream.run(die_when(name)) == KILLED
-        assert stream.run() == 0
-        counted[bug] = stream.found()["same"]
-    return counted
 
 
 if __name__ == "__main__":
     load_kernels()
-    serve({"steps": public_steps, "mistakes": public_mistakes})
+    serve({"steps": public_steps})

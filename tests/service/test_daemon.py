@@ -25,24 +25,13 @@ from tests.service.daemon_process import (
 )
 from tests.service.long_stream import answer_of, not_ready
 
-#: Makes the daemon wait where a test wants it to, in seconds.
+#: Lets batches be learned slowly.
 SLOW = """
 import time
-from streamlda.storage.store import Store
 from streamlda.service.worker import Worker
-def later(owner, name, seconds):
-    inner = getattr(owner, name)
-    def outer(*args, **options):
-        time.sleep(seconds)
-        return inner(*args, **options)
-    setattr(owner, name, outer)
-later(Store, "write", {checkpoint})
-later(Worker, "_learn", {learn})
+learn = Worker._learn
+Worker._learn = lambda *given: (time.sleep(0.3), learn(*given))
 """
-
-
-def slow(settings, *, checkpoint=0, learn=0):
-    return changed(settings, SLOW.format(checkpoint=checkpoint, learn=learn))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +54,7 @@ def every_4000(tmp_path, source):
 
 def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, twin):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
-    with Daemon(settings, command=slow(settings, learn=0.3)) as daemon:
+    with Daemon(settings, command=changed(settings, SLOW)) as daemon:
         daemon.wait_for("released")
         began = time.monotonic()
         assert daemon.stop(signal.SIGINT) == 0

@@ -105,14 +105,6 @@ def test_a_planted_fault_is_found(plant, monkeypatch):
     assert wrong
 
 
-@pytest.mark.parametrize("plant", PLANTED[:2], ids=lambda plant: plant.__name__)
-def test_without_the_account_the_fault_would_be_saved(plant, monkeypatch):
-    monkeypatch.setattr(Pipeline, "check_account", lambda self: None)
-    plant(monkeypatch)
-    wrong, _ = explore(MOMENTS)
-    assert "it has" in wrong or "stopped" in wrong
-
-
 class AnyOrder(RuleBasedStateMachine):
     """Random orders, far beyond those that are tried one by one."""
 

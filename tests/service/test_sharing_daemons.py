@@ -8,10 +8,8 @@ import time
 import pytest
 
 from streamlda_connectors.kafka.consumer import SESSION_SECONDS
-from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, changed, texts
-from tests.service.long_stream import answer_of, not_ready
 from tests.service.sharing import Shared, Truth, none_ended
 
 #: Locks as of a file system that grants all of them: only generations hold daemons apart.
@@ -105,38 +103,3 @@ def test_a_campaign_of_kills(changes, broker, topics, topic, tmp_path):
         "changes": changes,
     }
     campaign(shared, topics, broker, n_daemons=3, seed=1, **sizes)
-
-
-@pytest.mark.soak
-def test_one_that_slept_while_others_took_over_is_refused_and_says_so(shared, topics):
-    """Its lock is taken away too, as if it did not hold between the two machines."""
-    truth = Truth(topics, shared.topic, shared.settings("truth"))
-    topics.make(shared.topic, 2)
-    port = free_ports(1)[0]
-    with Daemon(shared.settings("slow", checkpoint__interval="600 s")) as slow:
-        truth.send(texts(3000, seed=1), 0)
-        truth.send(texts(3000, seed=2), 1)
-        slow.wait_for("partition-opened", 2)
-        time.sleep(3.0)
-        slow.process.send_signal(signal.SIGSTOP)
-        with Daemon(shared.settings("fast", http__port=port)) as fast:
-            # Until its session is over it counts as a member, and then its locks hold still.
-            fast.wait_for("stalled", seconds=90)
-            wait_until(lambda: "partitions stalled" in not_ready(port), 30)
-            seen = answer_of(port, "/status")["group"]
-            assert (seen["partitions"], seen["waiting"]) == ([], [0, 1])
-            for number in (0, 1):
-                (shared.path / f"partition-{number}" / "lock").unlink()
-            wait_until(lambda: shared.records() == truth.records, 60)
-            assert not_ready(port) == ""
-            slow.process.send_signal(signal.SIGCONT)
-            refused = [slow.wait_for("fenced", n) for n in (1, 2)]
-            assert all("another daemon has taken over" in line["message"] for line in refused)
-            wait_until(lambda: len(answer_of(port, "/status")["group"]["partitions"]) == 1, 60)
-            truth.send(texts(1000, seed=3), 0)
-            truth.send(texts(1000, seed=4), 1)
-            fast.wait_for("partition-closed")
-            assert slow.stop() == 0
-            wait_until(lambda: shared.records() == truth.records, 60)
-            assert fast.stop() == 0
-    assert shared.learned() == truth.learned()

@@ -77,6 +77,8 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert told["documents"] == outcomes
     assert (told["places"], told["places_left"], told["releases"]) == (200, 200, 1)
     assert told["checkpoint"]["size_bytes"] > 0
+    account = found.store.snapshots.model(1).diagnostics["account"]
+    assert account == told["account"] == {"records": 200, "passed": 200}
 
 
 def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):

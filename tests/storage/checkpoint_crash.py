@@ -6,15 +6,13 @@ All documents stay in the warm-up: no time is lost with topics.
 import hashlib
 import json
 
-import numpy as np
-
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.kernels import load_kernels
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.store import Store
 from streamlda.text.vocabulary import Vocabulary
-from tests.crashes import KILLED, die_at, fork, kill_after, kill_at_steps, serve, wait
+from tests.crashes import KILLED, die_at, fork, kill_at_steps, serve, wait
 
 ROWS, BATCH = 1200, 100
 WORDS = Vocabulary.given([f"w{i}" for i in range(30)])
@@ -96,18 +94,6 @@ def every_step(scratch):
     return {"steps": last}
 
 
-def any_moment(folder):
-    """Kill at random moments; one folder lives through all crashes."""
-    documents, undisturbed = planted()
-    rng, before = np.random.default_rng(5), (0, 0)
-    for _ in range(30):
-        kill_after(int(rng.integers(1, 40)), lambda on_step: work(folder, documents, 1000, on_step))
-        after = verify(folder, undisturbed)
-        assert after >= before
-        before = after
-    return {"generations": before[1]}
-
-
 if __name__ == "__main__":
     load_kernels()
-    serve({"every-step": every_step, "any-moment": any_moment})
+    serve({"every-step": every_step})

@@ -47,11 +47,6 @@ def test_killed_at_every_step_it_goes_on_with_a_whole_generation(tmp_path, crash
     assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 6}
 
 
-@pytest.mark.long
-def test_killed_at_any_moment_it_goes_on_with_a_whole_generation(tmp_path, crashes):
-    assert crashes.run("any-moment", tmp_path)["generations"] > 5
-
-
 def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, documents):
     engine = Engine(SETTINGS)
     engine.add(documents.rows(0, 600))
