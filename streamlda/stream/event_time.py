@@ -31,8 +31,8 @@ _SECONDS_BELOW, _SECONDS_FROM = 1e11, 1e8
 _WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 _YEARS = range(1800, 2201)
 
-#: What a form has no year for lies in 1900.
-_IN_2001 = datetime(2001, 2, 3, tzinfo=UTC)
+#: Of like days: forms with a year tell them apart.
+_IN_2001, _IN_2007 = datetime(2001, 2, 3, tzinfo=UTC), datetime(2007, 2, 3, tzinfo=UTC)
 
 _FIRST, _LAST = -62_135_596_800, 253_402_300_800  # the years 1 to 9999
 _DIGITS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -166,9 +166,10 @@ class TimeReader:
         self._day_first: bool | None = None
         self._notes: list[str] = []
         self._patterns: set[str] = set()
-        example = _IN_2001.strftime(form or "")
+        example, other = (day.strftime(form or "") for day in (_IN_2001, _IN_2007))
         require(
-            form in (None, UNIX, EXCEL) or (_parse_formatted(example, form or "") or 0) > 0,
+            form in (None, UNIX, EXCEL)
+            or (example != other and _parse_formatted(example, form or "") is not None),
             "a form of event times must be one of strptime with a year",
             time_format=form,
             remedy=f"write it as %d/%m/%Y %H:%M, or {UNIX}, or {EXCEL}",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import dp_accounting
 import numpy as np
@@ -10,7 +11,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import InvalidSettingError, MissingExtraError
 from streamlda.guarantee.accounting import (
     DELTA_MARGIN,
     MAX_MU,
@@ -21,6 +22,7 @@ from streamlda.guarantee.accounting import (
     noise_multiplier,
 )
 from streamlda.privacy.costs import cost, epsilon_spent
+from streamlda.privacy.dp_event import to_dp_event
 from streamlda.privacy.events import (
     Approximate,
     Composed,
@@ -105,10 +107,7 @@ def test_gaussian_releases_compose_by_mu_squared():
     assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
     one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
     assert epsilon_spent(spent, 1e-6) == pytest.approx(epsilon_spent(one, 1e-6), rel=1e-12)
-    theirs = dp_accounting.ComposedDpEvent(
-        [dp_accounting.GaussianDpEvent(z) for z in (3, 4, 12, 12)]
-    )
-    relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+    theirs, relation = to_dp_event(spent, "zero-out")
     accountant = PLDAccountant(neighboring_relation=relation).compose(theirs)
     assert epsilon_spent(spent, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=2e-4)
     mu = math.sqrt(cost(spent).mu_squared)
@@ -209,6 +208,22 @@ def test_what_was_stored_keeps_its_meaning():
     for text, event in STORED:
         assert from_json(json.loads(text)) == event
         assert to_json(event) == json.loads(text)
+
+
+def test_export_to_dp_accounting(monkeypatch):
+    gaussian, laplace = GaussianRelease(2), LaplaceRelease(0.25)
+    theirs = dp_accounting.ComposedDpEvent(
+        [dp_accounting.GaussianDpEvent(2.0), dp_accounting.LaplaceDpEvent(4.0)]
+    )
+    relations = dp_accounting.NeighboringRelation
+    for name, relation in (
+        *(("zero-out", relations.REPLACE_SPECIAL), ("add-remove", relations.REPLACE_SPECIAL)),
+        ("replace-one", relations.REPLACE_ONE),
+    ):
+        assert to_dp_event(Composed([gaussian, laplace]), name) == (theirs, relation)
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(MissingExtraError, match=r"extra accounting"):
+        to_dp_event(gaussian, "zero-out")
 
 
 @pytest.mark.parametrize(

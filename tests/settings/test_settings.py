@@ -322,7 +322,7 @@ def test_the_estimator_has_the_defaults_of_the_table():
     assert named.keys() == PARAMETERS.keys()
     special = {"random_state": None, "stream": "matrix"}
     assert named == {name: s.default for name, s in PARAMETERS.items()} | special
-    described = re.findall(r"\n    ([a-z0-9_, ]+) : ", StreamLDA.__doc__)
+    described = re.findall(r"\n([a-z0-9_, ]+) : ", inspect.cleandoc(StreamLDA.__doc__))
     assert PARAMETERS.keys() <= {name for names in described for name in names.split(", ")}
 
 
