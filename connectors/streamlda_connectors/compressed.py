@@ -101,6 +101,8 @@ class BlockReader:
         self.begin, self.head, self.is_whole = 0, b"", False
         self._end: int | None = None
         self.encoding = Encoding()
+        #: How the file is read, if that has to be said.
+        self.notes: list[str] = []
         try:
             self._open(file, encoding)
         except BaseException:
@@ -122,13 +124,14 @@ class BlockReader:
         if file.compression is None or file.size == 0:
             blocks = _read_plain(self._raw, None)
         elif file.compression == WORKBOOK:
-            blocks, note = read_workbook(self._raw)
-            self.encoding, encoding = Encoding(note=note), None
+            blocks, self.notes = read_workbook(self._raw)
+            encoding = None
         else:
             blocks = _decompress(self._raw, file.compression)
         self.head, self.is_whole, self._blocks = gather_head(blocks, HEAD_BYTES)
         if encoding is not None:
-            self.encoding = find_encoding(self.head, encoding, is_csv=file.format == "csv")
+            is_csv = file.format == "csv"
+            self.encoding, self.notes = find_encoding(self.head, encoding, is_csv=is_csv)
             if not self.encoding.is_stored:
                 self.head = Recoder(self.encoding).feed(self.head, final=self.is_whole)
                 self._blocks = recode(self._blocks, self.encoding)
@@ -176,7 +179,7 @@ def _import_openpyxl() -> Any:
     return import_extra("openpyxl", "excel", "reading Excel workbooks")
 
 
-def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], str]:
+def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
     """Return blocks of CSV, and what must be said where there is more than one sheet."""
     openpyxl = _import_openpyxl()
     try:
@@ -184,8 +187,8 @@ def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], str]:
         sheet, *others = book.worksheets
     except _DAMAGED as error:
         raise Rejected("broken-workbook") from error
-    note = f"is read from its first sheet; {len(others)} more are skipped" if others else ""
-    return _write_rows(sheet), note
+    note = f"is read from its first sheet; {len(others)} more are skipped"
+    return _write_rows(sheet), [note] * bool(others)
 
 
 def _write_rows(sheet: Any) -> Iterator[bytes]:

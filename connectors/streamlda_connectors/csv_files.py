@@ -19,14 +19,15 @@ from streamlda_connectors.records import (
     Record,
     Rejected,
     Skipped,
-    read_name,
 )
 
 #: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")
 
-#: A null as databases, pandas, R and spreadsheets write it.
-NULLS = frozenset(("\\N", "NULL", "null", "None", "NaN", "nan", "NaT", "NA", "<NA>", "N/A", "#N/A"))
+#: A null of databases, pandas, R and spreadsheets, in place of a text or a time. As users, classes
+#: and ids these words are names, all but the first: NA is Namibia too.
+NULL = "\\N"
+NULLS = frozenset((NULL, "NULL", "null", "None", "NaN", "nan", "NaT", "NA", "<NA>", "N/A", "#N/A"))
 
 #: A quote in a field, escaped as Spark and MySQL do or doubled; neither can end the field.
 _ESCAPED = re.compile(rb'(?<!\\)(?:\\\\)*\\"(?=[^",;|\t\r\n\\])')
@@ -37,6 +38,10 @@ _find_escapes = re.compile(r'\\(["\\])').sub
 #: line feeds, and what they stand for.
 _SIGNS = {"n": "\\\n", "r": "\\\r", "t": "\\\t", "N": "\\\\N", "0": "", "b": "", "f": " ", "v": " "}
 _find_signs = re.compile(r"\\(.)", re.DOTALL).sub
+
+
+#: Lines that a header is looked for in, below a title or ``sep=;``.
+MOST_LINES = 20
 
 
 class Dialect(NamedTuple):
@@ -121,6 +126,7 @@ def open_csv(
     numbers = header.dialect.delimiter.join(header.names)
     first = numbers.encode() if options.as_rows and header.numbered else b""
     start = header.start if options.as_rows else min(header.end, len(blocks.head))
+    blocks.notes += options.describe_columns(header.names)
     return splitter, _make_parser(header, options), start, first
 
 
@@ -150,9 +156,10 @@ def _escapes_all(head: bytes, delimiter: bytes) -> bool:
     """Return whether no field is quoted, and backslashes escape what databases do."""
     delimiter = re.escape(delimiter)
     signs, quoted = rb"\\[\\nrtN0bfv\n%b]" % delimiter, rb'(?:^|(?<!\\)[\n%b])"' % delimiter
+    # A null, a delimiter or two line ends. Other signs, or one that ends a column, may be paths.
+    telling = rb"(?:^|[\n%b])\\N(?:[\r\n%b]|$)|\\(?!\t)%b|\\[rn]\\n" % ((delimiter,) * 3)
     return (
-        # One at the end of a column alone may be a path.
-        re.search(rb"\\[^\n\t]", head) is not None
+        re.search(telling, head) is not None
         and re.search(quoted, head) is None
         and re.fullmatch(rb"(?:[^\\]++|%b)*+\\?" % signs, head) is not None
     )
@@ -161,22 +168,30 @@ def _escapes_all(head: bytes, delimiter: bytes) -> bool:
 def _read_header(
     records: Sequence[Record], start: int, dialect: Dialect, options: ReadOptions
 ) -> CsvHeader | None:
-    """Return the header in the first record that is not blank."""
-    for item in records:
+    """Return the header: the first record that is not blank, or stands below titles."""
+    missing: MissingColumn | None = None
+    for item in records[:MOST_LINES]:
         if isinstance(item, Skipped):
             raise Rejected(item.reason)
         end = start + len(item) + 1
         line = decode(item).removesuffix("\r")
         if line.strip(" "):
             names = split_fields(line, dialect)
+            if _find_texts(names, options) is None:
+                names = [name.strip() for name in names]
+            is_title = sum(map(bool, names)) < 2
             # Where one record must not decide how others are read, there is a header.
             numbered = options.encoding is not None and _find_texts(names, options) is None
             if numbered and all(name.isdecimal() for name in options.text_fields):
                 names = [str(number + 1) for number in range(len(names))]
-            if _find_texts(names, options) is None:
-                raise MissingColumn("missing-column", names)
-            return CsvHeader(dialect, names, start, start if numbered else end, numbered)
+            if _find_texts(names, options) is not None and not (missing and is_title):
+                return CsvHeader(dialect, names, start, start if numbered else end, numbered)
+            missing = missing or MissingColumn("missing-column", names)
+            if options.encoding is None or not is_title:
+                break
         start = end
+    if missing is not None:
+        raise missing
     return None
 
 
@@ -207,12 +222,13 @@ def _make_parser(header: CsvHeader, options: ReadOptions) -> Parser:
             return None
         if options.as_rows:
             return orjson.dumps([header.dialect.delimiter, *fields]).decode(), None, None, None
-        if not NULLS.isdisjoint(fields):
-            fields = ["" if field in NULLS else field for field in fields]
-        user = None if user_column is None else read_name(fields[user_column])
-        time = None if time_column is None else options.read_time(fields[time_column])
-        name = None if id_column is None else read_name(fields[id_column])
-        return join_fields([fields[at] for at in texts]), user, time, name
+        own, when = [fields[at] for at in texts], "" if time_column is None else fields[time_column]
+        user, name = (
+            None if at is None or fields[at] in ("", NULL) else fields[at]
+            for at in (user_column, id_column)
+        )
+        time = None if when in NULLS else options.read_time(when)
+        return join_fields("" if text in NULLS else text for text in own), user, time, name
 
     return parse
 

@@ -44,6 +44,7 @@ _MARKS = {
 
 #: Files that are no text, by their first bytes, and what to do with them.
 _ARCHIVE = "unpack it, or name a file in it: zip://NAME.csv::FILE.zip"
+_SQL = "a dump of SQL", "export the table as CSV"
 _KINDS = {
     b"PK\x03\x04": ("a zip archive or an office document", f"{_ARCHIVE}; a workbook ends in .xlsx"),
     b"\xd0\xcf\x11\xe0": ("an old office document", "save its sheet as CSV, or as .xlsx"),
@@ -51,6 +52,8 @@ _KINDS = {
     b"SQLite format 3\0": ("a SQLite database", "export the table: sqlite3 -csv -header FILE"),
     b"ARROW1": ("an Arrow or Feather file", "write the table as Parquet"),
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
+    **dict.fromkeys((b"-- MySQL dump", b"-- MariaDB dump", b"--\n-- PostgreSQL"), _SQL),
+    b"{\\rtf": ("RTF", "save it as text"),
     b"\x89PNG": ("a picture", "leave it out (--include)"),
     b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),
     b"\x1f\x8b": ("gzip", "end its name in .gz"),
@@ -81,11 +84,10 @@ def name_kind(head: bytes) -> tuple[str, str] | None:
 
 
 class Encoding(NamedTuple):
-    """Encoding of a file, what ends its lines, and what to say of it."""
+    """Encoding of a file, and what ends its lines."""
 
     name: str = UTF_8
     carriage_returns: bool = False
-    note: str = ""
 
     @property
     def is_stored(self) -> bool:
@@ -98,8 +100,10 @@ def find_mark(head: bytes) -> str | None:
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
 
 
-def find_encoding(head: bytes, given: str, *, is_csv: bool = False) -> Encoding:
-    """Return the encoding of a file that begins with `head`; `given` is its name or ``"auto"``.
+def find_encoding(head: bytes, given: str, *, is_csv: bool) -> tuple[Encoding, list[str]]:
+    """Return the encoding of a file that begins with `head`, and what to say of a guess.
+
+    `given` is the name of the encoding, or ``"auto"``.
 
     Lines end in carriage returns if no line feed is there but, in CSV, within quotes.
     """
@@ -111,7 +115,7 @@ def find_encoding(head: bytes, given: str, *, is_csv: bool = False) -> Encoding:
     if returns:
         text = codecs.getincrementaldecoder(name)("replace").decode(head)
         returns = "\r" in text and "\n" not in (_drop_quoted("", text) if is_csv else text)
-    return Encoding(name, returns, note)
+    return Encoding(name, returns), [note] * bool(note)
 
 
 def _guess(head: bytes) -> tuple[str, str]:

@@ -43,7 +43,7 @@ from streamlda_connectors.records import (
     Parser,
     Rejected,
     shorten_names,
-    suggest_field,
+    suggest_header,
 )
 
 #: Most skipped files that are named.
@@ -117,12 +117,12 @@ class FileSource:
         #: Sentences for the next batch.
         self._notes: list[str] = []
         self._files = find_files(paths, format, include)
-        for file in self._files:
-            self._options.check_format(file.format)
         if part is not None:
             (whole,) = self._files
             self._files = [replace(whole, part=part)]
         self._files = self._check_files()
+        for file in self._files:
+            self._options.check_format(file.format)
         listed = [(f.name, f.format, f.compression, f.part) for f in self._files]
         self._digest = blake2b(repr(listed).encode(), digest_size=8).hexdigest()
         self._index = self._record = self._offset = 0
@@ -164,7 +164,7 @@ class FileSource:
         except MissingColumn as missing:
             text_field = self._options.text_field
             values: dict[str, Any] = {"text_field": text_field, "name": file.name}
-            if hint := suggest_field(text_field, missing.fields):
+            if hint := suggest_header(text_field, list(missing.fields)):
                 values["hint"] = hint
             # The first line of a file without a header is a document.
             if hint != NO_HEADER:
@@ -259,13 +259,10 @@ class FileSource:
     def position(self) -> Position:
         """Return where the next poll resumes: file, record, byte, and a digest of the list."""
         here = None if self._reader is None else self._reader.records
-        ended = self._index == len(self._files)
         return {
             "file": self._index,
-            "name": None if ended else self._files[self._index].name,
             "record": self._record if here is None else here.record,
             "offset": self._offset if here is None else here.offset,
-            "files": len(self._files),
             "list": self._digest,
             "records": self._records,
         }
@@ -277,11 +274,10 @@ class FileSource:
     def seek(self, position: Position) -> None:
         """Resume from a position of this process or an earlier one, of the same list of files."""
         index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
-        same = {"list": self._digest, "files": len(self._files)}
-        check_same("list of files", "name the same files in the same order", position, **same)
-        names = [*(file.name for file in self._files), None]
-        if index >= len(names) or position.get("name") != names[index]:
-            raise not_a_position("name")
+        remedy = "name the same files in the same order"
+        check_same("list of files", remedy, position, list=self._digest)
+        if index > len(self._files):
+            raise not_a_position("file")
         self._records = count_at(position, "records")
         self._leave_file(index, record, offset)
 
@@ -381,20 +377,19 @@ class FileReader:
                 splitter = LineSplitter(options.max_document_bytes, whole=True)
                 parse = partial(parse_text, name=file.name)
             elif file.format == "text" and names_text(blocks.head, options):
-                notes = filter(None, (blocks.encoding.note, LINES))
-                blocks.encoding = blocks.encoding._replace(note=" and ".join(notes))
+                blocks.notes.append(LINES)
             if file.format in ("json", "jsonl"):
                 parse = json_parser(options)
         except BaseException as error:
             blocks.close()
             if isinstance(error, Rejected):
-                error.note = blocks.encoding.note
+                error.note = " and ".join(blocks.notes)
             raise
         offset = max(offset, start, blocks.begin)
         self.records = RecordStream(file.location, splitter, parse, record, offset)
         self.records.put([first] if first else [])
         #: How the file is read, if that has to be said.
-        self.note = blocks.encoding.note
+        self.note = " and ".join(blocks.notes)
         self._behind = blocks.skip(offset) if isinstance(blocks, BlockReader) else 0
 
     def take(self, batch: BatchBuilder) -> bool:

@@ -56,18 +56,14 @@ class FollowSource:
 
     Notes
     -----
-    *Rotation* as logrotate does it is followed: a file is renamed and another one created, or it is
-    copied and cut (copytruncate), between two scans or between two runs, any number of times.
-    ``app.log.1`` and ``app.log-20250131`` count as rotated from ``app.log``: where a path names
-    ``app.log``, those that are there at the start are not read, and those that come later are, one
-    after the other. When a newer one has begun and the older one has not grown for 1 s, the rest of
-    that without a line end is its last record.
+    ``connectors/README.md`` has the rules of rotation. Where a path names ``app.log``, rotated
+    files that are there at the start are not read. When a newer one has begun and the older one has
+    not grown for 1 s, the rest of that without a line end is its last record.
 
-    *Gaps.* Bytes that were seen and not read are gone; or, between two runs, a file was replaced
+    A gap: bytes that were seen and not read are gone; or, between two runs, a file was replaced
     or cut, or the only file of a path was removed, and its old content is not found.
 
-    *Order.* Files that were there at one scan are read by name, each as far as it went then,
-    before the next scan: the order between files is that of arrival.
+    Files of one scan are read by name, each as far as it went then, before the next scan.
     """
 
     def __init__(

@@ -82,8 +82,8 @@ def _find_table(found: dict[str, Any], options: ReadOptions, blocks: BlockReader
         if type(value) is list and any(
             has_field(row, each) for row in value[:1] for each in fields
         ):
-            note = f"has records in an array: name it by --records-field {shorten_names([name])[0]}"
-            blocks.encoding = blocks.encoding._replace(note=note)
+            shown = shorten_names([name])[0]
+            blocks.notes.append(f"has records in an array: name it by --records-field {shown}")
     return [found]
 
 

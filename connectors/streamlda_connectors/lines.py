@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -267,7 +267,7 @@ def _join_pieces(text: Any) -> Any:
     return " ".join(pieces) if all(type(each) is str for each in pieces) else text
 
 
-def join_fields(texts: Collection[str]) -> str:
+def join_fields(texts: Iterable[str]) -> str:
     """Return the fields of a document as one text."""
     return "\n".join(filter(None, texts))
 

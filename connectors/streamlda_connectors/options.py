@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -10,6 +10,7 @@ from streamlda.errors import at_least
 from streamlda.stream.event_time import TimeReader
 from streamlda_connectors.checks import check
 from streamlda_connectors.encodings import AUTO, check_encoding
+from streamlda_connectors.records import suggest_field
 
 #: Default limit of one record: far above any document, far below what memory holds.
 MAX_DOCUMENT_BYTES = 16 * 2**20
@@ -85,6 +86,16 @@ class ReadOptions:
     def known(self) -> dict[str, bool]:
         """Arguments of `BatchBuilder.build` that say what is known of documents."""
         return {"users": self.user_field is not None, "times": self.time_field is not None}
+
+    def describe_columns(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield what to say of columns that are wanted, and absent or there several times."""
+        texts = [self.text_field] if self.text_field in names else self.text_fields
+        for name in filter(None, (*texts, self.user_field, self.time_field, self.id_field)):
+            if (n := names.count(name)) > 1:
+                yield f"has {n} columns {name}, of which the first is read"
+            elif not n:
+                near = suggest_field(name, names)
+                yield f"has no column {name}" + f": {near}" * bool(near)
 
     def check_format(self, format: str) -> None:
         """Raise `InvalidSettingError` if a format has no fields, or no records inside an object."""

@@ -13,7 +13,6 @@ import orjson
 from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check, import_extra
-from streamlda_connectors.encodings import Encoding
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import MissingColumn, Rejected, read_name
 
@@ -29,7 +28,7 @@ class ParquetBlocks:
     """The rows of one open file from `row` on, a bounded run of them at a time."""
 
     #: As of a `BlockReader`.
-    begin, encoding = 0, Encoding()
+    begin = 0
 
     def __init__(self, file: StoredFile, options: ReadOptions, row: int) -> None:
         self._arrow = _import_pyarrow()
@@ -63,6 +62,7 @@ class ParquetBlocks:
         #: Dates and timestamps need no form.
         is_dated = types.get(options.time_field or "", "").startswith(("date", "timestamp"))
         self.options = replace(options, read_time=TimeReader()) if is_dated else options
+        self.notes = [*options.describe_columns(list(types))]
         names = (*self._texts, options.user_field, options.time_field, options.id_field)
         return [name for name in dict.fromkeys(names) if name is not None and name in types]
 

@@ -7,7 +7,7 @@ rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice, repeat
@@ -70,8 +70,10 @@ Parser = Callable[[bytes], Document | None]
 def read_name(value: object, numbers: bool = False) -> str | None:
     """Return the name of a user: text or an int, so that 7 and "7" are the same.
 
-    With `numbers`, as of ids and classes, other numbers and booleans are names too.
+    With `numbers`, as of ids and classes, other numbers and booleans are names too; 7.0 is 7.
     """
+    if numbers and type(value) is float and value.is_integer():
+        value = int(value)
     if type(value) is int or (numbers and type(value) in (bool, float)):
         return str(value)
     if type(value) is bytes:
@@ -96,21 +98,19 @@ NO_HEADER = (
 )
 
 
-def are_names(fields: Iterable[str]) -> bool:
-    """Return whether fields look like names of columns, but for those that are empty."""
-    return all(map(_looks_like_name, filter(None, fields)))
-
-
-def suggest_field(wanted: str, names: Iterable[str]) -> str:
-    """Return what to do where a field is missing: another spelling, a header, or nothing."""
-    names = list(names)
+def suggest_field(wanted: str, names: Collection[str]) -> str:
+    """Return another spelling of a field that is missing, or nothing."""
     plain = {name.strip().casefold(): name for name in names if _looks_like_name(name.strip())}
     for each in wanted.split(","):
         if each not in names and (near := get_close_matches(each.strip().casefold(), plain, 1)):
             return f"did you mean {plain[near[0]]!r}?"
-    if not are_names(names):
-        return NO_HEADER
     return ""
+
+
+def suggest_header(wanted: str, names: Collection[str]) -> str:
+    """Return what to do where the column of the text is missing, or nothing."""
+    are_names = all(map(_looks_like_name, filter(None, names)))
+    return suggest_field(wanted, names) or ("" if are_names else NO_HEADER)
 
 
 class BatchBuilder:

@@ -241,10 +241,6 @@ class Vocabulary:
         """The words, or names, that are stored beside `metadata`; None if there are none."""
         return self.names if self.words is None else self.words
 
-    def get_feature_names_out(self) -> NDArray[np.object_]:
-        """Return the names of all columns, object array of shape (n_features,)."""
-        return np.array([self.feature_name(i) for i in range(self.n_features)], dtype=object)
-
     def metadata(self) -> dict[str, Any]:
         """Return all but the words as plain JSON values, with the fingerprint of the whole."""
         values = {

@@ -20,10 +20,9 @@ from streamlda.cli.demo import ARTICLES, NEWS, PACKAGE
 from streamlda.cli.options import SettingsCommand
 from streamlda.cli.shared import Progress
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.model.topic_model import TopicModel, load
+from streamlda.model.topic_model import load
 from streamlda.stream.counts import RecordCounts
-from streamlda.text.vocabulary import Vocabulary
-from tests.cli.conftest import ALL_WORDS, refused, run
+from tests.cli.conftest import refused, run
 
 
 def test_topics_prints_a_table_and_json(folder):
@@ -45,23 +44,6 @@ def test_topics_prints_a_table_and_json(folder):
     for topic in described["topics"]:
         assert len(topic["words"]) == 4
         assert " ".join(word["word"] for word in topic["words"]) in shown
-
-
-def test_topics_shows_names_of_columns_and_no_documents(tmp_path):
-    names = ("cat|dog", *["w"] * (2**8 - 1))
-    rows = np.full((1, 2**8), 0.5 / (2**8 - 1))
-    rows[0, 0] = 0.5
-    shown = {"id": "a:7", "proportion": 0.75, "text": "and more"}
-    TopicModel(
-        components=rows,
-        alpha=np.ones(1),
-        background=rows[0],
-        vocabulary=Vocabulary("hashed", None, 8, names=names),
-        representative_documents=[[shown]],
-    ).save(tmp_path / "m")
-    assert "cat|dog w\n" in run("topics", tmp_path / "m", "--words", 2).stdout
-    plain = run("topics", tmp_path / "m").stdout + run("topics", tmp_path / "m", "--json").stdout
-    assert "and more" not in plain
 
 
 def test_evaluate_measures_a_model_on_other_documents(folder):
@@ -219,23 +201,6 @@ def test_help_imports_nothing_slow(arguments):
     assert not loaded & {"numpy", "numba", "scipy", "sklearn", "tqdm", "fsspec", "pyarrow"}
     assert done.returncode == (0 if arguments else 2)
     assert "streamlda" in done.stdout
-
-
-def test_seeded_topics_are_named_in_tables_json_and_reports(folder, tmp_path):
-    truth = load(folder / "truth")
-    words = [word for word, _ in truth.top_words(2)[1]]
-    seed = ("--seed-topic", f"mine: {' '.join(words)} nowhere")
-    common = ("fit", folder / "a.jsonl", *ALL_WORDS, "-k", 3, "-q", "-o", tmp_path / "model")
-    assert "unknown=1: nowhere; they seed nothing" in run(*common, *seed).stderr
-    assert " [mine] " in run("topics", tmp_path / "model").stdout
-    described = json.loads(run("topics", tmp_path / "model", "--json").stdout)["topics"]
-    (found,) = [topic for topic in described if topic["name"] is not None]
-    assert (found["topic"], found["name"]) == (0, "mine")
-    assert set(words) <= {word["word"] for word in found["words"]}
-    run("report", tmp_path / "model", "-o", tmp_path / "page.html")
-    assert ': <span dir="auto">mine</span></h3>' in (tmp_path / "page.html").read_text("utf-8")
-    unknown = refused(*common, "--seed-topic", "mine: nowhere")
-    assert "a seeded topic must have a word of the vocabulary, got topic='mine'" in unknown
 
 
 @pytest.mark.parametrize(

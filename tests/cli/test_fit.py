@@ -8,9 +8,8 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.model.topic_model import load
-from streamlda.storage.snapshots import Snapshots
 from streamlda_connectors.files import FileSource
-from tests.cli.conftest import ALL_WORDS, refused, run
+from tests.cli.conftest import refused, run
 
 
 def fail_behind(monkeypatch, records):
@@ -25,14 +24,6 @@ def fail_behind(monkeypatch, records):
         return batch
 
     monkeypatch.setattr(FileSource, "poll", poll)
-
-
-def test_fit_summarizes_what_it_did(folder):
-    summary = (folder / "summary").read_text("utf-8")
-    for wanted in ("words (learned from 6,000 documents)", "6,000 documents in", "0.0% of"):
-        assert wanted in summary
-    assert "documents/s" in summary
-    assert load(folder / "model").documents_seen == 6000
 
 
 def test_rejects_are_counted_by_reason_and_named_by_infer(tmp_path):
@@ -128,35 +119,6 @@ def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, conten
     assert not (tmp_path / "m").exists()
 
 
-def test_settings_come_from_flags_variables_and_a_file(folder, tmp_path, monkeypatch):
-    (tmp_path / "settings.toml").write_text(
-        f"[source]\nfiles = ['{folder / 'all.txt'}']\n[vocabulary]\nsize = 40\n"
-        "[topics]\ncount = 7\nseed = 4\n[http]\nport = 0\n"
-    )
-    monkeypatch.setenv("STREAMLDA_TOPICS_SEED", "5")
-    run("fit", "--config", tmp_path / "settings.toml", "-k", 2, "-o", tmp_path / "m", "-q")
-    model = load(tmp_path / "m")
-    assert (model.n_components, model.settings["seed"], model.n_features) == (2, 5, 40)
-
-
-def test_snapshots_go_to_a_folder_and_the_newest_to_the_file(folder, tmp_path):
-    every = ("--snapshot-every", 2000, f"output.folder={tmp_path / 'all'}")
-    run(
-        "fit",
-        folder / "all.txt",
-        "-k",
-        2,
-        "-o",
-        tmp_path / "m",
-        "-q",
-        *every,
-        "topics.refine=false",
-    )
-    models = [Snapshots(tmp_path / "all").model(number) for number in range(1, 5)]
-    assert [model.documents_seen for model in models] == [2000, 4000, 6000, 6300]
-    np.testing.assert_array_equal(load(tmp_path / "m").components, models[-1].components)
-
-
 def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, monkeypatch):
     kept = (f"checkpoint.folder={tmp_path / 'kept'}", "vocabulary.documents=1000")
     common = ("fit", folder / "all.txt", "-k", 2, "-q", *kept, "-o", tmp_path / "m")
@@ -174,16 +136,3 @@ def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, 
     run(*common)
     assert load(tmp_path / "m").documents_seen == 6300
     assert "alpha_0=3.0 (saved: 1.0)" in refused(*common, "topics.alpha_0=3")
-
-
-def test_a_growing_fit_says_how_many_words_came_and_went(tmp_path):
-    lines = ["apple bread cheese dates"] * 100 + ["eggs figs grapes honey"] * 200
-    (tmp_path / "a.txt").write_text("\n".join(lines))
-    given = ("-k", 2, "-o", tmp_path / "m", *ALL_WORDS, "vocabulary.size=4")
-    given += ("vocabulary.documents=60", "topics.warmup_documents=60")
-    fitted = run("fit", tmp_path / "a.txt", *given, "vocabulary.grow_every=100")
-    changes = load(tmp_path / "m").settings["vocabulary_changes"]
-    assert changes["entered"] >= changes["left"] > 0
-    said = f"{changes['entered']} words entered the vocabulary, {changes['left']} left it"
-    assert said in fitted.stderr
-    assert "entered" not in run("fit", tmp_path / "a.txt", *given).stderr

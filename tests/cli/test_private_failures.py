@@ -2,7 +2,6 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from streamlda.model.evaluation import matched_l1_error
@@ -10,7 +9,7 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.statement import check_statement
 from tests.cli.conftest import check_releases, refused, run
 from tests.cli.test_fit import fail_behind
-from tests.cli.test_private_fit import EVERY, SLOTS, fit, folder, options
+from tests.cli.test_private_fit import EVERY, SLOTS, fit, folder
 
 __all__ = ["folder"]
 
@@ -61,38 +60,3 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     # What a second run is refused by leads there, too.
     again = fit(folder, tmp_path, every=7000, code=78)
     assert f"streamlda budget {tmp_path / 'L'}" in again
-
-
-def test_a_stream_that_ends_in_a_round_has_a_model(folder, tmp_path):
-    records = b"".join((folder / "a.jsonl").read_bytes().splitlines(keepends=True)[: EVERY - 40])
-    more = ("privacy.refinement_rounds=1", "--format", "jsonl")
-    arguments = ("fit", "-", *options(folder, tmp_path, *more), "source.stream=piped")
-    assert "(incomplete, without choice)" in run(*arguments, given=records, code=65).stderr
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    run("budget", tmp_path / "L", "--publish", tmp_path / "model")
-    assert {path: path.read_bytes() for path in before} == before
-    model = load(tmp_path / "model")
-    assert model.privacy["missing_stages"] == ["choice"]
-    assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
-
-
-def test_topics_without_use_are_written_only_where_that_is_asked(tmp_path):
-    """Each of 1,100 words is as likely in all documents."""
-    letters = "abcdefghijk"
-    words = [f"w{a}{b}{c}" for a in letters for b in letters[:10] for c in letters[:10]]
-    (tmp_path / "words").write_text("\n".join(words), "ascii")
-    drawn = np.random.default_rng(1).integers(0, len(words), (3000, 30))
-    texts = "".join(" ".join(words[i] for i in row) + "\n" for row in drawn.tolist())
-    (tmp_path / "a.txt").write_text(texts, "ascii")
-    asked = "fit", tmp_path / "a.txt"
-    said = run(*asked, *options(tmp_path, tmp_path, every=3000), code=65).stderr
-    assert "topics should predict documents better than their word frequencies do" in said
-    assert "privacy.publish_useless" in said
-    assert not (tmp_path / "m").exists()
-    run("budget", tmp_path / "L", "--publish", tmp_path / "paid")
-    notes = load(tmp_path / "paid").diagnostics
-    assert notes["perplexity_over_frequencies"]["expected"] >= 1
-    assert any("better than their word frequencies do" in each for each in notes["warnings"])
-    again = options(tmp_path, tmp_path, "privacy.publish_useless=true", every=3000, ledger="L2")
-    assert "better than their word frequencies do" in run(*asked, *again).stderr
-    assert (tmp_path / "m").exists()

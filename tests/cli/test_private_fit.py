@@ -5,7 +5,6 @@ Noise in this process has the same keys in every run: what it decides is no luck
 
 import json
 import re
-import shutil
 from itertools import pairwise
 
 import numpy as np
@@ -102,11 +101,16 @@ def test_snapshots_are_written_paid_for_and_find_the_topics(folder, fitted):
 
 
 def test_each_window_that_was_paid_for_gives_its_model_again(folder, tmp_path):
-    """The file has that of the last one alone."""
-    fit(folder, tmp_path, every=4600)
+    """The file has that of the last one alone. Seeded topics keep their number and name."""
+    words = " ".join(word for word, _ in load(folder / "truth").top_words(3)[1])
+    said = fit(folder, tmp_path, "--seed-topic", f"mine: {words} nowhere", every=4600)
+    assert "unknown=1: nowhere; they seed nothing" in said
     run("budget", tmp_path / "L", "--publish", tmp_path / "first", "--release", 1)
-    slots = [load(tmp_path / name).privacy["cohort"] for name in ("first", "m")]
+    models = [load(tmp_path / name) for name in ("first", "m")]
+    slots = [model.privacy["cohort"] for model in models]
     assert slots == [{"first": 0, "last": 4599}, {"first": 4600, "last": 9199}]
+    assert [model.names for model in models] == [["mine", None, None]] * 2
+    assert {model.privacy["seeds"] for model in models} == {"public"}
 
 
 def test_topics_prints_the_statement(folder, fitted):
@@ -154,15 +158,6 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     # Nor with another setting of the promise.
     assert "epsilon" in fit(folder, to, epsilon=9, code=78)
     assert (to / "L").read_bytes() == before
-
-
-def test_a_model_that_is_out_tells_that_its_ledger_is_gone(folder, fitted, tmp_path):
-    to, _ = fitted
-    shutil.copy(to / "m", tmp_path / "m")
-    refused = fit(folder, tmp_path, code=78)
-    assert "a new ledger must not begin beside what another one left" in refused
-    assert f"left='{tmp_path}/m'" in refused
-    assert not (tmp_path / "L").exists()
 
 
 def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
@@ -272,6 +267,7 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
         ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
         *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),
         ("topics=61 words=60", (*full, "-k", 61)),
+        ("must have a word of the vocabulary", (*full, "--seed-topic", "none: nowhere")),
         ("delta must be at least ten times", (*full, "--delta", "1e-60")),
     ):
         assert wanted in refused(*arguments)
@@ -297,13 +293,3 @@ def test_no_output_replaces_what_a_ledger_has(folder, fitted):
     for name in ("--output-folder", "--checkpoint-folder"):
         assert rule in refused(*into, name, to / "L.releases")
     assert files() == kept
-
-
-def test_private_rounds_from_the_command_line(folder, tmp_path):
-    """Of three topics: two starts and an eigenvalue round each."""
-    fit(folder, tmp_path, "topics.solver=noisy-power", "topics.iterations=3", "topics.restarts=2")
-    check_releases(tmp_path)
-    statement = load(tmp_path / "m").privacy
-    assert statement["statement"] == "private"
-    names = [stage["name"] for stage in statement["stages"]]
-    assert len([name for name in names if name.startswith("power")]) == 3 * (3 + 1)

@@ -114,6 +114,8 @@ WRITTEN = {
     "more commas": "id,body,note\n1,one,x,,\n2,two,,,,\n",
     "spark": 'id,body,note\n1,one,"a \\"b\\", c \\\\"\n2,two,"\\\\\\""\n',
     "numbers": "1,one,x\n2,two,y\n",
+    "sep": "sep=;\nid;body;note\n1;one;x\n2;two;y\n",
+    "titles": '"Tickets, all",,\n,,\nid,body,note\n1,one,x\n2,two,y\n',
 }
 
 
@@ -136,7 +138,7 @@ def test_csv_as_it_is_written_is_read(kind, tmp_path):
 
 
 def test_classes_are_any_numbers_and_users_are_not(tmp_path):
-    rows = [{"text": "x", "user": value} for value in (4, 4.5, True, None, "7")]
+    rows = [{"text": "x", "user": value} for value in (4, 4.0, 4.5, True, None, "7")]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     columns = {"text": ["x", "y"], "user": [4.0, None]}
     pq.write_table(pa.table(columns), tmp_path / "b.parquet")
@@ -147,8 +149,32 @@ def test_classes_are_any_numbers_and_users_are_not(tmp_path):
         ]
         for are in (True, False)
     )
-    assert classes == [["4", "4.5", "True", None, "7"], ["4.0", None]]
-    assert users == [["4", None, None, None, "7"], [None, None]]
+    assert classes == [["4", "4", "4.5", "True", None, "7"], ["4", None]]
+    assert users == [["4", None, None, None, None, "7"], [None, None]]
+
+
+def test_words_for_a_null_are_names_of_classes_and_no_texts(tmp_path):
+    names = ("NA", "None", "nan", "", "\\N")
+    (tmp_path / "a.csv").write_text("text,by\n" + "".join(f"{name},{name}\n" for name in names))
+    poll = FileSource(tmp_path / "a.csv", user_field="by", id_field="by").poll(9)
+    assert poll.texts == [""] * 5
+    assert poll.users == [at.id for at in poll.locations] == ["NA", "None", "nan", None, None]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_that_are_not_there_or_there_twice_are_said(ending, tmp_path):
+    write_rows(tmp_path / f"a.{ending}", [{"id": "1", "text": "one", "Date": "2025"}])
+    source = FileSource(tmp_path, time_field="date", user_field="who", id_field="id")
+    assert (
+        source.poll(9)
+        .notes[0]
+        .endswith(" has no column who and has no column date: did you mean 'Date'?")
+    )
+    (tmp_path / f"a.{ending}").unlink()
+    (tmp_path / "b.csv").write_text("text, text ,id,text\none,two,3,four\n")
+    poll = FileSource(tmp_path).poll(9)
+    assert poll.texts == ["one"]
+    assert poll.notes[0].endswith("has 2 columns text, of which the first is read")
 
 
 LISTS = [["late", "parcel"], ["a link ", {"type": "link", "text": "to a page"}], [], ["x", 7]]
@@ -189,7 +215,7 @@ def test_a_header_of_an_encoding_that_is_not_known_is_said(tmp_path):
     assert "cp1252" in " ".join(poll.notes)
 
 
-@pytest.mark.parametrize("text", ["C:\\", "C:\\Users\\new", "\\alpha and \\nu"])
+@pytest.mark.parametrize("text", ["C:\\", "C:\\Users\\new", "C:\\temp\\new", "\\\\nas\\b: \\nu"])
 def test_backslashes_that_escape_nothing_stay(text, tmp_path):
     (tmp_path / "a.tsv").write_text(f"text\tid\n{text}\t1\nmore\t\\\n{text}\t3\n")
     assert drain(FileSource(tmp_path / "a.tsv")) == ([text, "more", text], [])
@@ -218,10 +244,10 @@ def test_files_of_folders_are_chosen_by_patterns(tmp_path):
     ("header", "says"),
     [
         ("id,Text", "did you mean 'Text'"),
-        ("id, txt ", "did you mean ' txt '"),
+        ("id, txt ", "did you mean 'txt'"),
         ("T1,ok lets meet at nine", "remove lines above the header"),
         ("My export,,", "columns=['My export', '<0 char"),
-        ("sep=;\nid;text", "remove lines above the header"),
+        ("sep=;\nid;texts", "remove lines above the header"),
     ],
 )
 def test_a_column_that_is_missing_is_said_with_what_to_do(header, says, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.settings.build import SeedWords, read_seeds, seed_by_columns, seed_by_words
-from streamlda.settings.load import load_settings, settings_of_parameters
+from streamlda.settings.load import settings_of_parameters
 from streamlda.text.vocabulary import Vocabulary
 
 SPACE = SeedWords("space", ("orbit", "launch"))
@@ -31,20 +31,10 @@ def test_a_program_gives_them_as_lines_or_a_mapping(given):
     assert names == ["space", "ice"]
 
 
-def test_a_variable_and_a_file_give_them(tmp_path):
-    (tmp_path / "s.toml").write_text('[topics]\nseeds = ["space: orbit launch"]\n', "ascii")
-    common = {"source.files": ["a"], "output.file": "m"}
-    given = load_settings(tmp_path / "s.toml", {}, common, "fit").topics.seeds
-    assert read_seeds(given, 3) == [SPACE]
-    variable = {"STREAMLDA_TOPICS_SEEDS": "space: orbit launch; ice: cold"}
-    assert len(read_seeds(load_settings(None, variable, common, "fit").topics.seeds, 3)) == 2
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (["space:"], "must be a name, a colon and words"),
-        ([": orbit"], "must be a name, a colon and words"),
         (["none"], "got seed_topic='none'"),
         (["a: x", "a: y"], "names of their own"),
         (["a: x", "b: y", "c: z"], "as many topics as seeded ones, got topics=2 seeded=3"),

@@ -26,24 +26,12 @@ def by_letters(text):
     return text.replace("-", " ").split(" ")
 
 
-def a_string(text):
-    return text
-
-
 def a_list_of_numbers(text):
     return [1]
 
 
-def raises(text):
-    raise ValueError(text)
-
-
 def leaves(text):
     raise SystemExit(text)
-
-
-def generates(text):
-    return (word for word in text.split())
 
 
 def half_pairs(text):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda import load
-from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import LEAST_NPMI, TextAnalyzer, build_joiner, learn_phrases
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
@@ -87,12 +86,6 @@ def texts():
         pair = ("salt lake", "deep sea")[number % 2]
         made.append(" ".join([*around[:4], pair, *around[4:]]))
     return made
-
-
-def test_phrases_are_learned_with_the_words():
-    learner = VocabularyLearner(phrases=2, max_document_frequency=1.0)
-    assert learner.learn(texts()).analyzer.phrases == ("deep sea", "salt lake")
-    assert {"deep sea", "salt lake"} <= set(learner.learn(texts()).words)
 
 
 def test_a_fit_learns_phrases_or_takes_those_of_a_file(tmp_path):

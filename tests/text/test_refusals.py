@@ -9,6 +9,7 @@ from tests.text.test_vocabulary import FACTS
 from tests.texts import TEXTS
 
 WORDS, SETTINGS = VocabularyError, InvalidSettingError
+HERE = "tests.text.test_functions:"
 
 
 def analyzer(**settings):
@@ -68,7 +69,7 @@ def selected(words, selection):
         ),
         *[
             (selected(["cat"], record), WORDS, "select")
-            for record in (None, {}, [1], 3, "secret", {"x": float("nan")}, {"words": {"secret"}})
+            for record in ({}, "secret", {"x": float("nan")}, {"words": {"secret"}})
         ],
         (selected("abc", FACTS), WORDS, "one string"),
         *[
@@ -82,51 +83,24 @@ def selected(words, selection):
         (of_metadata(hash_bits=3), WORDS, "hash_bits=3"),
         (of_metadata(analyzer={"x": 1}), WORDS, "must be whole"),
         (of_metadata(analyzer=None), WORDS, "must be whole"),
-        *[
-            (of_metadata(without=key), WORDS, f"KeyError: '{key}'")
-            for key in ("kind", "hash_bits", "analyzer", "undercount", "fingerprint")
-        ],
+        (of_metadata(without="undercount"), WORDS, "KeyError: 'undercount'"),
         (stored(lowercase=1), SETTINGS, "lowercase=1"),
-        (stored(normalize=None), SETTINGS, "normalize=None"),
         (stored(token_pattern="("), SETTINGS, "token_pattern="),
         (stored(token_pattern=b"a"), SETTINGS, "token_pattern=b'a'"),
         (stored(token_pattern="(a)(b)"), SETTINGS, "token_pattern="),
         (stored(stop_words="./french"), SETTINGS, "stop_words='./french'"),
         (stored(stop_words=[1]), SETTINGS, "stop_words"),
         (stored(ngram_range=(2, 1)), SETTINGS, r"ngram_range=\(2, 1\)"),
-        (stored(ngram_range=2), SETTINGS, "ngram_range=2"),
         (analyzer(function="no.such.module:split"), SETTINGS, "ModuleNotFoundError"),
-        (analyzer(function="tests.text.test_functions:missing"), SETTINGS, "AttributeError"),
+        (analyzer(function=f"{HERE}missing"), SETTINGS, "AttributeError"),
         (analyzer(function="unheard-of"), SETTINGS, "must be module:function"),
-        (analyzer(function="tests.text.test_functions:TEXTS"), SETTINGS, "list of words"),
-        (analyzer(function="tests.text.test_functions:a_string"), SETTINGS, "returned str"),
-        (
-            analyzer(function="tests.text.test_functions:a_list_of_numbers"),
-            SETTINGS,
-            "returned list",
-        ),
-        (analyzer(function="tests.text.test_functions:raises"), SETTINGS, "raised ValueError"),
-        (analyzer(function="tests.text.test_functions:leaves"), SETTINGS, "raised SystemExit"),
-        (analyzer(function="tests.text.test_functions:generates"), SETTINGS, "returned generator"),
-        (
-            analyzer(function="tests.text.test_functions:half_pairs"),
-            SETTINGS,
-            "half a surrogate pair",
-        ),
-        (analyzer(function=5), SETTINGS, "list of words"),
+        (analyzer(function=f"{HERE}TEXTS"), SETTINGS, "list of words"),
+        (analyzer(function=f"{HERE}a_list_of_numbers"), SETTINGS, "returned list"),
+        (analyzer(function=f"{HERE}leaves"), SETTINGS, "raised SystemExit"),
+        (analyzer(function=f"{HERE}half_pairs"), SETTINGS, "half a surrogate pair"),
         (analyzer(phrases="new york", stop_words="english"), SETTINGS, "one string"),
-        (
-            analyzer(phrases=["new york", "york"], stop_words="english"),
-            SETTINGS,
-            "phrase='york' words=1; leave",
-        ),
         (analyzer(phrases=[1], stop_words="english"), SETTINGS, "phrase=1 words=0"),
-        (
-            analyzer(phrases=["state of"], stop_words="english"),
-            SETTINGS,
-            "phrase='state of' words=1",
-        ),
-        (analyzer(phrases=["x 2"], stop_words="english"), SETTINGS, "words=0"),
+        (analyzer(phrases=["state of"], stop_words="english"), SETTINGS, "'state of' words=1"),
         (analyzer(function="builtins:str.split", token_pattern="x"), SETTINGS, "both"),
         (analyzer(lowercase="azeri"), SETTINGS, "lowercase must be true, false, or turkish"),
         (analyzer(stop_words="english,elvish"), SETTINGS, "language='elvish' known=.*german"),
