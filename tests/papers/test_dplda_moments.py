@@ -1,6 +1,7 @@
 """The moments of DP-LDA: those of their definition, unbiased, of attained sensitivities."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -159,6 +160,15 @@ def test_no_random_neighbours_exceed_the_sensitivities(n):
             for name, bounds in SENSITIVITIES.items():
                 stated = [bound(Facts(n, 1, alpha_0)) * (1 + 1e-12) for bound in bounds]
                 assert (np.array(found[name]) <= stated).all()
+
+
+def test_planted_bugs_are_exceeded():
+    """Printed, the mixed term counts once; others forget the cube, or all but the raw moment."""
+    _, mixed, cubed = coefficients(1.0)
+    l1, l2 = moved_by([0] * 6, [1] * 6, OTHERS["two"], 1.0)["triples"]
+    assert 3 * l1 > 2 + 4 * abs(mixed) + 6 * cubed + 1
+    assert 3 * l1 > 2 + 12 * abs(mixed) + 1
+    assert 3 * l2 > math.sqrt(2) + 0.3  # raw moments only
 
 
 def test_theorem_5_is_wrong_by_first_order():
