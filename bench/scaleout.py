@@ -51,6 +51,7 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
     from streamlda.scaleout import connect, of_partitions
     from streamlda.scaleout.cluster import Run
     from streamlda.scaleout.store import keep_documents
+    from streamlda.spectral.moments import Moments
 
     corpus = planted(parameters, seed)
     documents = corpus.documents(parameters["documents"])
@@ -66,15 +67,15 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
         connect(cluster.scheduler_address, timeout_seconds=60) as client,
     ):
         futures = client.scatter(parts)  # type: ignore[no-untyped-call]
-        how = Run(client), of_partitions(futures), None, parameters["n_features"], 2000
-        with keep_documents(*how, read={}) as store:
-            given = 0, store.total, settings, shared
+        how = {"vocabulary": None, "n_features": parameters["n_features"]}
+        with keep_documents(Run(client), of_partitions(futures), **how) as store:
+            given = 0, store.total, Moments(shared, settings.n_triple_columns)
             # Workers load the compiled code in the first round.
             store.moments(*given)
             meter.started()
             with meter.timed():
                 moments = store.moments(*given)
-            counts = store.contents.counts
+            counts = store.counts
             counters = Counters(store.total, counts.short, counts.tokens)
     found = Engine.of_phase(SharedSums(settings, counters, moments))
     one = Engine(settings, shared_projection=shared)

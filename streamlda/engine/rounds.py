@@ -66,19 +66,21 @@ class Rounds(Phase):
         return cls(settings, counters, moments, None, held_out)
 
     @property
-    def _length(self) -> int:
+    def left(self) -> int:
+        """Documents until the round is full."""
         first = self.counters.rounds_finished == 0
-        return round_length(self.counters.projection_documents, first=first)
+        length = round_length(self.counters.projection_documents, first=first)
+        return length - self.current.documents
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the round."""
-        part = batch.rows(start, start + self._length - self.current.documents)
+        part = batch.rows(start, start + self.left)
         self.current.add(part)
         return part.n_documents
 
     def next(self) -> Phase:
         """Begin the next round where this one is full."""
-        if self.current.documents >= self._length:
+        if self.left <= 0:
             self._begin_round()
         return self
 

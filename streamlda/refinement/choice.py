@@ -96,12 +96,14 @@ def choice_of(model: TopicModel) -> dict[str, Any]:
     return {name: value for name, value in model.diagnostics.items() if name == _NAME}
 
 
-def hold_out(batch: DocumentBatch, before: int = 0) -> tuple[DocumentBatch, DocumentBatch]:
-    """Return the documents to learn from, unusable ones included, and those of `HELD_OUT`.
+def hold_out(
+    batch: DocumentBatch, before: int = 0, numbers: NDArray[np.int64] = HELD_OUT
+) -> tuple[DocumentBatch, DocumentBatch]:
+    """Return the documents to learn from, unusable ones included, and those of some `numbers`.
 
     There are `before` usable documents before them.
     """
-    held_out = batch.usable & np.isin(before + np.cumsum(batch.usable), HELD_OUT)
+    held_out = batch.usable & np.isin(before + np.cumsum(batch.usable), numbers)
     return batch.where(~held_out), batch.where(held_out)
 
 
@@ -152,17 +154,6 @@ def spread(documents: int) -> NDArray[np.int64]:
     if documents <= int(HELD_OUT[-1]):
         return HELD_OUT
     return 1 + (2 * np.arange(len(HELD_OUT)) + 1) * documents // (2 * len(HELD_OUT))
-
-
-def learned_before(documents: int) -> int:
-    """Return how many of the first usable documents are not held out."""
-    return documents - int(np.searchsorted(HELD_OUT, documents, side="right"))
-
-
-def documents_before(learned: int) -> int:
-    """Return how many usable documents lie before one to learn from, by its number from 0."""
-    others = HELD_OUT - np.arange(1, len(HELD_OUT) + 1)
-    return learned + int(np.searchsorted(others, learned, side="right"))
 
 
 def chosen(

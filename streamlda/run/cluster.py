@@ -23,12 +23,10 @@ from streamlda.scaleout import (
     Progress,
     connect,
     learn_once,
-    never,
-    no_progress,
     of_files,
     summed_stages,
 )
-from streamlda.scaleout.cluster import Run, listed
+from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
@@ -40,19 +38,15 @@ from streamlda.stream.source import Progress as SourceProgress
 from streamlda.stream.source import RecordBatch, Source
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
-#: Records from all over the files that stand at the beginning: a refinement begins with 20,000
-#: documents, and 1,000 of the first ones are held out.
-BEGINNING = 24_000
-
 
 def fit_on_cluster(
     settings: RunSettings,
     *,
-    on_progress: Progress = no_progress,
+    on_progress: Progress = lambda *_: None,
     warn: Callable[[str], None] = lambda message: None,
     on_opened: Callable[[], None] = lambda: None,
     on_plan: Callable[[str], None] = lambda line: None,
-    should_stop: Callable[[], bool] = never,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> FitResult:
     """Learn topics on the cluster of the settings; `on_opened` is called before any payment."""
     start = time.monotonic()
@@ -61,9 +55,7 @@ def fit_on_cluster(
         ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
         run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
-        # Refined topics begin with documents from all files; others are those of one process.
-        mixed = BEGINNING if ledger is None and settings.topics.refine is not False else 0
-        client, corpus = _reach(settings, opened, mixed)
+        client, corpus = _reach(settings, opened)
         stored = corpus.stored_bytes
         if run.census is not None:
             # Workers count slots from the first record of each file.
@@ -89,22 +81,21 @@ def fit_on_cluster(
             on_plan=on_plan,
             should_stop=should_stop,
         )
-        assert found.vocabulary is not None
+        assert found.model.vocabulary is not None
         pipeline.counts, pipeline.vocabulary_documents = found.counts, found.vocabulary_documents
-        pipeline.take(found.vocabulary, found.engine)
-        model = found.model(pipeline.facts())
+        pipeline.take(found.model.vocabulary, found.engine)
+        model = replace(found.model, settings={**found.model.settings, **pipeline.facts()})
         store.publish(model)
     end: dict[str, Any] = {"stopped": found.stopped is not None, "stored_bytes": stored}
     return FitResult(model=model, pipeline=pipeline, seconds=time.monotonic() - start, **end)
 
 
-def _reach(settings: RunSettings, opened: ExitStack, mixed: int = 0) -> tuple[Any, Corpus]:
+def _reach(settings: RunSettings, opened: ExitStack) -> tuple[Any, Corpus]:
     """Return a client of the cluster, and the files, cut for its workers."""
-    address, shards = settings.cluster.dask, settings.cluster.shards
+    address, files = settings.cluster.dask, settings.source.files
     assert address is not None
     client = opened.enter_context(connect(address))
-    files, options = settings.source.files, file_options(settings)
-    return client, of_files(files, options, shards=shards, beginning=mixed)
+    return client, of_files(files, file_options(settings), shards=settings.cluster.shards)
 
 
 def _fit_privately(
@@ -160,7 +151,7 @@ class InferredFiles:
         """Yield records without texts and their rows, numbered in files in place of their parts."""
         while shards:
             shard = shards.pop(0)
-            (polls,) = self._run.compute(self._run.task("answer", listed, shard))
+            (polls,) = self._run.compute([self._run.task("answer", list, shard)])
             self._run.release([shard])
             ends = dict[str, int]()
             for batch, found in polls:

@@ -15,7 +15,7 @@ The connections of a cluster carry raw documents and raw sums: keep it on a netw
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import Progress, connect, never, no_progress
+from streamlda.scaleout.cluster import Progress, connect
 from streamlda.scaleout.faults import ClusterError
 from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once
 from streamlda.scaleout.private import summed_stages
@@ -34,8 +34,6 @@ __all__ = [
     "fit_with",
     "learn_once",
     "merge",
-    "never",
-    "no_progress",
     "of_files",
     "of_partitions",
     "summed_stages",

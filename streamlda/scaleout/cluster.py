@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamlda.errors import MissingExtraError
-from streamlda.scaleout.faults import ClusterError, check, fault
+from streamlda.scaleout.faults import check, fault
 from streamlda.stream.counts import RecordCounts
 
 if TYPE_CHECKING:
@@ -24,14 +25,8 @@ T = TypeVar("T")
 #: Gets what is being done, what was met so far, and how many of how many parts of it are done.
 Progress = Callable[[str, RecordCounts, int, int], None]
 
-#: Packages that must be the same everywhere, for messages to be read.
-ALIKE = ("dask", "distributed", "cloudpickle")
-
-#: Packages that must be the same here and on workers, for kernels to give the same.
-ALIKE_ON_WORKERS = ("python", "streamlda", "numpy", "numba", "scipy")
-
-#: Results that one task of a tree joins: it holds these and what they become.
-FAN_IN = 2
+#: Packages that must be the same everywhere, for messages to be read and kernels to be equal.
+ALIKE = ("python", "streamlda", "numpy", "numba", "scipy", "dask", "distributed", "cloudpickle")
 
 #: Longest wait for a worker, at the beginning or after the last one is gone, in seconds.
 PATIENCE_SECONDS = 60.0
@@ -40,21 +35,12 @@ PATIENCE_SECONDS = 60.0
 #: allows (4): spot machines go away by dozens.
 MOST_LOSSES = 25
 
-#: How often reports and workers are looked at while a result is waited for, in seconds.
+#: How often workers are looked at while a result is waited for, in seconds.
 POLL_SECONDS = 0.5
 
 
 class StoppedError(Exception):
     """The caller wants the end; never leaves this package."""
-
-
-def no_progress(label: str, counts: RecordCounts, done: int, total: int) -> None:
-    """Show nothing."""
-
-
-def never() -> bool:
-    """Continue to the end."""
-    return False
 
 
 def require_dask() -> None:
@@ -109,45 +95,29 @@ def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> 
     Time: one message to every worker.
     """
     try:
-        _check_workers(client, timeout_seconds)
-    except ClusterError:
-        raise
+        client.wait_for_workers(1, timeout=timeout_seconds)
+        found: Any = client.get_versions(packages=ALIKE[1:])
+    except TimeoutError as error:
+        raise fault("worker", workers=0, seconds=timeout_seconds) from error
     except OSError as error:
         raise fault("scheduler", problem=type(error).__name__) from error
-
-
-def _check_workers(client: Client, timeout_seconds: float) -> None:
-    from distributed import TimeoutError as DaskTimeoutError
-
-    if not client.nthreads():  # type: ignore[no-untyped-call]
-        try:
-            client.wait_for_workers(1, timeout=timeout_seconds)
-        except DaskTimeoutError as error:
-            raise fault("worker", workers=0, seconds=timeout_seconds) from error
-    found: Any = client.get_versions(packages=ALIKE_ON_WORKERS[1:])
-    ours, scheduler = found["client"]["packages"], found["scheduler"]["packages"]
-    workers = [about["packages"] for about in found["workers"].values()]
     differing = list[str]()
-    for name in (*ALIKE, *ALIKE_ON_WORKERS):
-        there = [*workers, scheduler] if name in ALIKE else workers
+    for name in ALIKE:
         # Of Python two numbers.
-        most = 2 if name == "python" else 9
-        mine, *theirs = (str(about[name]).split(".")[:most] for about in (ours, *there))
-        if any(their != mine for their in theirs):
-            versions = {str(about[name]) for about in there}
-            differing.append(f"{name}={ours[name]} there={','.join(sorted(versions))}")
+        most = 2 if name == "python" else None
+        ours, *theirs = (
+            ".".join(str(about["packages"][name]).split(".")[:most])
+            for about in (found["client"], found["scheduler"], *found["workers"].values())
+        )
+        if others := {*theirs} - {ours}:
+            differing.append(f"{name}={ours} there={','.join(sorted(others))}")
     check(not differing, "versions", differing="; ".join(differing))
 
 
 def memory_limits(client: Client) -> list[float]:
     """Return the bytes of memory that each worker may take; infinite where it has no limit."""
-    answers: Any = client.run(_memory_limit)
-    return [float("inf") if limit is None else float(limit) for limit in answers.values()]
-
-
-def _memory_limit(dask_worker: Any) -> int | None:
-    limit: int | None = dask_worker.memory_manager.memory_limit
-    return limit
+    workers: Any = client.scheduler_info()["workers"]
+    return [float(about["memory_limit"] or "inf") for about in workers.values()]
 
 
 class Given:
@@ -159,14 +129,9 @@ class Given:
     def __repr__(self) -> str:
         return "Given()"
 
-
-def _value(given: Given) -> Any:
-    return given.value
-
-
-def listed(*values: Any) -> list[Any]:
-    """Return results of several tasks as that of one."""
-    return [*values]
+    def __call__(self) -> Any:
+        """Return the value."""
+        return self.value
 
 
 class Run:
@@ -181,7 +146,7 @@ class Run:
         self,
         client: Client,
         patience_seconds: float = PATIENCE_SECONDS,
-        should_stop: Callable[[], bool] = never,
+        should_stop: Callable[[], bool] = lambda: False,
         state_folder: str | None = None,
     ) -> None:
         self._client: Any = client
@@ -209,8 +174,10 @@ class Run:
         """Return a call to be made on a worker; arguments may be tasks, or small values."""
         from dask.delayed import delayed
 
+        self._made += 1
+        name = f"streamlda-{kind}-{self._id}-{self._made}"
         make: Any = delayed(function, pure=False, traverse=False)
-        return make(*arguments, dask_key_name=self._name(kind))  # type: ignore[no-any-return]
+        return make(*arguments, dask_key_name=name)  # type: ignore[no-any-return]
 
     def given(self, value: Any) -> Any:
         """Return what stands for a value in a graph, sent once; tasks and futures stay."""
@@ -219,15 +186,14 @@ class Run:
 
         if value is None or is_dask_collection(value) or isinstance(value, Future):
             return value
-        return self.task("given", _value, Given(value))
+        return self.task("given", Given(value))
 
     def tree(self, kind: str, join: Callable[..., T], leaves: Sequence[Delayed]) -> Delayed:
         """Return the task that joins all leaves, neighbours first: the order is always the same."""
         level = list(leaves)
         while len(level) > 1:
-            starts = range(0, len(level), FAN_IN)
-            groups = [level[start : start + FAN_IN] for start in starts]
-            level = [self.task(kind, join, *own) if own[1:] else own[0] for own in groups]
+            pairs = [level[at : at + 2] for at in range(0, len(level), 2)]
+            level = [self.task(kind, join, *own) if own[1:] else own[0] for own in pairs]
         return level[0]
 
     def start(self, tasks: Sequence[Delayed]) -> list[Any]:
@@ -248,33 +214,45 @@ class Run:
             future.release()
 
     def compute(
-        self,
-        root: Delayed,
-        reports: Sequence[Delayed] = (),
-        on_report: Callable[[Any], None] | None = None,
-    ) -> Any:
-        """Compute a task and return its result; what it needs is forgotten as soon as it can be.
+        self, tasks: Sequence[Delayed], on_result: Callable[[Any], None] | None = None
+    ) -> list[Any]:
+        """Compute tasks and return their results; what they need is forgotten as soon as it can be.
 
-        Results of `reports`, small tasks, are given to `on_report` as they come, in this thread and
-        within a second. What a task raised is raised, and all tasks are cancelled then. Tasks of
-        workers that are killed from outside are given to others; `ClusterError` if the scheduler or
-        all workers are gone, or a worker ran out of memory.
+        Results are given to `on_result` as they come, in this thread. What a task raised is raised,
+        and all tasks are cancelled then. Tasks of workers that are killed from outside are given to
+        others; `ClusterError` if the scheduler or all workers are gone, or a worker ran out of
+        memory.
         """
         from distributed import CancelledError, KilledWorker
         from distributed.comm.core import CommClosedError
 
-        futures, lost = self.start([root, *reports]), 0
-        waiting = futures[1:] if on_report else []
+        futures, results, losses = self.start(tasks), dict[str, Any](), Counter[Any]()
+        done = SimpleQueue[Any]()
+        alone_since: float | None = None
         try:
-            while True:
+            for future in futures:
+                future.add_done_callback(done.put)
+            while len(results) < len(futures):
+                if self._should_stop() and not self.stopped:
+                    self.stopped = True
+                    raise StoppedError
                 try:
-                    self._wait(futures[0], waiting, on_report)
-                    return futures[0].result()
+                    future = done.get(timeout=POLL_SECONDS)
+                    results[future.key] = future.result()
+                except Empty:
+                    now = time.monotonic()
+                    alone_since = None if self._client.nthreads() else alone_since or now
+                    if alone_since is not None and now - alone_since > self._patience:
+                        raise fault("lost workers", workers=0, seconds=self._patience) from None
                 except KilledWorker as error:
-                    lost += 1
-                    self._check_killer(error, lost)
-                    failed = [one.key for one in futures if one.status == "error"]
-                    self._client.sync(self._retry, failed)
+                    losses[error.task] += 1
+                    self._check_killer(error, losses[error.task])
+                    self._client.sync(self._retry, future.key)
+                    future.add_done_callback(done.put)
+                else:
+                    if on_result is not None:
+                        on_result(results[future.key])
+            return [results[future.key] for future in futures]
         except BaseException as error:
             # Also at Ctrl-C: what is not done yet is wanted by nobody.
             self._client.cancel(futures, force=True)
@@ -285,12 +263,12 @@ class Run:
                 raise fault("lost scheduler", problem=type(error).__name__, kept=kept) from error
             raise
 
-    async def _retry(self, keys: list[str]) -> None:
+    async def _retry(self, key: str) -> None:
         """As `Client.retry`, which knows no tasks but those that it has futures of."""
         client = self._client
-        for key in await client.scheduler.retry(keys=keys, client=client.id):
-            if key in client.futures:
-                client.futures[key].retry()
+        for each in await client.scheduler.retry(keys=[key], client=client.id):
+            if each in client.futures:
+                client.futures[each].retry()
 
     def _check_killer(self, error: Any, times: int) -> None:
         """Raise `ClusterError` if a task ended its workers, not somebody from outside."""
@@ -299,33 +277,3 @@ class Run:
         about = {"task": error.task, "losses": times, "workers_out_of_memory": full}
         check(not full, "room for tasks", **about)
         check(times < MOST_LOSSES, "killer", **about)
-
-    def _wait(self, root: Any, waiting: list[Any], on_report: Callable[[Any], None] | None) -> None:
-        done = threading.Event()
-        root.add_done_callback(lambda _: done.set())
-        alone_since: float | None = None
-        while True:
-            done.wait(POLL_SECONDS)
-            for future in [future for future in waiting if future.status == "finished"]:
-                assert on_report is not None
-                waiting.remove(future)
-                on_report(future.result())
-            if root.done():
-                # Of a root that failed, reports may never come.
-                if root.status == "finished" and on_report is not None:
-                    for future in waiting:
-                        on_report(future.result())
-                return
-            if self._should_stop() and not self.stopped:
-                self.stopped = True
-                raise StoppedError
-            if self._client.nthreads():
-                alone_since = None
-                continue
-            alone_since = alone_since or time.monotonic()
-            if time.monotonic() - alone_since > self._patience:
-                raise fault("lost workers", workers=0, seconds=self._patience)
-
-    def _name(self, kind: str) -> str:
-        self._made += 1
-        return f"streamlda-{kind}-{self._id}-{self._made}"

@@ -15,10 +15,10 @@ partitions. Nothing is computed here but the first documents, the merges and the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +31,12 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.cluster import require_dask
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
-from streamlda.scaleout.shards import Corpus, Shard, of_partitions, rows_of, task_of
+from streamlda.scaleout.shards import Shard, of_partitions, rows_of, task_of
 from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
 from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -69,18 +68,6 @@ def _is_future(part: Any) -> bool:
     return distributed is not None and isinstance(part, distributed.Future)
 
 
-def of_collection(X: Any) -> Corpus:
-    """Return the shards of a collection of Dask: its partitions, in order."""
-    from dask.delayed import Delayed
-
-    if isinstance(X, Delayed):
-        return of_partitions([X])
-    parts = X if isinstance(X, list | tuple) else []
-    wrong = [part for part in parts if not isinstance(part, Delayed) and not _is_future(part)]
-    check(not wrong, "list", type=type(wrong[0]).__name__ if wrong else None)
-    return of_partitions(X)
-
-
 def current_client() -> Client:
     """Return the client that Dask was last given, or raise `ClusterError`."""
     require_dask()
@@ -98,7 +85,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     """Fit a `StreamLDA` to a collection: of Dask on the current client, of Spark where it is.
 
     Without a refinement, topics are those of the same fit to the whole matrix, to rounding; with
-    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.steps`).
+    one they are as good as those of its passes, without sweeps (`streamlda.scaleout.fit`).
     """
     settings = estimator._settings(estimator._seed(), users)
     check(
@@ -116,9 +103,9 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         return
     words = VocabularyLearner.by(analyzer, estimator.n_components)
     asked = fit_settings(settings, words.size)
-    how = current_client(), of_collection(X), asked, words
+    how = current_client(), of_partitions(X), asked, words
     found = learn_once(*how, refinement_passes=passes)
-    _set(estimator, found.model(), found.engine)
+    _set(estimator, found.model, found.engine)
 
 
 def _fit_frame(
@@ -126,13 +113,23 @@ def _fit_frame(
 ) -> None:
     """Fit a data frame of Spark, whose one column has the texts; they are encoded once."""
     texts = texts_of(frame)
-    first = texts.take(START_DOCUMENTS)
-    words = VocabularyLearner.by(analyzer, estimator.n_components).learn(first)
+    learner = VocabularyLearner.by(analyzer, estimator.n_components)
+    words = learner.learn([row[0] or "" for row in frame.take(START_DOCUMENTS)])
     asked = fit_settings(settings, words.n_features)
     disk = sys.modules["pyspark"].StorageLevel.DISK_ONLY
-    counts = texts.mapPartitions(partial(_encoded, words)).persist(disk)
+    counts = texts.mapPartitions(lambda own: [words.encode([*own]).batch]).persist(disk)
+
+    def summed(stage: Stage) -> Sums:
+        sent = counts.context.broadcast(stage)
+
+        def fold(number: int, documents: Iterator[Any]) -> list[Sums]:
+            return [sums_of(documents, sent.value, shard=number)]
+
+        found: Sums = counts.mapPartitionsWithIndex(fold).treeReduce(merge)
+        sent.unpersist()
+        return found
+
     try:
-        summed = partial(sum_rows, counts)
         model = fit_with(summed, asked, shards=counts.getNumPartitions(), refinement_passes=passes)
     finally:
         counts.unpersist()
@@ -150,22 +147,6 @@ def texts_of(frame: Any) -> Any:
     return frame.rdd.map(lambda row: row[0] or "")
 
 
-def _encoded(words: Vocabulary, texts: Iterable[str]) -> Iterator[DocumentBatch]:
-    yield words.encode(list(texts)).batch
-
-
-def sum_rows(rows: Any, stage: Stage) -> Sums:
-    """Return the merged sums of a data set of Spark through a stage; its partitions are shards."""
-    sent = rows.context.broadcast(stage)
-
-    def fold(number: int, documents: Iterable[Any]) -> Iterator[Sums]:
-        yield sums_of(documents, sent.value, shard=number)
-
-    found: Sums = rows.mapPartitionsWithIndex(fold).treeReduce(merge)
-    sent.unpersist()
-    return found
-
-
 def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     """Replace all that an estimator has learned."""
     columns: dict[str, Any] = {"n_features_in_": model.n_features}
@@ -174,76 +155,66 @@ def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
     estimator._keep(learner, model, columns)
 
 
-def apply_to(function: Callable[[Any], Any], X: Any) -> list[Any]:
-    """Return what a function makes of each partition of a collection of Dask, not yet computed.
+def apply_to(function: Callable[[Any], Any], X: Any) -> Any:
+    """Return what a function makes of the texts or counts of each partition, not yet computed.
 
-    It gets lists of texts and sparse matrices; results of a partition come in a list.
+    A list of results for each partition: of Dask as tasks in a list, of Spark as one data set.
     """
+    if is_frame(X):
+        return texts_of(X).mapPartitions(lambda texts: [[function([*texts])]])
     from dask.delayed import delayed
 
-    call: Any = delayed(_applied, pure=False)
-    sent = delayed(function)
-    return [call(sent, value) for value in of_collection(X).values]
+    def applied(value: Any) -> list[Any]:
+        shard = Shard("partition")
+        with task_of(shard):
+            return [
+                function(rows.to_csr() if isinstance(rows, DocumentBatch) else [*rows.texts])
+                for rows in rows_of(shard, value)
+            ]
 
-
-def _applied(function: Callable[[Any], Any], value: Any) -> list[Any]:
-    shard = Shard("partition")
-    with task_of(shard):
-        return [
-            function(rows.to_csr() if isinstance(rows, DocumentBatch) else [*rows.texts])
-            for rows in rows_of(shard, value)
-        ]
+    call: Any = delayed(applied, pure=False)
+    return [call(value) for value in of_partitions(X).values]
 
 
 def transform_collection(estimator: Any, X: Any) -> Any:
     """Return topic proportions: an array of Dask of unknown length, or rows of Spark (an RDD)."""
-    topics = len(estimator.components_)
+    topics, found = len(estimator.components_), apply_to(estimator.transform, X)
     if is_frame(X):
-        return texts_of(X).mapPartitions(lambda texts: estimator.transform([*texts]))
+        return found.flatMap(np.concatenate)
     from dask import array
     from dask.delayed import delayed
 
+    def stack(found: list[Any]) -> Any:
+        return np.vstack([np.zeros((0, topics)), *found])
+
+    make: Any = delayed(stack, pure=False)
     of_block: Any = array.from_delayed
     together: Any = array.concatenate
-    stack: Any = delayed(partial(_stack, topics), pure=False)
-    blocks = [
-        of_block(stack(found), (np.nan, topics), np.float64)
-        for found in apply_to(estimator.transform, X)
-    ]
+    blocks = [of_block(make(own), (np.nan, topics), np.float64) for own in found]
     return together(blocks, allow_unknown_chunksizes=True)
-
-
-def _stack(topics: int, found: list[Any]) -> Any:
-    return np.vstack([np.zeros((0, topics)), *found])
 
 
 def complete_collection(estimator: Any, X: Any) -> CompletionResult:
     """Return how held-out halves of the documents of each partition are predicted, in all."""
-    complete = partial(estimator._completion, needs_tokens=False)
+    found = apply_to(partial(estimator._completion, needs_tokens=False), X)
     if is_frame(X):
-        results = texts_of(X).mapPartitions(lambda texts: [complete([*texts])]).collect()
+        found = found.collect()
     else:
         client: Any = current_client()
-        found = client.gather(client.compute(apply_to(complete, X)))
-        results = [result for own in found for result in own]
+        found = client.gather(client.compute(found))
     # All of it are sums.
-    return CompletionResult(*map(sum, zip(*map(astuple, results), strict=True)))
+    results = map(astuple, chain.from_iterable(found))
+    return CompletionResult(*map(sum, zip(*results, strict=True)))
 
 
 def learn_parts(estimator: Any, X: Any, analyzer: Any) -> None:
     """Let an estimator learn further partitions, which come here one after the other."""
+    found = apply_to(lambda rows: rows, X)
     if is_frame(X):
-        texts = texts_of(X).toLocalIterator()
-        while block := list(islice(texts, START_DOCUMENTS)):
-            estimator.partial_fit(block, analyzer=analyzer)
-            analyzer = None
-        return
-    client: Any = current_client()
-    for part in apply_to(_same, X):
-        for rows in client.compute(part).result():
-            estimator.partial_fit(rows, analyzer=analyzer)
-            analyzer = None
-
-
-def _same(rows: Any) -> Any:
-    return rows
+        found = found.toLocalIterator()
+    else:
+        client: Any = current_client()
+        found = (client.compute(part).result() for part in found)
+    for rows in chain.from_iterable(found):
+        estimator.partial_fit(rows, analyzer=analyzer)
+        analyzer = None

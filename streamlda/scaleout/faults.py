@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
+from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import (
     Faults,
     InsufficientDataError,
@@ -9,6 +11,7 @@ from streamlda.errors import (
     InvalidSettingError,
     LedgerError,
     SourceError,
+    VocabularyError,
 )
 
 
@@ -39,6 +42,8 @@ _FAULTS = Faults(
             "--nthreads 1",
         },
         InsufficientDataError: {
+            "few usable": f"there must be at least as many documents of {MIN_TOKENS} known words "
+            f"as topics; ask for fewer topics, or {CHECK_TEXTS}",
             "few documents": "each shard must have a document for each step of a refinement; cut "
             "the documents into fewer shards, of like size",
             "no documents": "there must be a document in some shard; check the paths and the text "
@@ -56,16 +61,12 @@ _FAULTS = Faults(
             "out the same each time",
             "frame": "a data frame must have one column, of texts; select it first: "
             'frame.select("text")',
-            "list": "a list must hold what Dask makes one partition of each; pass the bag or "
-            "array itself, or its to_delayed()",
             "missing": "every document of a stage must be summed once; sum all shards, and let "
             "them come out the same each time they are made",
             "no words": "texts must be read by a vocabulary; pass a Vocabulary or "
             "VocabularyLearner, or partitions of counts",
             "partitions": "partitions must be a Dask bag or array, or a list with at least 1 of "
             "them; pass a list of partitions",
-            "steps": "every local step must have a document; let partitions come out the same "
-            "each time they are made",
             "words": "documents must have a column for each word of the vocabulary; give all "
             "partitions the same columns, and the settings their number",
         },
@@ -74,6 +75,8 @@ _FAULTS = Faults(
             "number for a collection",
             "private collection": "a private fit must be of a matrix, or of files on a cluster; "
             "fit a matrix, or run streamlda fit --dask",
+            "solver": f"shards are summed by solver={WHITENED_TENSOR!r} alone; choose the other "
+            "solver, or fit in one process",
             "seeds": "seeded topics must be learned in one process; leave them out on a cluster",
             "stage": "sums must be of the stage that is merged or released; sum all documents "
             "through the stage that was handed out, and keep no sums from one stage to the next "
@@ -95,6 +98,10 @@ _FAULTS = Faults(
             "reach",
             "records": "workers must find the records that the ledger will know; nothing was "
             "released: fit files that nobody writes to, and that all machines see alike",
+        },
+        VocabularyError: {
+            "few words": "there must be at least as many words as topics; ask for fewer topics, or "
+            "learn words from more documents or with a higher max_document_frequency",
         },
     }
 )

@@ -1,7 +1,8 @@
-"""Counts of documents in files of the worker that read them: ranges of rows are read from there.
+"""Counts of documents in files of the worker that read them: ranges are read from there.
 
 A file is 12 bytes for each distinct word of a document, and is removed when nobody refers to it.
-What is sent to another worker is the range that is asked for, which gets a file there.
+Sent to another worker, it becomes a file there. A range is of numbered documents: rows without a
+number go with the document after them, the last ones of a file with the one before.
 """
 
 from __future__ import annotations
@@ -35,28 +36,46 @@ def keep_in(folder: str | None) -> None:
     _folder = folder
 
 
-class _Run:
-    """Rows of a file, by the entry that each one begins with; the file goes with the last run."""
+class FileRows:
+    """Rows of a file, by the entry that each begins with, and the row each number begins with."""
 
-    def __init__(self, file: _File, pointers: NDArray[np.int64], n_features: int) -> None:
-        self.file, self.pointers, self.n_features = file, pointers, n_features
+    def __init__(
+        self,
+        file: _File,
+        pointers: NDArray[np.int64],
+        borders: NDArray[np.int64],
+        n_features: int,
+    ) -> None:
+        self.file, self._pointers, self._borders = file, pointers, borders
+        self._n_features = n_features
 
     def __len__(self) -> int:
-        return len(self.pointers) - 1
+        return len(self._borders) - 1
 
-    def rows(self, first: int, last: int) -> _Run:
-        return _Run(self.file, self.pointers[first : last + 1], self.n_features)
+    def __sizeof__(self) -> int:
+        entries = ENTRY.itemsize * int(self._pointers[-1])
+        return self._pointers.nbytes + self._borders.nbytes + entries // DISK_SHARE
 
-    def read(self) -> DocumentBatch:
-        begin, end = int(self.pointers[0]), int(self.pointers[-1])
+    def _read(self, first: int, last: int) -> DocumentBatch:
+        pointers = self._pointers[first : last + 1]
+        begin, entries = int(pointers[0]), int(pointers[-1] - pointers[0])
         found: NDArray[Any] = np.fromfile(
-            self.file.path, ENTRY, end - begin, offset=ENTRY.itemsize * begin
+            self.file.path, ENTRY, entries, offset=ENTRY.itemsize * begin
         )
         counts, words = (np.ascontiguousarray(found[name]) for name in ("count", "word"))
-        return DocumentBatch(counts, words, self.pointers - begin, self.n_features)
+        return DocumentBatch(counts, words, pointers - begin, self._n_features)
+
+    def batches(self, first: int, last: int) -> Iterator[DocumentBatch]:
+        """Read documents `first` to `last` (not included), block by block."""
+        at, end = int(self._borders[first]), int(self._borders[last])
+        while at < end:
+            full = int(np.searchsorted(self._pointers, self._pointers[at] + BLOCK_COUNTS))
+            stop = min(max(full, at + 1), at + BLOCK_ROWS, end)
+            yield self._read(at, stop)
+            at = stop
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.read(),)
+        return _arrived, (self._read(0, len(self._pointers) - 1), self._borders)
 
 
 class _File:
@@ -67,74 +86,50 @@ class _File:
         self._end = weakref.finalize(self, self.path.unlink, missing_ok=True)
 
 
-def _arrived(batch: DocumentBatch) -> _Run:
+def _arrived(batch: DocumentBatch, borders: NDArray[np.int64]) -> FileRows:
     with Writer(batch.n_features) as writer:
-        writer.add(batch)
-    return writer.kept.runs[0]
-
-
-class Kept:
-    """Documents on disk, in runs of rows."""
-
-    def __init__(self, runs: Sequence[_Run]) -> None:
-        self.runs = [run for run in runs if len(run)] or [*runs[:1]]
-
-    @classmethod
-    def joined(cls, *parts: Kept) -> Self:
-        """Return all of the documents of several, without reading them."""
-        return cls([run for part in parts for run in part.runs])
-
-    def __len__(self) -> int:
-        return sum(map(len, self.runs))
-
-    def __sizeof__(self) -> int:
-        entries = sum(int(run.pointers[-1] - run.pointers[0]) for run in self.runs)
-        return 8 * len(self) + ENTRY.itemsize * entries // DISK_SHARE
-
-    def rows(self, first: int, last: int) -> Kept:
-        """Return documents `first` to `last` (not included), without reading them."""
-        found, begin = [], 0
-        for run in self.runs:
-            low, high = max(first - begin, 0), min(last - begin, len(run))
-            if low < high:
-                found.append(run.rows(low, high))
-            begin += len(run)
-        return Kept(found or [self.runs[0].rows(0, 0)])
-
-    def batches(self) -> Iterator[DocumentBatch]:
-        """Read the documents block by block."""
-        for run in self.runs:
-            at = 0
-            while at < len(run):
-                full = int(np.searchsorted(run.pointers, run.pointers[at] + BLOCK_COUNTS))
-                end = min(max(full, at + 1), at + BLOCK_ROWS, len(run))
-                yield run.rows(at, end).read()
-                at = end
+        writer.add(batch, batch.usable)
+    return FileRows(writer.file, batch.row_pointers, borders, batch.n_features)
 
 
 class Writer:
-    """Writes documents to a file as they come; `kept` has them at the end of the block."""
+    """Writes documents to a file as they come; `rows` has them at the end of the block."""
 
     def __init__(self, n_features: int) -> None:
-        self._file, self._n_features = _File(), n_features
+        self.file, self._n_features = _File(), n_features
         self._pointers, self._entries = [np.zeros(1, np.int64)], 0
+        self._numbered: list[NDArray[np.bool_]] = []
 
     def __enter__(self) -> Self:
-        self._open = self._file.path.open("wb")
+        self._open = self.file.path.open("wb")
         return self
 
-    def add(self, batch: DocumentBatch) -> None:
-        """Write the documents of a batch."""
+    def add(self, batch: DocumentBatch, numbered: NDArray[np.bool_]) -> None:
+        """Write the documents of a batch, of which some are numbered."""
         entries = np.empty(batch.n_entries, ENTRY)
         entries["count"], entries["word"] = batch.counts, batch.word_ids
         entries.tofile(self._open)
         self._pointers.append(self._entries + batch.row_pointers[1:])
+        self._numbered.append(numbered)
         self._entries += batch.n_entries
 
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
     @property
-    def kept(self) -> Kept:
+    def rows(self) -> FileRows:
         """The documents that were written."""
-        return Kept([_Run(self._file, np.concatenate(self._pointers), self._n_features)])
+        pointers = np.concatenate(self._pointers)
+        borders = np.flatnonzero(np.concatenate([[True], *self._numbered]))
+        if len(borders) > 1:
+            borders[-1] = len(pointers) - 1
+        return FileRows(self.file, pointers, borders, self._n_features)
+
+
+def read_range(files: Sequence[FileRows], first: int, last: int) -> Iterator[DocumentBatch]:
+    """Read documents `first` to `last` (not included) of several files, one after the other."""
+    for rows in files:
+        low, high = max(first, 0), min(last, len(rows))
+        if low < high:
+            yield from rows.batches(low, high)
+        first, last = first - len(rows), last - len(rows)

@@ -25,14 +25,11 @@ from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import keep_documents
-from streamlda.scaleout.sums import FoldedStage, Span, Sums, cut
+from streamlda.scaleout.sums import FoldedStage, Span, Sums
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from distributed import Client
-
-#: Fewest slots of a task: below it starting one takes longer.
-LEAST_SLOTS = 1024
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,10 +40,6 @@ class Private(FoldedStage):
     n_features: int
     statistics: Sequence[Statistic] = field(repr=False)
     mechanism: JointGaussian = field(repr=False)
-
-    def cuts(self) -> list[Span]:
-        """Cut the slots into parts of equal size."""
-        return cut(self.spans[0], LEAST_SLOTS)
 
     def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
         """Sum slots."""
@@ -72,8 +65,9 @@ def summed_stages(
     """
     check_cluster(client)
     settings = learner.settings
-    how = Run(client), corpus, vocabulary, settings.n_features, 0
-    with keep_documents(*how, read={}, slots=True) as documents:
+    how: dict[str, Any] = {"vocabulary": vocabulary, "n_features": settings.n_features}
+    how |= {"slots": True, "learns_short": False}
+    with keep_documents(Run(client), corpus, **how) as documents:
         check(slots == documents.total, "records", records=documents.total, known=slots)
         needed = settings.documents_per_snapshot
         check(slots >= settings.least_slots, "window", slots=slots, documents_per_snapshot=needed)
@@ -84,7 +78,7 @@ def summed_stages(
                 break
             about: dict[str, Any] = {"name": stage.name, "n_features": settings.n_features}
             about |= {"statistics": stage.statistics, "mechanism": stage.mechanism}
-            _, found = documents.summed(Private, (first, last), **about)
+            found = documents.summed(Private, (first, last), **about)
             engine.skip(last - first)
             for block, sums in found.arrays.items():
                 stage.sums.aggregates[block] += sums

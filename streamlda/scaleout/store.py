@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
-from operator import attrgetter, itemgetter
-from typing import Any
+from itertools import accumulate, chain, pairwise
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.measures import Measures
-from streamlda.engine.settings import EngineSettings
-from streamlda.refinement.choice import documents_before, learned_before
 from streamlda.refinement.schedule import LocalSchedule
-from streamlda.scaleout.cluster import Progress, Run, StoppedError, no_progress
+from streamlda.scaleout.cluster import Progress, Run, StoppedError
 from streamlda.scaleout.faults import check
-from streamlda.scaleout.kept import Kept, Writer
-from streamlda.scaleout.shards import Corpus, Shard, batches_of, task_of
+from streamlda.scaleout.kept import FileRows, Writer, read_range
+from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, batches_of, rows_of, task_of
 from streamlda.scaleout.sums import (
     Census,
-    Contents,
     FoldedStage,
+    Met,
     Plan,
     Rows,
     Samples,
@@ -36,10 +34,13 @@ from streamlda.scaleout.sums import (
     Sums,
     check_whole,
     in_blocks,
+    learned,
     merge,
 )
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
+from streamlda.stream.source import RecordBatch
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 #: Returns the merged sums of all shards through a stage.
@@ -47,162 +48,142 @@ Summed = Callable[[Stage], Sums]
 
 
 class Documents:
-    """Usable documents of all shards, by their number, for any engine that sums shards."""
+    """Numbered documents of all shards, for any engine that sums shards; shorter ones beside."""
 
-    def __init__(self, contents: Contents, vocabulary: Vocabulary | None, summed: Summed) -> None:
-        self.contents, self._vocabulary, self._summed = contents, vocabulary, summed
-        self.starts = contents.starts
+    def __init__(self, census: Census, met: Sequence[Met], summed: Summed) -> None:
+        self.census, self.met, self._summed = census, met, summed
+        self.starts = (*accumulate((shard.numbered for shard in met), initial=0),)
+        self.counts = Met.joined(met).counts
 
     @property
     def total(self) -> int:
-        """Usable documents of all shards."""
+        """Numbered documents of all shards."""
         return self.starts[-1]
 
-    def summed(self, kind: type[Stage], *spans: Span, **how: Any) -> Any:
-        """Return a stage over these documents, and its sums."""
-        stage = kind(spans=spans, starts=self.starts, vocabulary=self._vocabulary, **how)
+    def summed(self, kind: type[Stage], *spans: Span, **how: Any) -> Sums:
+        """Return the sums of a stage over these documents."""
+        stage = kind(spans=spans, starts=self.starts, vocabulary=self.census.vocabulary, **how)
         found = self._summed(stage)
         check_whole(stage, found)
-        return stage, found
+        return found
 
     def rows(self, first: int, last: int) -> DocumentBatch:
         """Return documents here."""
-        _, found = self.summed(Rows, (first, min(last, self.total)))
+        found = self.summed(Rows, (first, min(last, self.total)))
         return DocumentBatch.joined([batch for _, batch in found.parts])
 
-    def moments(
-        self,
-        first: int,
-        last: int,
-        settings: EngineSettings,
-        whitening: NDArray[np.float64],
-    ) -> Moments:
-        """Return the sums of documents `first` to `last`."""
-        if first == last:
-            return Moments(whitening, settings.n_triple_columns)
-        how = {"settings": settings, "whitening": whitening}
-        plan, found = self.summed(Plan, (first, last), **how)
-        made: Moments = plan.moments(found)
-        return made
+    def moments(self, first: int, last: int, before: Moments) -> Moments:
+        """Return the sums of documents `first` to `last`, which follow those of others."""
+        how = {"whitening": before.whitening, "columns": before.triple_columns}
+        found = self.summed(Plan, (first, last), before=before.documents, **how).arrays
+        tally = found["tally"].copy()
+        # The number of triple columns is no sum.
+        tally[2] = before.triple_columns
+        return Moments.from_state(before.whitening, {**found, "tally": tally})
 
-    def measures(self) -> Measures:
-        """Return the samples that one process takes of all documents."""
-        tokens = np.cumsum([0.0, *(shard.tokens for shard in self.contents.shards)])
-        borders = dict(zip(self.starts, map(float, tokens), strict=True))
-        whole = [*pairwise(sorted(borders))]
-        given = {first: borders[first] for first, _ in whole}
-        _, found = self.summed(Samples, *whole, tokens=given)
-        made = Measures()
-        made.merge(*(part for _, part in found.parts))
-        return made
+    def samples(self, held_out: NDArray[np.int64]) -> Sums:
+        """Return the samples that one process takes, word frequencies, and those held out."""
+        learned = accumulate((shard.learned for shard in self.met), initial=0)
+        tokens = accumulate((shard.tokens for shard in self.met), initial=0.0)
+        # Of shards that begin with the same number, the last one has documents.
+        begins = dict(zip(self.starts, zip(learned, tokens, strict=True), strict=True))
+        how = {"n_features": self.census.n_features, "learns_short": self.census.learns_short}
+        spans = pairwise(sorted({*self.starts}))
+        return self.summed(Samples, *spans, begins=begins, held_out=held_out, **how)
 
-    def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
+    def parts(self, passes: int, held_out: NDArray[np.int64]) -> tuple[LocalSchedule, list[int]]:
         """Return the schedule of a refinement, and the borders of its parts: the shards."""
         borders = sorted({*self.starts})
-        learned = learned_before(self.total) if skips_held_out else self.total
-        plan = LocalSchedule.of(learned, passes, len(borders) - 1)
-        least, steps = min(b - a for a, b in pairwise(borders)), plan.rounds * plan.steps
-        shards = len(borders) - 1
-        check(least >= steps, "few documents", documents=least, steps=steps, shards=shards)
+        spans = [*pairwise(borders)]
+        plan = LocalSchedule.of(learned((0, self.total), held_out), passes, len(spans))
+        least, steps = min(learned(s, held_out) for s in spans), plan.rounds * plan.steps
+        check(least >= steps, "few documents", documents=least, steps=steps, shards=len(spans))
         return plan, borders
 
 
-class DaskDocuments(Documents):
-    """Documents in files of the workers of a run; `futures` are those of their shards or parts."""
+class Kept(NamedTuple):
+    """Documents in files of a worker, and what was met in their shard, if they are a whole one."""
 
-    def __init__(
-        self, run: Run, futures: list[Any], contents: Contents, starts: Sequence[int]
-    ) -> None:
-        super().__init__(contents, None, self._computed)
-        self.run, self._futures, self._borders = run, futures, starts
-
-    def _computed(self, stage: Stage) -> Sums:
-        shared = self.run.given(stage)
-        leaves = [
-            self.run.task(stage.kind, fold, shared, span, *self._given(span))
-            for span in stage.cuts()
-        ]
-        found: Sums = self.run.compute(self.run.tree("merge", merge, leaves))
-        return found
-
-    def _given(self, span: Span) -> list[Any]:
-        """Return where a span lies: rows of one file, or of several that are asked for."""
-        pieces, borders = [], np.asarray(self._borders)
-        at = int(np.searchsorted(borders, span[0], side="right")) - 1
-        while at < len(self._futures) and borders[at] < span[1]:
-            low, high = max(span[0] - borders[at], 0), min(span[1], borders[at + 1]) - borders[at]
-            if low < high:
-                pieces.append((self._futures[at], int(low), int(high)))
-            at += 1
-        if len(pieces) == 1:
-            ((future, low, high),) = pieces
-            return [(low, high), future]
-        views = [self.run.task("range", part_of, (low, high), one) for one, low, high in pieces]
-        return [(0, span[1] - span[0]), *views]
-
-    def parts(self, passes: int, skips_held_out: bool) -> tuple[LocalSchedule, list[int]]:
-        """Return the schedule and equal parts; what lies with other workers moves once."""
-        learned = learned_before(self.total) if skips_held_out else self.total
-        plan = LocalSchedule.of(learned, passes)
-        ends = [learned * n // plan.parts for n in range(plan.parts)]
-        ends = [*(map(documents_before, ends) if skips_held_out else ends), self.total]
-        made = [self._given(span) for span in pairwise(ends)]
-        parts = self.run.start([self.run.task("part", part_of, *given) for given in made])
-        self.run.release(self._futures)
-        self._futures[:], self._borders = parts, ends
-        return plan, ends
+    files: list[FileRows]
+    met: Met | None = None
 
 
-def fold(stage: FoldedStage, span: Span, rows: Span, *found: Any) -> Sums:
-    """Sum a span of a stage, which these rows of kept documents are. A task; pure."""
-    kept = part_of(rows, *found)
-    check(
-        len(kept) == span[1] - span[0], "documents", documents=len(kept), expected=span[1] - span[0]
-    )
-    with task_of(Shard(f"documents {span[0]}-{span[1]}")):
-        return stage.fold(span, in_blocks(kept.batches()))
+def fold(kept: Kept, stage: Stage, shard: int) -> Sums:
+    """Sum the documents of a shard that are kept. A task; pure."""
+    return sums_of(kept, stage, shard=shard)
 
 
-def part_of(rows: Span, *found: Any) -> Kept:
-    """Return rows of kept documents, which are read where they are used. A task; pure."""
-    # A shard has what was met in it as well.
-    return Kept.joined(*(one[0] if isinstance(one, tuple) else one for one in found)).rows(*rows)
+def join(*kept: Kept) -> Kept:
+    """Return the documents of several shards, without reading them. A task; pure."""
+    return Kept([rows for own in kept for rows in own.files])
 
 
-def keep(census: Census, number: int, shard: Shard, value: Any) -> tuple[Kept, Sums]:
-    """Write the usable documents of a shard to a file, and return what was met. A task; pure."""
+def keep(census: Census, number: int, shard: Shard, value: Any) -> Kept:
+    """Write the documents of a shard to a file, and note what was met. A task; pure."""
     with task_of(shard), Writer(census.n_features) as writer:
-        found = census.read(number, shard, value, writer.add)
-    return writer.kept, found
+        ((_, met),) = census.read(number, shard, value, writer.add).parts
+    return Kept([writer.rows], met)
+
+
+def groups_of(met: Sequence[Met], parts: int) -> list[slice]:
+    """Return runs of shards that have about equally many documents, in at most so many parts."""
+    least, found, begin, documents = sum(one.numbered for one in met) / parts, [], 0, 0
+    for number, one in enumerate(met, 1):
+        documents += one.numbered
+        if documents >= least:
+            found.append(slice(begin, number))
+            begin, documents = number, 0
+    if begin < len(met) and (documents >= least / 2 or not found):
+        found.append(slice(begin, len(met)))
+    return [*found[:-1], slice(found[-1].start, len(met))]
 
 
 @contextmanager
 def keep_documents(
     run: Run,
     corpus: Corpus,
-    vocabulary: Vocabulary | None,
-    n_features: int,
-    warmup: int,
     *,
-    read: Mapping[int, Any],
-    slots: bool = False,
-    on_progress: Progress = no_progress,
-) -> Iterator[DaskDocuments]:
+    parts: Callable[[int], int] | None = None,
+    read: Mapping[int, Any] = MappingProxyType({}),
+    on_progress: Progress = lambda *_: None,
+    **how: Any,
+) -> Iterator[Documents]:
     """Read all shards once on the workers, and keep their documents there until the block ends.
 
+    Neighbours are joined to as many `parts` as suit a number of documents, which are the shards
+    from then on: what lies with other workers moves once. What was `read` before, by its place in
+    the corpus, is not read again. Where the caller stops the run, documents are those of the shards
+    read until then. More arguments are those of `Census`.
+
     Time O(documents); 12 bytes of a worker's disk for each distinct word of a document. Privacy:
-    these files are raw documents. What was `read` before, by its place in the corpus, is not read
-    again. Where the caller stops the run, documents are those of the shards read until then. With
-    `slots` all records are documents.
+    these files are raw documents.
     """
-    census = Census(
-        spans=((0, len(corpus.shards)),),
-        vocabulary=vocabulary,
-        n_features=n_features,
-        warmup=warmup,
-        slots=slots,
-    )
-    futures = list[Any]()
+    census, kept = Census(spans=((0, len(corpus.shards)),), **how), list[Any]()
+
+    def get_met(kept: Sequence[Any]) -> list[Met]:
+        """Return what was met in shards as soon as all are read, and report them as they are."""
+        counts, done = RecordCounts(), 0
+
+        def report(met: Met) -> None:
+            nonlocal done
+            counts.update(met.counts)
+            done += 1
+            on_progress("reading", counts, done, len(kept))
+
+        return run.compute([run.task("met", attrgetter("met"), one) for one in kept], report)
+
+    def summed(stage: Stage) -> Sums:
+        shared = run.given(stage)
+        spans = (stage.span_of(number) for number in range(len(kept)))
+        leaves = [
+            run.task(stage.kind, fold, kept[number], shared, number)
+            for number, (first, last) in enumerate(spans)
+            if first < last
+        ]
+        found: Sums
+        (found,) = run.compute([run.tree("merge", merge, leaves)])
+        return found
+
     with run.set_workers():
         try:
             # Sent once, and for shards of a lost worker again.
@@ -211,34 +192,87 @@ def keep_documents(
                 run.task("keep", keep, shared, n, shard, run.given(read.get(n, value)))
                 for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True))
             ]
-            kept = futures[:] = run.start(made)
+            kept = run.start(made)
             run.release([*read.values()])
             try:
-                contents = _contents(run, kept, on_progress)
+                met = get_met(kept)
             except StoppedError:
-                futures[:] = [future for future in kept if future.status == "finished"]
-                run.release([future for future in kept if future not in futures])
-                if not futures:
+                whole = [future for future in kept if future.status == "finished"]
+                run.release([future for future in kept if future not in whole])
+                kept = whole
+                if not kept:
                     raise
-                contents = _contents(run, [*futures], on_progress)
-            yield DaskDocuments(run, futures, contents, contents.starts)
+                met = get_met(kept)
+            if parts is not None:
+                groups = groups_of(met, parts(sum(one.numbered for one in met)))
+                shards = kept
+                kept = run.start([run.task("part", join, *shards[own]) for own in groups])
+                run.release(shards)
+                met = [Met.joined(met[own]) for own in groups]
+            yield Documents(census, met, summed)
         finally:
-            run.release([*futures, shared])
+            run.release([*kept, shared])
 
 
-def _contents(run: Run, kept: Sequence[Any], on_progress: Progress) -> Contents:
-    """Return what was met in shards as soon as all are read, and report them as they are."""
-    counts, done = RecordCounts(), 0
-    parts = [run.task("contents", itemgetter(1), one) for one in kept]
+class Beginning(NamedTuple):
+    """Words of texts, or None for counts; what they were learned from, and what was read for it."""
 
-    def report(met: RecordCounts) -> None:
-        nonlocal done
-        counts.update(met)
-        done += 1
-        on_progress("reading", counts, done, len(parts))
+    words: Vocabulary | None
+    n_features: int
+    documents: int = 0
+    #: Records that shards begin with, by the number of the shard.
+    read: Mapping[int, Any] = MappingProxyType({})
 
-    reports = [run.task("report", attrgetter("counts"), part) for part in parts]
-    return Contents(run.compute(run.tree("merge", merge, parts), reports, report))
+
+def read_beginning(run: Run, corpus: Corpus, words: VocabularyLearner) -> Beginning:
+    """Return words that are those of one process, or the number of columns of counts.
+
+    The texts that they are learned from come here, by `VocabularyLearner.is_enough` of each shard:
+    of the first one, then of as many as all before. Their records stay with the workers, so that
+    none is read twice.
+    """
+    pairs = [*zip(corpus.shards, corpus.values, strict=True)]
+    texts, read, at, step = list[str](), dict[int, Any](), 0, 1
+    while at < len(pairs) and not words.is_enough(len(texts), sum(map(len, texts))):
+        made = run.start(
+            [
+                run.task("first", _read, shard, run.given(value), words)
+                for shard, value in pairs[at : at + step]
+            ]
+        )
+        found = run.compute([run.task("texts", _texts, one) for one in made])
+        if not texts and (columns := max(width for width, _ in found)):
+            return Beginning(None, columns)
+        texts += chain.from_iterable(own for _, own in found)
+        read |= dict(enumerate(made, at))
+        at = step = len(read)
+    check(texts, "no documents", documents=0, shards=len(pairs))
+    given = words.beginning(texts)
+    learned = words.learn(given)
+    return Beginning(learned, learned.n_features, len(given), read)
+
+
+def _read(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
+    """Return as many records of a shard as are enough to learn words. A task; pure.
+
+    Of a partition, which is here as a whole, all of them.
+    """
+    found, documents, characters = list[RecordBatch](), 0, 0
+    with task_of(shard):
+        for rows in rows_of(shard, value):
+            if isinstance(rows, DocumentBatch):
+                return FirstRecords([], whole=False, columns=rows.n_features)
+            found.append(rows)
+            documents += len(rows.documents)
+            characters += sum(map(len, rows.documents))
+            if shard.readings and words.is_enough(documents, characters):
+                return FirstRecords(found, whole=False)
+    return FirstRecords(found, whole=True)
+
+
+def _texts(first: FirstRecords) -> tuple[int, list[str]]:
+    """Return columns, and documents of a shard. A task."""
+    return first.columns, [text for batch in first.batches for text in batch.documents]
 
 
 def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
@@ -272,26 +306,31 @@ def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
     own = Shard(f"shard {shard}")
     if isinstance(stage, Census):
         with task_of(own):
-            return stage.read(shard, own, documents, len)
+            return stage.read(shard, own, documents, lambda *_: None)
     assert isinstance(stage, FoldedStage)
-    begin, end = stage.starts[shard], stage.starts[shard + 1]
-    spans = [(max(a, begin), min(b, end)) for a, b in stage.spans if a < end and b > begin]
-    if not spans:
+    (begin, end), (first, last) = stage.starts[shard : shard + 2], stage.span_of(shard)
+    if first == last:
         return Sums(stage.stage_id)
-    (span,) = spans
     with task_of(own):
-        usable = _usable(stage, own, documents, span[0] - begin, span[1] - begin)
-        return stage.fold(span, in_blocks(usable))
+        if isinstance(documents, Kept):
+            kept = sum(map(len, documents.files))
+            check(kept == end - begin, "documents", documents=kept, expected=end - begin)
+            found = read_range(documents.files, first - begin, last - begin)
+        else:
+            batches = batches_of(own, documents, stage.vocabulary, RecordCounts())
+            found = _range_of(batches, first - begin, last - begin, end - begin)
+        return stage.fold((first, last), in_blocks(found))
 
 
-def _usable(
-    stage: Stage, shard: Shard, documents: Any, first: int, last: int
+def _range_of(
+    batches: Iterator[DocumentBatch], first: int, last: int, whole: int
 ) -> Iterator[DocumentBatch]:
+    """Yield the rows of a span of the documents of a `whole` shard."""
     at = 0
-    for batch in batches_of(shard, documents, stage.vocabulary, RecordCounts()):
-        part = batch if batch.usable.all() else batch.where(batch.usable)
-        yield part.rows(max(first - at, 0), max(last - at, 0))
-        at += part.n_documents
-        if at >= last:
+    for batch in batches:
+        reached = at + np.cumsum(batch.usable)
+        numbers, at = reached - batch.usable, int(reached[-1])
+        yield batch.where((numbers >= first) & ((numbers < last) | (last == whole)))
+        if whole > last <= at:
             return
-    check(at >= last, "documents", documents=at, at_least=last)
+    check(at == whole, "documents", documents=at, expected=whole)

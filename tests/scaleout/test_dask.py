@@ -17,8 +17,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
 from streamlda.scaleout.cluster import Run
-from streamlda.scaleout.files import poll_readings
-from streamlda.scaleout.kept import Kept
+from streamlda.scaleout.shards import poll_readings
 from streamlda.scaleout.store import keep_documents
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -38,15 +37,15 @@ def corpus():
     return planted.documents(6000)
 
 
-def parts_of(documents, parts=5):
-    step = -(-len(documents) // parts)
+def parts_of(documents):
+    step = -(-len(documents) // 5)
     return [documents.rows(a, a + step) for a in range(0, len(documents), step)]
 
 
 def refined(client, parts, **how):
     """Return topics after two passes, whatever a choice would say of them."""
     found = learn_once(client, of_partitions(parts), settings_of(), refinement_passes=2, **how)
-    return found.model()
+    return found.model
 
 
 def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
@@ -60,13 +59,12 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     plain = learn_once(client, parts, settings, on_progress=note)
     one = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
     one.add(corpus)
-    mine, theirs = plain.model({"corpus": "planted"}), one.snapshot()
+    mine, theirs = plain.model, one.snapshot()
     assert mine.diagnostics["refinement_choice"]["kept"] == "start"
     for name in ("components", "alpha", "background", "prevalence"):
         np.testing.assert_allclose(getattr(mine, name), getattr(theirs, name), 1e-10, 1e-14)
     assert mine.interval.tokens == theirs.interval.tokens == corpus.lengths.sum()
     assert mine.diagnostics["topic_npmi"] == theirs.diagnostics["topic_npmi"]
-    assert mine.settings["corpus"] == "planted"
     # The same documents, so that nothing but rounding of the topics is between the two.
     samples = [found.measures.state() for found in (plain.engine, one)]
     assert samples[0][1] == samples[1][1]
@@ -80,7 +78,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     assert (done["passes"], done["lanes"], done["documents"]) == (2, 2, 6000)
     assert np.all(np.diff(asked.prevalence) <= 0)
     assert asked.interval.prevalence == tuple(asked.prevalence)
-    unrefined = learn_once(client, parts, replace(settings, refine=False)).model()
+    unrefined = learn_once(client, parts, replace(settings, refine=False)).model
     assert "refinement_choice" not in unrefined.diagnostics
     # Tasks are named by what they do, and nothing stays.
     kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
@@ -90,7 +88,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
 
 
 @pytest.mark.long
-def test_neither_cuts_nor_kills_nor_the_number_of_workers_change_a_bit(corpus, tmp_path):
+def test_neither_kills_nor_the_number_of_workers_change_a_bit(corpus, tmp_path):
     parts = [dask.delayed(logged)(part, tmp_path) for part in parts_of(corpus)]
     killed = []
 
@@ -111,7 +109,7 @@ def test_neither_cuts_nor_kills_nor_the_number_of_workers_change_a_bit(corpus, t
         assert len(list(tmp_path.iterdir())) > 2 * len(parts)
         own.scale(1)
         wait_until(lambda: len(client.nthreads()) == 1)
-        alone = refined(client, parts_of(corpus, 7))
+        alone = refined(client, parts_of(corpus))
     for other in (found, alone):
         np.testing.assert_array_equal(other.components, whole.components)
     assert found.diagnostics == whole.diagnostics
@@ -148,7 +146,7 @@ def test_text_is_read_once(tmp_path):
     texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    corpus = of_files(path, shards=3, beginning=300)
+    corpus = of_files(path, shards=3)
 
     def count(*given):
         for records in poll_readings(*given):
@@ -166,22 +164,23 @@ def test_text_is_read_once(tmp_path):
     with pytest.MonkeyPatch.context() as patch, LocalCluster(**how) as own, Client(own) as here:
         patch.setattr("streamlda.scaleout.shards.poll_readings", count)
         found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
-    assert found.model().diagnostics["refinement"]["documents"] == 6000
+    assert found.model.diagnostics["refinement"]["documents"] == 6000
     assert sum(read) <= 1.1 * 6000
 
 
 @pytest.mark.long
-def test_documents_lie_in_files_of_workers_and_parts_move_once(client, cut, documents):
-    """Parts are runs of equal documents, from shards of any size; nothing stays behind."""
+@pytest.mark.parametrize(
+    ("parts", "starts"), [(2, [0, 2535, 4875]), (9, [0, 682, 1462, 2535, 3249, 3997, 4875])]
+)
+def test_shards_are_joined_to_parts(client, cut, documents, parts, starts):
+    """Parts are runs of shards of any size; nothing stays behind."""
     usable = documents.where(documents.usable)
-    with keep_documents(Run(client), of_partitions(cut), None, D, 300, read={}) as store:
+    how = {"vocabulary": None, "n_features": D, "parts": lambda documents: parts}
+    with keep_documents(Run(client), of_partitions(cut), **how) as store:
+        assert list(store.starts) == starts
         for first, last in ((0, 4875), (0, 1), (650, 1900), (4870, 4875)):
             found, wanted = store.rows(first, last), usable.rows(first, last)
+            found = found.where(found.usable)
             for name in ("counts", "word_ids", "row_pointers"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-        plan, ends = store.parts(1, skips_held_out=True)
-        parts = client.gather(store._futures)
-        assert [type(part) for part in parts] == [Kept] * plan.parts
-        assert [len(part) for part in parts] == np.diff(ends).tolist()
-        np.testing.assert_array_equal(store.rows(0, 4875).counts, usable.counts)
     wait_until_empty(client)

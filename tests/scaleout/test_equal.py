@@ -123,25 +123,13 @@ def test_counts_and_unrefined_topics_are_those_of_one_process(cluster, seed, fil
         assert_equal(here, there)
 
 
-def test_a_shared_projection_is_refused_and_one_document_more_would_show(cluster, tmp_path):
-    sources = write(tmp_path, 2, [(400, "", [(3, 2)]), (350, ".gz", [(5, 4), (6, 0)])])
-    flags = {"topics.refine": False, "vocabulary.file": "words"}
-    one, other = both(cluster, tmp_path, sources, **flags)
-    assert_equal(one, other)
-    # The bounds are not empty.
-    (tmp_path / "more.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
-    more = [*sources, str(tmp_path / "more.jsonl")]
-    _, wrong = both(cluster, tmp_path, more, **flags)
-    assert np.abs(wrong.model.components - one.model.components).max() > 1e-9
-
-
 def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     """Whatever the shards; unrefined topics too, to rounding."""
     sources = write(tmp_path, 3, [(300, "", [(7, 2), (90, 6), (290, 3)]), (200, ".gz", [(3, 4)])])
     whole = tmp_path / "in" / "1.jsonl.gz"
     (tmp_path / "in" / "2.jsonl.gz").write_bytes(whole.read_bytes()[:-60])
     (tmp_path / "in" / "3.jsonl").touch()
-    flags = {"topics.refine": False}
+    flags = {"topics.refine": False, "vocabulary.file": "words"}
     one = fit(settings_of(tmp_path, sources, **flags))
     cluster_flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 5}
     other = fit_on_cluster(settings_of(tmp_path, sources, **flags, **cluster_flags))
@@ -151,6 +139,10 @@ def test_rejects_and_damage_are_those_of_one_process(cluster, tmp_path):
     assert sorted(other.counts.notes) == sorted(one.counts.notes)
     assert other.counts.lost_bytes == one.counts.lost_bytes > 0
     assert other.stored_bytes == one.stored_bytes
+    # The bounds are not empty.
+    (tmp_path / "in" / "4.jsonl").write_text(json.dumps({"text": "w00001 w00002 w00003 " * 9}))
+    more = fit(settings_of(tmp_path, sources, **flags))
+    assert np.abs(more.model.components - one.model.components).max() > 1e-9
 
 
 def test_proportions_are_those_of_one_process(cluster, tmp_path):

@@ -6,9 +6,6 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-import dask
-import dask.array
-import dask.bag
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -21,6 +18,7 @@ from hypothesis import strategies as st
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
 from streamlda.scaleout.shards import (
+    FirstRecords,
     Shard,
     batches_of,
     of_files,
@@ -116,27 +114,24 @@ def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
     assert f"{path} broke off (broken-parquet)" in rows.notes[0]
 
 
-@pytest.mark.parametrize("shards", [2, 20])
-def test_a_beginning_comes_from_all_files_and_nothing_is_lost_or_read_twice(tmp_path, shards):
-    for number in range(12):
-        name, texts = f"{number:02}.jsonl", [f"text {number} {i}" for i in range(40 + number)]
-        write_lines(tmp_path / name, texts)
-        if number % 3 == 0:
-            data = (tmp_path / name).read_bytes()
-            (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
-            (tmp_path / name).unlink()
-    (tmp_path / "13.jsonl").touch()
-    plain, mixed = (of_files(tmp_path, shards=shards, beginning=n) for n in (0, 60))
-    texts, found = texts_of(plain), texts_of(mixed)
-    assert found != texts
-    assert sorted(found) == sorted(texts)
-    places = {text.split()[1] for text in found[:60]}
-    assert len(places) >= min(shards, 12) - 1
-    assert len({shard.name for shard in mixed.shards}) == len(mixed.shards)
-    assert mixed.stored_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
-    # The empty file is met once.
-    notes = [note for s in mixed.shards for rows in rows_of(s, None) for note in rows.notes]
-    assert notes == [f"{tmp_path / '13.jsonl'} has no record"]
+def test_first_records_are_not_read_again(tmp_path):
+    """Behind them the shard continues, in files that are alike, compressed or damaged."""
+    for number in range(4):
+        write_lines(tmp_path / f"{number}.jsonl", [f"text {number} {i}" for i in range(4000)])
+    data = (tmp_path / "3.jsonl").read_bytes()
+    (tmp_path / "3.jsonl.gz").write_bytes(gzip.compress(data)[:-60])
+    (tmp_path / "3.jsonl").unlink()
+    (shard,) = of_files(tmp_path, shards=1).shards
+    polls = [*rows_of(shard, None)]
+    assert sum(rows.n_records for rows in polls) > 12_000
+    assert "broke off" in polls[-1].notes[0]
+    for first in range(1, len(polls) + 1):
+        again = [*rows_of(shard, FirstRecords(polls[:first], whole=first == len(polls)))]
+        assert [rows.texts for rows in again] == [rows.texts for rows in polls]
+        assert [rows.notes for rows in again] == [rows.notes for rows in polls]
+    write_lines(tmp_path / "0.jsonl", ["longer"])
+    with pytest.raises(SourceError, match=r"must not change.*0\.jsonl.*files=3 bytes="):
+        list(rows_of(shard, None))
 
 
 def test_reading_options_reach_the_connector(tmp_path):
@@ -155,8 +150,9 @@ def test_records_are_documents_or_slots(tmp_path):
     words, wanted = Vocabulary.given(["one", "two"]), RecordCounts(5, 2, 1, 4, 0)
     wanted.rejects["not-json"] = 1
     for slots, lengths in ((False, [1, 3]), (True, [1, 0, 0, 3, 0])):
-        counts = RecordCounts()
-        (batch,) = batches_of(shard, None, words, counts, slots=slots)
+        counts, how = RecordCounts(), {"slots": slots, "learns_short": not slots}
+        (batch,) = batches_of(shard, None, words, counts, **how)
+        wanted.few_words = 0 if slots else 1
         assert batch.lengths.tolist() == lengths
         assert counts == wanted
 
@@ -186,19 +182,6 @@ def test_other_partitions_are_refused_without_their_text():
     with pytest.raises(InvalidDocumentsError, match="read by a vocabulary") as caught:
         list(batches_of(Shard("p"), ["secret words"], None, RecordCounts()))
     assert "secret" not in str(caught.value)
-
-
-def test_collections_become_a_shard_for_each_partition():
-    bag = dask.bag.from_sequence(["a b", "c", "d e"], npartitions=3)
-    assert [part.compute() for part in of_partitions(bag).values] == [["a b"], ["c"], ["d e"]]
-    delayed = [dask.delayed(list)("ab"), ["c"]]
-    corpus = of_partitions(delayed)
-    assert [shard.name for shard in corpus.shards] == ["partition 0", "partition 1"]
-    assert corpus.values == tuple(delayed)
-    rows = of_partitions(dask.array.from_array(np.ones((6, 4)), chunks=(2, 4)))
-    assert [part.compute().shape for part in rows.values] == [(2, 4)] * 3
-    with pytest.raises(InvalidDocumentsError, match="whole rows"):
-        of_partitions(dask.array.from_array(np.ones((6, 4)), chunks=(2, 2)))
     for value in ([], "text", None, 5):
         with pytest.raises(InvalidDocumentsError, match="at least 1"):
             of_partitions(value)

@@ -1,5 +1,6 @@
 """The protocol: sums of any spans, merged in any tree, are those of all documents, each once."""
 
+import itertools
 import pickle
 import random
 from dataclasses import replace
@@ -21,17 +22,17 @@ from streamlda.errors import (
     SourceError,
 )
 from streamlda.model.evaluation import document_completion
-from streamlda.refinement.choice import hold_out
-from streamlda.refinement.schedule import STEPS, LocalSchedule
+from streamlda.refinement.choice import HELD_OUT, hold_out
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
-from streamlda.scaleout.kept import Kept, Writer
+from streamlda.scaleout.fit import SavedRounds
+from streamlda.scaleout.kept import Writer, read_range
 from streamlda.scaleout.shards import Shard, task_of
-from streamlda.scaleout.steps import Refine, SavedRounds, drop_held_out
-from streamlda.scaleout.store import fold
-from streamlda.scaleout.sums import Census, Contents, Plan, Sums, check_whole
+from streamlda.scaleout.store import Documents, Kept, fold, join
+from streamlda.scaleout.sums import Census, Plan, Refine, Sums, check_whole, drop_held_out
 from streamlda.simulate import PlantedLDA
+from streamlda.spectral.moments import Moments
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.threads import thread_count
@@ -55,8 +56,9 @@ def by_pickles(parts, draw):
 
 
 def census_of(parts, n_features=D, **how):
-    stage = Census(spans=((0, len(parts)),), n_features=n_features, warmup=300, **how)
-    return Contents(merge(*(sums_of(part, stage, shard=n) for n, part in enumerate(parts))))
+    stage = Census(spans=((0, len(parts)),), n_features=n_features, **how)
+    found = merge(*(sums_of(part, stage, shard=n) for n, part in enumerate(parts)))
+    return Documents(stage, [met for _, met in found.parts], by_pickles(parts, random.Random(0)))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def plan(settings, usable):
     engine = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
     engine.add(usable.rows(0, 600))
     last = usable.n_documents
-    how = {"settings": settings, "whitening": engine.new_beginning()}
+    how = {"whitening": engine.new_beginning(), "columns": settings.n_triple_columns}
     return Plan(spans=((0, last),), starts=(0, last), **how)
 
 
@@ -79,9 +81,9 @@ def test_a_census_counts_what_one_process_counts(documents, cut, usable):
     assert (found.counts.documents, found.counts.short) == (5000, 125)
     assert found.counts.tokens == documents.lengths.sum()
     wanted = (usable.to_csr() / usable.lengths[:, None]).sum(axis=0)
-    np.testing.assert_allclose(found.frequencies, np.ravel(wanted), rtol=1e-12)
-    # Of a warm-up of 300 documents every fortieth is too short.
-    assert found.warmup(300) == np.count_nonzero(documents.usable[:300]) == 292
+    np.testing.assert_allclose(
+        found.samples(HELD_OUT).arrays["frequencies"], np.ravel(wanted), rtol=1e-12
+    )
     with pytest.raises(InvalidDocumentsError, match=rf"n_features={D} expected=7.*shard='shard 0'"):
         census_of(cut, 7)
 
@@ -90,14 +92,13 @@ def test_any_tree_of_sums_is_that_of_one_engine(plan, cut, usable):
     """Through spans that end at no shard; the bound is not empty."""
     starts, draw = census_of(cut).starts, random.Random(1)
     stage = replace(plan, starts=starts, spans=((650, 4870),))
-    one = Engine(plan.settings, shared_projection=plan.whitening)
+    one = Moments(plan.whitening, plan.columns)
     one.add(usable.rows(650, 4870))
-    wanted = one.state()[0]
+    wanted = one.state()
 
     def differs(found):
-        moments = stage.moments(found).state()
         names = ("word_totals", "pair_cross", "triple_cross", "gram")
-        every = [(moments[name], wanted[f"current.{name}"]) for name in names]
+        every = [(found.arrays[name], wanted[name]) for name in names]
         return max(np.abs(mine - other).max() / np.abs(other).max() for mine, other in every)
 
     for _ in range(3):
@@ -174,8 +175,8 @@ def test_a_package_that_a_worker_lacks_is_a_failure_of_the_source():
 def kept_of(batches):
     with Writer(D) as writer:
         for batch in batches:
-            writer.add(batch)
-    return writer.kept
+            writer.add(batch, batch.usable)
+    return Kept([writer.rows])
 
 
 def assert_same_documents(one, other):
@@ -183,27 +184,49 @@ def assert_same_documents(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
 
 
-def test_rows_of_files_are_read_where_they_are_asked_for(cut, documents):
-    kept = Kept.joined(kept_of(cut[:3]), kept_of(cut[3:4]).rows(0, 1100), kept_of(cut[4:]))
-    assert len(kept) == 5000
-    files = {run.file.path for run in kept.runs}
-    for first, last in ((0, 5000), (0, 1), (650, 1900), (2000, 2001), (4990, 5000), (7, 7)):
-        rows = kept.rows(first, last)
-        # What is sent is the rows, in a file of their own.
-        sent = pickle.dumps(rows)
-        assert len(sent) < 12 * documents.rows(first, last).n_entries + 10 * (last - first) + 9000
-        for one in (rows, pickle.loads(sent)):
-            read = [*one.batches()]
-            found = DocumentBatch.joined(read) if read else documents.rows(0, 0)
-            assert_same_documents(found, documents.rows(first, last))
+def numbered(documents, first, last):
+    """Return documents by their numbers, each behind the shorter ones before it."""
+    numbers = np.cumsum(documents.usable) - documents.usable
+    whole = int(documents.usable.sum())
+    return documents.where((numbers >= first) & ((numbers < last) | (last == whole)))
+
+
+@pytest.fixture(scope="module")
+def short(documents):
+    """Documents of which some are blank or short, also at the end of a file."""
+    counts = documents.to_csr().copy()
+    for row in (3, 699, 2599, 4998, 4999):
+        own = slice(*counts.indptr[row : row + 2])
+        counts.data[own] = 0
+        counts.data[own.start] = 1
+    return DocumentBatch.from_matrix(counts)
+
+
+def test_rows_of_files_are_read_where_they_are_asked_for(short):
+    cut = [short.rows(0, 700), short.rows(700, 2600), short.rows(2600, 5000)]
+    kept = join(*map(kept_of, [[part] for part in cut]))
+    whole = int(short.usable.sum())
+    paths = {rows.file.path for rows in kept.files}
+    spans = [*itertools.pairwise([0, 1, 650, 1900, 1901, whole - 1, whole])]
+    # What is sent to another worker has files there.
+    for one in (kept, pickle.loads(pickle.dumps(kept))):
+        assert sum(map(len, one.files)) == whole
+        for span in [(0, whole), *spans]:
+            found = DocumentBatch.joined([*read_range(one.files, *span)])
+            assert_same_documents(found, numbered(short, *span))
+        assert [*read_range(one.files, 7, 7)] == []
+        # No document is in two spans, or in none.
+        each = [batch for span in spans for batch in read_range(one.files, *span)]
+        assert_same_documents(DocumentBatch.joined(each), short)
     # Files go with what refers to them.
-    del kept, rows, one
-    assert not any(file.exists() for file in files)
+    del kept, one
+    assert not any(path.exists() for path in paths)
 
 
 def refined_by(state, documents, first, last, steps):
-    stage = Refine(spans=((first, last),), steps=steps, state=state)
-    return fold(stage, (first, last), (first, last), kept_of([documents]))
+    how = {"spans": ((first, last),), "starts": (0, int(documents.usable.sum()))}
+    stage = Refine(steps=steps, state=state, held_out=HELD_OUT[:0], **how)
+    return fold(kept_of([documents]), stage, 0)
 
 
 def test_one_part_is_a_refinement_in_one_process(usable, settings):
@@ -220,26 +243,9 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
         found = refined_by(state, usable, 1000, last, 5)
         np.testing.assert_array_equal(found.arrays["totals"], wanted.state()[0]["totals"])
     assert found.arrays["documents"] == 5 * size
-    with pytest.raises(InvalidDocumentsError, match="steps=3 expected=5"):
-        refined_by(state, usable, 0, 3, 5)
-    known = drop_held_out(100, [usable.rows(100, 300), usable.rows(300, 900)])
+    known = drop_held_out(100, [usable.rows(100, 300), usable.rows(300, 900)], HELD_OUT)
     wanted_rows = hold_out(usable.rows(0, 900))[0].rows(80, 900)
     assert_same_documents(DocumentBatch.joined([*known]), wanted_rows)
-
-
-@pytest.mark.parametrize("documents", [1, 29, 6000, 50_000, 195_000, 400_000, 10**9])
-@pytest.mark.parametrize("passes", [1, 2, 10])
-def test_a_schedule_follows_from_the_number_of_documents(documents, passes):
-    plan = LocalSchedule.of(documents, passes)
-    steps = passes * plan.rounds * plan.steps
-    assert plan.rounds * plan.steps <= max(1, documents // plan.parts)
-    assert plan.settings.annealing_steps <= max(1, steps / 2)
-    if passes * documents >= 50_000 and documents >= 6000:
-        assert steps >= 0.9 * STEPS
-        assert plan.rounds == 4
-    if passes == 1:
-        wanted = {1: 1, 29: 1, 195_000: 4, 400_000: 8, 10**9: 1024}
-        assert plan.parts == wanted.get(documents, 2)
 
 
 @pytest.fixture(scope="module")
