@@ -11,8 +11,6 @@ from streamlda.service.logs import name_reason
 from streamlda.utils.exit_codes import exit_code
 from streamlda_connectors.kafka import KafkaSource
 from tests.kafka.broker import PASSWORD, USER
-from tests.service.daemon_process import Daemon
-from tests.service.long_stream import topic_settings
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 #: A frame of Kafka that answers another request.
@@ -136,24 +134,3 @@ def test_a_cause_is_named_and_only_what_no_waiting_ends_is_a_refusal(case, reach
     # What the daemon shows, and how it ends.
     assert name_reason(caught.value) == caught.value.reason
     assert (exit_code(caught.value) == 78) == (case in NO_ACCESS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", ["wrong-password", "http"])
-def test_a_daemon_ends_with_78_or_waits_and_says_why(case, reached, topic, tmp_path):
-    where, given, cause = (AWAY | NO_ACCESS)[case]
-    with reached(where, given) as (there, security):
-        if "password_file" in security:
-            security["password"] = security.pop("password_file")
-        names = {f"kafka.{name}": value for name, value in security.items()}
-        settings = topic_settings(tmp_path / "daemon", there, topic) | names
-        with Daemon(settings) as daemon:
-            if case in AWAY:
-                stalled = daemon.wait_for("stalled")
-                assert stalled["what"] == "source"
-                assert stalled["reason"].startswith(cause)
-                assert daemon.process.poll() is None
-                assert daemon.stop() == 0
-            else:
-                assert daemon.end() == 78
-                assert cause in daemon.raw[-1].decode()

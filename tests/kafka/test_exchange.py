@@ -111,19 +111,6 @@ def test_each_document_has_one_answer_under_its_key_in_its_partition(
     assert by_partition == sorted(by_partition)
 
 
-def test_what_was_not_committed_is_read_again_and_seen_once(topics, topic, output, exchange_of):
-    topics.fill(topic, [b"one", b"two"])
-    topics.make(output)
-    first = exchange_of()
-    (received,) = poll(first, 2)
-    with pytest.raises(SourceError, match="the brokers must take answers"):
-        first.commit([*make_answers(received), Answer(0, None, bytes(2**21))])
-    with pytest.raises(SourceError, match="closed"):
-        first.poll(1)
-    exchanged(exchange_of(), 2)
-    answers_are(topics, output, b"one", b"two")
-
-
 @pytest.mark.parametrize("written", [False, True])
 def test_cut_off_at_a_commit_answers_and_offsets_are_both_there_or_neither(
     topics, topic, output, exchange_of, written
@@ -261,18 +248,6 @@ def test_a_log_that_was_cut_is_refused_or_answered_from_its_end(topics, topic, o
     topics.send(topic, [b"more"])
     exchanged(exchange, 1)
     answers_are(topics, output, b"more")
-
-
-def test_marks_of_transactions_are_no_gap_and_no_lag(topics, topic, output, exchange_of):
-    topics.make(topic)
-    topics.make(output)
-    topics.transact(topic, b"one")
-    topics.transact(topic, b"none", end="abort")
-    topics.transact(topic, b"two")
-    exchange = exchange_of()
-    exchanged(exchange, 2)
-    wait_until(lambda: not exchange.poll(1, 0.1).batch.n_records and exchange.lag() == {0: 0})
-    answers_are(topics, output, b"one", b"two")
 
 
 def test_topics_must_exist(topics, topic, output, exchange_of):

@@ -11,8 +11,6 @@ from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
-from streamlda_connectors.kafka import source as kafka_source
-from streamlda_connectors.kafka.consumer import Client
 from tests.service.daemon_process import texts
 
 pytestmark = pytest.mark.long
@@ -94,22 +92,6 @@ def test_a_release_takes_offsets_of_one_log(topic, released, tmp_path):
     assert released.next > BEFORE
 
 
-def test_a_topic_of_that_name_in_another_cluster_is_another_log(
-    topics, topic, source_of, monkeypatch
-):
-    class Elsewhere(Client):
-        def __init__(self, settings):
-            super().__init__(settings)
-            self.identity = self.identity._replace(cluster="another")
-
-    topics.fill(topic, [b"one"])
-    here = source_of(topics, topic)
-    monkeypatch.setattr(kafka_source, "Client", Elsewhere)
-    there = source_of(topics, topic)
-    assert here.logs().keys() == there.logs().keys()
-    assert here.logs()[f"{topic}/0"].name != there.logs()[f"{topic}/0"].name
-
-
 @pytest.mark.parametrize(
     ("folder", "start", "begins"),
     [("run", "earliest", 0), ("new", "earliest", 0), ("run", "latest", 500)],
@@ -133,13 +115,6 @@ def test_behind_what_is_spent_a_run_begins_with_other_documents(
         topics.send(topic, as_bytes(texts(WINDOW, seed=4)))
         release(run, source)
     assert ranges(tmp_path)[1][0][:2] == [released.name, BEFORE + WINDOW]
-
-
-def test_another_partition_has_other_documents(released, open_run, tmp_path):
-    with open_run("new", kafka__partitions="1") as (run, source, _):
-        release(run, source)
-    ((name, first, _),) = ranges(tmp_path)[1]
-    assert (name, first) == (released.name[:-1] + "1", 0)
 
 
 # Several partitions
@@ -208,19 +183,6 @@ def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
         assert run.pipeline.records == 240
 
 
-def test_another_topic_of_the_same_name_has_other_documents(
-    topics, topic, released, open_run, tmp_path
-):
-    topics.remove(topic)
-    topics.fill(topic, as_bytes(texts(BEFORE, seed=5)))
-    with open_run("new") as (run, source, _):
-        release(run, source)
-    ((name, first, _),) = ranges(tmp_path)[1]
-    assert first == 0
-    assert name.split("/")[0] == released.name.split("/")[0]
-    assert name != released.name
-
-
 def test_documents_copied_to_another_topic_are_charged_for_each(topics, topic, open_run, tmp_path):
     """The offsets are those of another log, and nothing that others see hangs on what they say."""
     rows = as_bytes(texts(WINDOW))
@@ -234,25 +196,3 @@ def test_documents_copied_to_another_topic_are_charged_for_each(topics, topic, o
     assert first != second
     assert report["documents"]["repeated"] == report["documents"]["records"]
     assert report["documents"]["most"] == 2
-
-
-def test_a_run_that_is_behind_one_release_goes_on_behind_it(topics, topic, open_run, tmp_path):
-    topics.fill(topic, as_bytes(texts(WINDOW)))
-    for _ in range(2):
-        # The second one finds the first one's release, and no checkpoint.
-        with open_run() as (run, source, _):
-            release(run, source)
-    (first,), (second,) = ranges(tmp_path)
-    assert (first[1], first[2]) == (0, second[1])
-
-
-def test_aborted_records_take_their_offsets(topics, topic, open_run, tmp_path):
-    topics.make(topic)
-    rows = as_bytes(texts(20))
-    topics.transact(topic, *rows[:3])
-    topics.transact(topic, *rows[3:5], end="abort")
-    topics.send(topic, rows[5:])
-    with open_run() as (run, source, _):
-        release(run, source)
-    ((_, first, last),) = ranges(tmp_path)[0]
-    assert (first, last) == (0, run.pipeline.records)
