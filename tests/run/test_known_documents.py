@@ -117,6 +117,10 @@ STEPS = {
         ([D[0], D[2]], {D[0]: TEXTS[:150], D[2]: OTHERS[:150]}, {}, True),
         (["d"], {D[1]: OTHERS[300:600]}, {}, {B: (0, 300)}),
     ],
+    "another format": [
+        (["d"], {D[0]: TEXTS}, {"source.format": "jsonl"}, True),
+        (["d"], {D[1]: OTHERS[:300]}, {}, {A: (300, 400), B: (0, 200)}),
+    ],
     "equal days": [(in_days, {}, {}, True)],
     # Texts that come again and again are different documents of a run, and known to others.
     "texts again and again": [
@@ -140,12 +144,19 @@ STEPS = {
             "cut": TEXTS[:399],
         }.items()
     },
-    "another column": [
-        (as_csv, {}, {}, True),
-        (lambda to: [*as_csv(to), to / "m"], {"m/b.jsonl": OTHERS},
-         {"source.text_field": "number"}, BEGIN),
-        (lambda to: [*as_csv(to), to / "m"], {}, {}, True),
-    ],
+    **{
+        name: [
+            (make, {}, {}, True),
+            (lambda to, make=make: [*make(to), to / "m"], {"m/b.jsonl": OTHERS}, then, BEGIN),
+            (lambda to, make=make: [*make(to), to / "m"], {}, {}, True),
+        ]
+        for name, (make, then) in {
+            "lines of whole files": (
+                lambda to: in_folder(to / "data", TEXTS[:WINDOW]), {"source.format": "text"}
+            ),
+            "another column": (as_csv, {"source.text_field": "number"}),
+        }.items()
+    },
     # The same documents twice.
     "its own records appended": [
         ([A], {A: TEXTS}, WHOLE, True), ([A], {A: TEXTS + SHUFFLED}, {}, AGAIN)
@@ -191,15 +202,20 @@ def linked(folder, data):
     return [folder / "b.jsonl"]
 
 
-def rows(documents):
-    return lambda folder, _: [jsonl(folder / "0.jsonl", documents)]
+def rows(*parts):
+    return lambda folder, _: [jsonl(folder / f"{n}.jsonl", each) for n, each in enumerate(parts)]
 
 
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
 DISGUISES = {
+    "its folder": lambda folder, data: [data.parent],
+    "a URL": lambda folder, data: [f"file://{data}"],
     "a symbolic link": linked,
     "gzip": stored("a.jsonl.gz", gzip.compress(LINES)),
+    "lines of text": stored("a.txt", "\n".join(TEXTS).encode()),
+    "CSV": lambda folder, data: as_csv(folder),
     "another order": rows(SHUFFLED),
+    "two halves": rows(TEXTS[:200], TEXTS[200:]),
     "one record less": rows(TEXTS[1:]),
     "a sample": rows(SHUFFLED[:60] + OTHERS[:60]),
     "among others": rows(random.Random(1).sample(SHUFFLED + OTHERS[:RECORDS], 2 * RECORDS)),
