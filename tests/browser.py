@@ -59,8 +59,10 @@ def chromium():
 @pytest.fixture(scope="module")
 def browser():
     # Most runs are of tests that have no use for it.
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    # Five seconds are too short on a busy machine.
+    expect.set_options(timeout=60_000)
     # Chromium does not run as root inside its sandbox.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     # A sandboxed frame in a process of its own did not load in 4 of 30 tries without a window, and

@@ -9,7 +9,7 @@ beyond the slot where the next release is due. No release is made beside a check
 nothing is learned until a checkpoint is on the disk. After the first signal nothing is begun but
 the checkpoint, and `Exit` comes by the end of the grace; a second signal ends it at once. What
 cannot be reached or written is tried again, ever more slowly, and shown; a source that is there and
-cannot be read, `Rules.attempts` times. ``tests/service/test_machine_life.py`` holds it to that.
+cannot be read, `Rules.attempts` times. ``tests/service/stepwise.py`` holds it to that.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Documents in and answers out in one transaction: what a reader sees, whatever a member does."""
 
-from contextlib import closing
-
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
 from streamlda.errors import SinkAwayError, SourceError, SourceRefusedError
@@ -228,26 +225,6 @@ def test_latest_begins_at_the_end_where_the_group_has_no_offset(topics, topic, o
     topics.send(topic, [b"new"])
     exchanged(exchange, 1)
     answers_are(topics, output, b"new")
-
-
-def test_a_log_that_was_cut_is_refused_or_answered_from_its_end(topics, topic, output, exchange_of):
-    """The group stands beyond the end, from where the package goes back to the beginning."""
-    topics.fill(topic, [b"%d" % n for n in range(9)])
-    topics.make(output)
-    with closing(KafkaConsumer(bootstrap_servers=topics.bootstrap, group_id=topic)) as consumer:
-        part = TopicPartition(topic, 0)
-        consumer.assign([part])
-        consumer.commit({part: OffsetAndMetadata(12, "", -1)})
-    refused = exchange_of()
-    with pytest.raises(SourceError, match=r"offset=12 log='0\.\.9'"):
-        poll(refused, 1)
-    refused.close()
-    exchange = exchange_of(allow_gaps=True)
-    # What was answered before the cut is read, and passed over.
-    wait_until(lambda: not exchange.poll(100, 0.2).batch.n_records and exchange.lag() == {0: 0}, 60)
-    topics.send(topic, [b"more"])
-    exchanged(exchange, 1)
-    answers_are(topics, output, b"more")
 
 
 def test_topics_must_exist(topics, topic, output, exchange_of):

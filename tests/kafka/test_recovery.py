@@ -87,7 +87,7 @@ def test_retention_gap_while_reading(allow_gaps, topics, topic, source_of, monke
         return
     for _ in range(2):
         with pytest.raises(SourceError, match=r"offset=20 log='26\.\.30'"):
-            read(source, 1, seconds=10)
+            read(source, 1)
     assert source.position()["offsets"] == {"0": 20}
 
 
@@ -232,7 +232,7 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     def poll_until(holds):
         began = time.monotonic()
         while not holds():
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 60
             source.poll(100, 0.1)
         return time.monotonic() - began
 
@@ -252,7 +252,7 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
         seconds = poll_until(lambda: source.silent())
         assert 1.0 < source.silent() < seconds + 2
         assert source.lag() == {0: None, 1: None}
-        assert source.last_answer() < stopped + 0.5
+        assert source.last_answer() < time.monotonic() - 1.0
     finally:
         broker.send_signal(signal.SIGCONT)
     poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
@@ -275,13 +275,13 @@ def test_reading_goes_on_soon_after_half_open_connections_end(broker, topics, to
         relay.go_on()
         topics.send(topic, numbers(5, 6))
         # Two connections that were begun before, on a machine that may be slow.
-        assert read(source, 1, seconds=45)[0] == ["5"]
+        assert read(source, 1)[0] == ["5"]
 
 
 CLOSING = """
 import sys, threading, time
 from streamlda_connectors.kafka import DeadLetters, Record
-letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=2.0)
+letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=5.0)
 letters.put(Record("source", 0, 0, 0, None, b"x"), "not-json")
 letters.flush(10)
 print("ready", flush=True)
@@ -340,7 +340,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         broker.start()
     for number, first in enumerate((400, 1400)):
         topics.send(topic, numbers(first, first + 200), number)
-    streamed += read(source, 1200 - n_streamed, seconds=60)[0]
+    streamed += read(source, 1200 - n_streamed)[0]
     for first in (0, 1000):
         own = [text for text in streamed if int(text) // 1000 == first // 1000]
         assert own == texts_from(first, first + 600)

@@ -120,7 +120,7 @@ def wait_until(condition, seconds=120.0):
         time.sleep(0.05)
 
 
-def read(source, n_records, seconds=20.0, max_records=1000):
+def read(source, n_records, seconds=60.0, max_records=1000):
     """Poll until `n_records` have come; returns texts, rejects and records without a document."""
     texts, rejects, n_without = [], [], 0
     deadline = time.monotonic() + seconds

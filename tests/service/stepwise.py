@@ -1,14 +1,19 @@
 """A daemon whose threads stand still until a test lets them do their next task.
 
 The loop, the machine, the worker and the pipeline are the real ones, over a source that counts. All
-is done in one thread, without waiting.
+is done in one thread, without waiting. Brokers, disk, output and dead letters may fail.
 """
 
+import random
 from collections import deque
+from dataclasses import replace
 from itertools import count
+
+import numpy as np
 
 from streamlda.errors import SourceAwayError
 from streamlda.learner import Learner
+from streamlda.model.topic_model import TopicModel
 from streamlda.service import messages as m
 from streamlda.service.daemon import Daemon, PollEndedError, Run
 from streamlda.service.rules import Rules
@@ -17,20 +22,32 @@ from streamlda.service.worker import Threads, Worker
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import WHOLE, Progress, RecordBatch, RecordLocation, Reject, stand
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.exit_codes import OK, UNFINISHED
+from streamlda.utils.exit_codes import IO, OK, UNFINISHED
 from tests.service.planted import words
 
 #: Records of the stream, and how many a poll brings; each seventh is no document.
-N_RECORDS, A_POLL = 10, 2
+N_RECORDS, A_POLL = 14, 2
 NAMES = words(N_RECORDS)
 WORDS = Vocabulary.given(NAMES)
 
-#: With these two batches fill the queue, and each second one is followed by a release.
-RULES = Rules(queue_bytes=900, poll_records=3, checkpoint_seconds=1.0, grace_seconds=5.0)
-EVERY = 4
+#: With these two batches fill the queue, and each third one is followed by a release.
+RULES = Rules(queue_bytes=900, poll_records=3, checkpoint_seconds=0.4, grace_seconds=5.0)
+EVERY = 6
 
-#: More turns than any run takes, with a tick each.
-MOST_TURNS = 300
+#: More turns than any run takes, with a tick each, and the bytes of a batch at most.
+MOST_TURNS, BATCH_BYTES = 300, 550
+
+#: Faults of one run: of each at most one, and so many in all.
+FAULTS, MOST_FAULTS = ("away", "disk", "output", "letters"), 2
+
+#: Share of the steps of a walk that are a fault or a signal.
+RARELY = 0.05
+
+TOPICS = TopicModel(
+    components=np.full((1, N_RECORDS), 1 / N_RECORDS),
+    alpha=np.ones(1),
+    background=np.full(N_RECORDS, 1 / N_RECORDS),
+)
 
 
 class Steps(Threads):
@@ -121,28 +138,44 @@ class Numbers(Learner):
         return batch.n_documents
 
     def release(self, vocabulary=None, settings=None):
-        return None
+        return replace(TOPICS, settings=settings)
 
 
 class MemoryStore:
-    """The newest checkpoint: documents by number, position, and what is beside it."""
+    """The newest checkpoint: documents by number, position, and what is beside it; and releases."""
 
-    def __init__(self):
-        self.saved = None
+    def __init__(self, fails):
+        self.saved, self.published, self.broken, self._fails = None, [], "", fails
+        #: A release is out that no checkpoint knows of; a checkpoint is being written.
+        self._owed = self._writing = False
 
     def capture(self, learner, position, vocabulary, about, rows, beside):
+        if self._owed and about["places"] != self.published[-1]:
+            self.broken = "it learned on before a checkpoint of its release"
+        self._writing = True
         waiting = [] if rows is None else rows.word_ids.tolist()
         return Captured([*learner.numbers, *waiting], dict(position), about)
 
     def write(self, captured):
-        self.saved = captured
+        self._writing = False
+        self._fail("disk")
+        self.saved, self._owed = captured, False
         return 1
+
+    def publish(self, model):
+        self._fail("output")
+        if self._owed or self._writing:
+            self.broken = "a release was made beside a checkpoint, or two without one"
+        self.published.append(model.settings["places"])
+        self._owed = True
+        return len(self.published)
+
+    def _fail(self, what):
+        if self._fails(what):
+            raise OSError(28, "No space left")
 
     def newest_summary(self):
         return None
-
-    def send(self):
-        pass
 
 
 class Captured:
@@ -161,9 +194,11 @@ class Bench:
     """A daemon, and what a test can let happen to it at any moment."""
 
     def __init__(self):
-        self.steps, self.store = Steps(), MemoryStore()
+        self.steps, self.store = Steps(), MemoryStore(self._fails)
         self.status = Status(private=False, stream="s", clock=self.steps.now)
-        self.source, self.fault, self.faults, self.signals = None, None, 0, 0
+        self.source, self.fault, self.signalled_at, self.queued = None, None, None, 0
+        #: Faults that were planted, and those that are still to come.
+        self.faults, self.armed = set(), set()
         #: Records that are no documents: written to dead letters, and durable there.
         self.letters, self.durable = set(), set()
         self.daemon = Daemon(*(RULES, self._run, self.status), flush=self.flush, threads=self.steps)
@@ -191,7 +226,14 @@ class Bench:
         started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
         return Run(open_source, make_worker, started)
 
+    def _fails(self, what):
+        fails = what in self.armed
+        self.armed.discard(what)
+        return fails
+
     def flush(self):
+        if self._fails("letters"):
+            return "Refused"
         self.durable |= self.letters
         return ""
 
@@ -207,8 +249,10 @@ class Bench:
         found += [name for name in ("engine", "writer") if lanes[name]]
         found += ["open"] * bool(self.steps.opening)
         polls = self.daemon._asked is not None
-        found += ["away"] * (polls and not self.faults)
-        found += ["signal"] * (not self.signals)
+        if len(self.faults) < MOST_FAULTS:
+            known = self.faults if polls else self.faults | {"away"}
+            found += [fault for fault in FAULTS if fault not in known]
+        found += ["signal"] * (self.signalled_at is None)
         return found
 
     def do(self, action):
@@ -218,17 +262,21 @@ class Bench:
             self.steps.opening.popleft()()
         elif action == "away":
             # The answer of the poll is lost, the position has moved.
-            self.faults += 1
+            self.faults.add(action)
             self.fault = SourceAwayError("away")
             self.daemon.turn()
+        elif action in FAULTS:
+            self.faults.add(action)
+            self.armed.add(action)
         elif action == "signal":
-            self.signals += 1
+            self.signalled_at = self.steps.time
             self.daemon._events.put(m.SignalReceived(self.steps.time, 15))
             if self.daemon._asked is not None:
                 self.fault = PollEndedError()
         else:
             self.steps.time += 0.5 * (action == "tick")
             self.daemon.turn()
+        self.queued = max(self.queued, self.daemon._machine.queued_bytes)
 
     def key(self):
         """Return what tells moments apart after which other things may happen."""
@@ -237,8 +285,8 @@ class Bench:
         source = None if self.source is None else (self.source.at, self.source.paused)
         saved = None if self.store.saved is None else self.store.saved.position["at"]
         daemon = self.daemon._asked, [*self.daemon._batches], self.daemon._events.qsize()
-        rest = (lanes, len(self.steps.opening), source, saved, daemon, self.faults, self.signals)
-        return repr((machine, rest))
+        faults = sorted(self.faults), sorted(self.armed), self.signalled_at is None
+        return repr((machine, lanes, len(self.steps.opening), source, saved, daemon, faults))
 
     def finish(self):
         """Let all happen in turn until the daemon ends; return what is wrong, if anything is."""
@@ -250,24 +298,34 @@ class Bench:
             while work := [action for action in self.actions() if action in WORK]:
                 self.do(work[0])
             self.do("tick")
+        if self.daemon.code == OK and any(self.steps.lanes.values()):
+            return "it ended before it had saved"
         for lane in self.steps.lanes.values():
             lane.join(0.0)
         return self.wrong()
 
     def wrong(self):
         """Return what is wrong with the end of the daemon, and with what it saved."""
-        if self.daemon.code not in (OK, UNFINISHED if self.signals else OK):
+        ended, signalled = self.steps.time, self.signalled_at is not None
+        if self.daemon.code not in ((OK, UNFINISHED, IO) if signalled else (OK,)):
             return f"it ended with {self.daemon.code}"
+        if signalled and ended > self.signalled_at + RULES.grace_seconds + 1.0:
+            return f"it ended after {ended - self.signalled_at} s"
+        if self.queued >= RULES.queue_bytes + BATCH_BYTES:
+            return f"{self.queued} bytes waited"
         if refused := self.status.status()["failures"]["account"]:
             return f"its account was refused {refused} times"
-        return self.wrong_state()
+        return self.store.broken or self.wrong_state()
 
     def wrong_state(self):
         """Return what is wrong with what was saved: each document before its position, once."""
-        saved = self.store.saved
+        saved, out = self.store.saved, self.store.published
         at = 0 if saved is None else saved.position["at"]
-        if not self.signals and at != N_RECORDS:
+        if self.signalled_at is None and at != N_RECORDS:
             return f"it stopped at {at}"
+        due = [*range(EVERY, N_RECORDS, EVERY)]
+        if out != due[: len(out)] or len(out) < sum(place < at for place in due):
+            return f"at {at} it released {out}"
         bad = {number for number in range(at) if number % 7 == 3}
         if lost := bad - self.durable:
             return f"at {at} the letters of {lost} may be lost"
@@ -287,6 +345,18 @@ def play(actions):
             return None
         bench.do(action)
     return bench
+
+
+def walk(seed, steps=100):
+    """Let what may happen happen at random, faults and signals rarely; return what was wrong."""
+    draw, bench = random.Random(seed), Bench()
+    for _ in range(steps):
+        if not (actions := bench.actions()):
+            break
+        rare = [action for action in actions if action in ("signal", *FAULTS)]
+        usual = [action for action in actions if action not in rare]
+        bench.do(draw.choice(rare if rare and draw.random() < RARELY else usual))
+    return bench.finish()
 
 
 def explore(most):

@@ -5,18 +5,17 @@ import logging
 from itertools import count
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from streamlda.service import daemon as loop
 from streamlda.service.daemon import Daemon
 from streamlda.service.worker import Worker
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import stand
-from tests.service.stepwise import Bench, explore
+from tests.service.daemon_process import few_or
+from tests.service.stepwise import Bench, explore, walk
 
 #: Moments that are tried, with each way in which they can be reached.
-MOMENTS = 250
+MOMENTS = 300
 
 
 @pytest.fixture(autouse=True)
@@ -105,22 +104,7 @@ def test_a_planted_fault_is_found(plant, monkeypatch):
     assert wrong
 
 
-class AnyOrder(RuleBasedStateMachine):
-    """Random orders, far beyond those that are tried one by one."""
-
-    def __init__(self):
-        super().__init__()
-        self.bench = Bench()
-
-    @rule(data=st.data())
-    def happens(self, data):
-        if actions := self.bench.actions():
-            # Signals end a run, so that most come late.
-            likely = [action for action in actions if action != "signal"] * 5
-            self.bench.do(data.draw(st.sampled_from([*likely, *actions])))
-
-    def teardown(self):
-        assert self.bench.finish() == ""
-
-
-TestAnyOrder = pytest.mark.fuzz(AnyOrder.TestCase)
+@pytest.mark.parametrize("seeds", few_or(200, 50_000))
+def test_random_orders_far_beyond_save_each_record_once(seeds):
+    for seed in range(seeds):
+        assert (seed, walk(seed)) == (seed, "")

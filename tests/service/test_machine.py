@@ -280,6 +280,15 @@ def test_a_signal_while_checkpoints_cannot_be_written_ends_with_74_after_one_mor
     assert told(machine, m.Failed(63.0, "checkpoint")) == [m.Exit(74)]
 
 
+def test_an_end_that_takes_too_long_is_cut_off_by_the_clock_or_a_second_signal():
+    for last, code in ((Tick(11.1), 75), (m.SignalReceived(3.0, 2), 130)):
+        machine = started(batches=1)
+        assert told(machine, m.SignalReceived(2.0)) == [Pause()]
+        assert told(machine, Tick(10.9)) == []
+        assert told(machine, last) == [m.Exit(code)]
+        assert machine.handle(Learned(12.0)) == []
+
+
 def test_a_signal_while_letters_are_pending_ends_with_0_before_the_oldest_of_them():
     machine = started(checkpoint_seconds=60, batches=1)
     told(machine, Learned(2.0))
