@@ -158,6 +158,7 @@ def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path, monkeyp
     given |= {"vocabulary.token_pattern": r"w\d+", "vocabulary.size": 60}
     given |= {"vocabulary.documents": 200, "topics.warmup_documents": 200}
     given |= {"vocabulary.grow_every": 150, "vocabulary.max_document_frequency": 1.0}
+    given |= {"topics.representative_documents": 1}
 
     def model_of(name, run=fit, **more):
         flags = {**given, "output.file": str(tmp_path / name), **more}
@@ -169,6 +170,7 @@ def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path, monkeyp
     parts = model_of("second", **kept)
     np.testing.assert_array_equal(parts.components, whole.components)
     assert parts.vocabulary == whole.vocabulary
+    assert parts.representative_documents == whole.representative_documents
     assert parts.settings["vocabulary_changes"]["entered"] > 5
     assert sum(word.startswith("w1") for word in whole.vocabulary.words) >= 5
     with pytest.raises(InvalidSettingError, match=r"its checkpoints, got vocabulary\.g"):

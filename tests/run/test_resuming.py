@@ -1,5 +1,6 @@
 """Private fits of files that are cut short: the same command resumes, and pays nothing twice."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,18 @@ def test_a_release_that_was_paid_and_never_stored_is_not_drawn_again(tmp_path, d
     assert read_report(settings.privacy.ledger)["generation"] == 3
 
 
+def test_two_releases_without_a_checkpoint_are_refused(tmp_path, data, monkeypatch):
+    settings = settings_at(tmp_path / "L", data, "hashed")
+    kept = Path(settings.checkpoint.folder)
+    cut_at(settings, monkeypatch, 1)
+    shutil.copytree(kept, tmp_path / "before")
+    cut_at(settings, monkeypatch, 2)
+    shutil.rmtree(kept)
+    (tmp_path / "before").rename(kept)
+    with pytest.raises(LedgerError, match=r"releases=2 path=.*bring the folder back"):
+        fitted(settings)
+
+
 def in_front(data):
     write(data / "a.jsonl", texts(50, seed=5))
 
@@ -124,9 +137,10 @@ def test_other_settings_begin_another_run_with_what_is_unspent(tmp_path, data, m
     settings = settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 120})
     cut_at(settings, monkeypatch, 2)
     first = read_report(settings.privacy.ledger)["snapshots"][0]["run"]
-    changed = {"snapshots.every": 120, "topics.seed": 1}
-    with pytest.raises(InvalidSettingError, match="must continue with the settings"):
-        fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
+    for other in ({"topics.seeds": ("mine: orbit launch",)}, {"topics.seed": 1}):
+        changed = {"snapshots.every": 120, **other}
+        with pytest.raises(InvalidSettingError, match="must continue with the settings"):
+            fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
     changed["checkpoint.folder"] = str(tmp_path / "other")
     fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
     runs = [each["run"] for each in read_report(settings.privacy.ledger)["snapshots"]]

@@ -1,12 +1,11 @@
-"""A vocabulary that grows: which words enter and leave, what topics make of them, resumptions."""
+"""A vocabulary that grows: which words enter and leave, and what topics make of them."""
 
-import json
 import re
 from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.engine.engine import Engine
@@ -94,30 +93,10 @@ def test_a_second_half_about_things_never_seen_before():
     assert scores[0] < 1.03 * scores[1]
 
 
-# Equal streams.
-
-
 def made_with(words):
     """Return a pipeline that shows documents and their times, too."""
     shown = CandidateDocuments(2, K, 0, texts=True)
     return Pipeline(words, engine, candidates=shown, time_bins="day")
-
-
-def restored(before, words):
-    """Return a pipeline that continues from what a checkpoint keeps."""
-    after = made_with(words)
-    values = json.loads(json.dumps(before.values()))
-    learner = Engine.from_state(*before.learner.state())
-    after.restore(before.vocabulary, learner, values, before.blocks.waiting, before.beside())
-    return after
-
-
-def kept(made):
-    """Return all that continues: of the learner, and beside it."""
-    arrays, values = made.learner.state()
-    waiting = made.blocks.waiting
-    every = arrays | made.beside() | ({} if waiting is None else waiting.arrays)
-    return {name: array.tobytes() for name, array in every.items()}, values, made.vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -125,31 +104,6 @@ def turning():
     """Return texts of one theme, and from the 1000th on of another, with their times."""
     first, second = halves(900)
     return first + second, [n * 9000.5 for n in range(1800)]
-
-
-@pytest.fixture(scope="module")
-def whole(turning):
-    texts, times = turning
-    made = made_with(learner_of())
-    made.add(RecordBatch(texts, times=times))
-    return made
-
-
-@pytest.mark.long
-@settings(max_examples=4)
-@given(st.sets(st.integers(WARMUP, 1800), max_size=5), st.integers(0, 5))
-@example({250, 499, 1000, 1001, 1250}, 5)
-def test_cuts_and_resumptions_change_nothing(turning, whole, cuts, restarts):
-    texts, times = turning
-    words, start = learner_of(), 0
-    made = made_with(words)
-    for number, stop in enumerate([*sorted(cuts), len(texts)]):
-        made.add(RecordBatch(texts[start:stop], times=times[start:stop]))
-        start = stop
-        if number < restarts:
-            made = restored(made, words)
-    assert kept(made) == kept(whole)
-    assert made.facts() == whole.facts()
 
 
 def test_models_are_of_the_words_of_now(turning):
