@@ -115,12 +115,9 @@ def file_options(settings: RunSettings) -> dict[str, Any]:
     """Return options of the connector ``files``; private records must not decide the encoding."""
     source = settings.source
     read = {**_record_options(source, "auto"), "delimiter": source.delimiter}
-    read["include"] = _split_patterns(source.include)
+    patterns = [] if source.include is None else source.include.split(",")
+    read["include"] = [pattern.strip() for pattern in patterns]
     return read | ({"encoding": None} if settings.private else {})
-
-
-def _split_patterns(include: str | None) -> list[str]:
-    return [] if include is None else [pattern.strip() for pattern in include.split(",")]
 
 
 def _record_options(source: SourceSettings, format: str) -> dict[str, Any]:
@@ -218,8 +215,7 @@ def check_outputs(settings: RunSettings) -> None:
     taken: list[str | Path] = [*source.files, *read]
     with suppress(SourceError):  # What cannot be listed is said when it is opened.
         if get_source_kind(settings) == "files":
-            patterns = _split_patterns(source.include)
-            stored = find_files(source.files, source.format, patterns)
+            stored = find_files(source.files, source.format, file_options(settings)["include"])
             taken += [file.name for file in stored if file.local]
     own = [] if ledger is None else beside(Path(ledger).resolve())
     if settings.output.file is not None:

@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from streamlda.errors import SourceError, StreamLDAError, name_errno
+
 logger = logging.getLogger("streamlda.service")
 
 #: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
@@ -25,8 +27,6 @@ def log(level: str, event: str, **values: Any) -> None:
 
 def name_reason(error: BaseException) -> str:
     """Return a word for the first cause of an error: an errno or a class, never text."""
-    from streamlda.errors import SourceError, name_errno
-
     if isinstance(error, SourceError) and error.reason:
         return error.reason
     behind = error
@@ -40,8 +40,6 @@ def name_reason(error: BaseException) -> str:
 
 def log_failure(event: str, error: BaseException, **values: Any) -> None:
     """Log an error: its class, where it was raised and, if the message is our own, the message."""
-    from streamlda.errors import StreamLDAError
-
     values["error"] = type(error).__name__
     if isinstance(error, StreamLDAError | OSError):
         values["message"] = str(error)
@@ -92,8 +90,6 @@ class _Seldom(logging.Filter):
 
 def _list_errors(record: logging.LogRecord) -> dict[str, str]:
     """Return class and errno of an error that a line of others is about; never its text."""
-    from streamlda.errors import name_errno
-
     given = record.args if isinstance(record.args, tuple) else ()
     for error in (*given, record.exc_info[1] if record.exc_info else None):
         if isinstance(error, BaseException):

@@ -42,7 +42,7 @@ class Letters:
         """Take the note of a store, of one partition or of all."""
         if self._sink is not None:
             try:
-                note = store.letters()
+                note = store.index.letters()
             except ValueError as error:
                 log_failure("dead-letters-not-noted", error)
                 note = None
@@ -64,7 +64,7 @@ class Letters:
                 if partition in (None, number):
                     offsets[str(number)] = max(at, offsets.get(str(number), 0))
             try:
-                store.note_letters({"run": self._key, "offsets": offsets})
+                store.index.note_letters({"run": self._key, "offsets": offsets})
             except (StreamLDAError, OSError) as error:
                 log_failure("dead-letters-not-noted", error)
 

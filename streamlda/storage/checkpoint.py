@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -37,7 +38,6 @@ from streamlda.engine.engine import Engine
 from streamlda.errors import (
     MISPLACED,
     InvalidSettingError,
-    LedgerError,
     ModelFileError,
     NewerFormatError,
     OlderFormatError,
@@ -97,6 +97,8 @@ class CheckpointIndex:
 
     def __init__(self, folder: Path, step: Callable[[str], object] = str) -> None:
         self._folder, self._path, self._step = folder, folder / "index", step
+        #: Tells this opening from all others, once it has claimed the folder.
+        self.owner: str | None = None
 
     def make(self) -> None:
         """Make the index, whole or not at all, unless it is there; refuse a state without one."""
@@ -146,8 +148,9 @@ class CheckpointIndex:
             error=ModelFileError,
         )
 
-    def claim(self, owner: str, number: int | None, *, reset: bool = False) -> None:
-        """Let nobody but this owner write; `FencedError` for a lower number, unless `reset`."""
+    def claim(self, number: int | None, *, reset: bool = False) -> None:
+        """Let no opening before write; `FencedError` for a lower number, unless `reset`."""
+        owner = secrets.token_hex(8)
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             found = database.execute("SELECT number FROM fence").fetchone()
@@ -156,23 +159,27 @@ class CheckpointIndex:
                 raise self._make_fenced(number, newest)
             database.execute("INSERT OR REPLACE INTO fence VALUES (0, ?, ?)", (owner, number))
             database.execute("COMMIT")
+        self.owner = owner
 
-    def make_current(self, row: Row, kept: int, owner: str | None = None) -> None:
+    def make_current(self, row: Row, kept: int) -> None:
         """Add a generation and drop all but the newest `kept`, in one transaction."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            self._check_owner(database, owner)
+            self._check_owner(database)
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
             database.execute("DELETE FROM generations WHERE number <= ?", (row.number - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
 
-    def note_letters(self, note: Mapping[str, Any], owner: str | None) -> None:
-        """Keep a note on the dead letters in place of the last, as `Store.note_letters`."""
+    def note_letters(self, note: Mapping[str, Any]) -> None:
+        """Keep a note on the dead letters behind the newest checkpoint, in place of the last.
+
+        `FencedError` where another opening has claimed the folder.
+        """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            self._check_owner(database, owner)
+            self._check_owner(database)
             database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
             database.execute("COMMIT")
 
@@ -182,12 +189,10 @@ class CheckpointIndex:
             found = database.execute("SELECT note FROM letters").fetchone()
         return None if found is None else dict(json.loads(found[0]))
 
-    def _check_owner(self, database: sqlite3.Connection, owner: str | None) -> None:
-        if owner is None:
-            return
-        found = database.execute("SELECT owner, number FROM fence").fetchone()
-        if found is None or found[0] != owner:
-            raise self._make_fenced(None, found and found[1])
+    def _check_owner(self, database: sqlite3.Connection) -> None:
+        found = self.owner and database.execute("SELECT owner, number FROM fence").fetchone()
+        if found and found[0] != self.owner:
+            raise self._make_fenced(None, found[1])
 
     def _make_fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
         about = {"path": str(self._folder), "generation": number, "taken_in": newest}
@@ -238,7 +243,7 @@ class Checkpoint:
 
     def restore(self, learner: PrivateLearner | None = None) -> Engine | PrivateLearner:
         """Return the engine, or fill a new private learner, as `load_state`."""
-        return load_state(self._path, learner, releases_behind=self.releases_behind)
+        return load_state(self._path, learner)
 
 
 class PendingCheckpoint(NamedTuple):
@@ -326,53 +331,37 @@ def _read_generation(
 
 
 def load_state(
-    path: str | os.PathLike[str],
-    learner: PrivateLearner | None = None,
-    *,
-    releases_behind: int = 0,
+    path: str | os.PathLike[str], learner: PrivateLearner | None = None
 ) -> Engine | PrivateLearner:
-    """Return the learner of a state file, bit for bit; a private state fills a new `learner`."""
+    """Return the learner of a state file, bit for bit; a private state fills a new `learner`.
+
+    The ledger of a private state is checked by `CheckpointIndex.newest`.
+    """
     file = read_state(path)
     remedy = "start in an empty folder, after the last cohort of the ledger"
-    with valid_content("state", path, remedy=remedy, but=(InvalidSettingError, LedgerError)):
+    with valid_content("state", path, remedy=remedy, but=(InvalidSettingError,)):
         arrays, state = named(file.arrays, LEARNER), file.metadata["state"]
         run = file.metadata["run"]
         found = {"private": run is not None, "learner": learner is not None, "path": str(path)}
         FAULTS.check((run is None) == (learner is None), "learner or none", **found)
         if learner is None:
             return Engine.from_state(arrays, state)
-        _check_fits(path, learner, state, run, releases_behind)
-        engine = PrivateEngine.from_state(arrays, state)
-    learner.engine = engine
+        others = [
+            f"{name}={found!r} (saved: {run[name]!r})"
+            for name, found in _describe_run(learner).items()
+            if found != run[name]
+        ]
+        others += learner.settings.differing(state["settings"])
+        require(
+            not others,
+            f"a state must continue with the settings it was made with, not {', '.join(others)}",
+            path=str(path),
+            remedy="use those, or drop the state and begin after the last cohort",
+        )
+        learner.engine = PrivateEngine.from_state(arrays, state)
     if run["missed"] is not None:
         learner.lost.append(str(run["missed"]))
     return learner
-
-
-def _check_fits(
-    path: str | os.PathLike[str],
-    learner: PrivateLearner,
-    state: Any,
-    run: Any,
-    releases_behind: int,
-) -> None:
-    ledger = learner.releaser.ledger
-    if ledger is None or learner.documents_seen:
-        own = ledger and str(ledger.path)
-        raise FAULTS.make("used learner", ledger=own, documents_seen=learner.documents_seen)
-    ledger.check_epoch(run["epoch"] + releases_behind, run["ledger_id"])
-    others = [
-        f"{name}={found!r} (saved: {run[name]!r})"
-        for name, found in _describe_run(learner).items()
-        if found != run[name]
-    ]
-    others += learner.settings.differing(state["settings"])
-    require(
-        not others,
-        f"a state must continue with the settings it was made with, not {', '.join(others)}",
-        path=str(path),
-        remedy="use those, or drop the state and begin after the last cohort",
-    )
 
 
 def _describe_run(learner: PrivateLearner) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from streamlda.errors import (
     FencedError,
     InsufficientDataError,
     InvalidSettingError,
-    LedgerError,
     ModelFileError,
     SourceRefusedError,
     VocabularyError,
@@ -42,10 +41,6 @@ FAULTS = Faults(
             "number",
             "no topic": "a topic to name must be one of the snapshots; take its number from the "
             "page of the daemon",
-        },
-        LedgerError: {
-            "used learner": "a private state must be loaded into a new learner with its ledger; "
-            "open the ledger that the state was made with, and make a new learner",
         },
         ModelFileError: {
             "no index": "a folder of checkpoints must have its index; name the checkpoint.folder "

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
@@ -82,8 +81,6 @@ class Store(AbstractContextManager["Store"]):
         self._file, self._keep = file, keep
         self._step: OnStep = on_step or (lambda name: None)
         self._locks: list[FileLock] = []
-        #: Tells this opening from all others, once the folder was claimed.
-        self._owner: str | None = None
 
     @classmethod
     def open(
@@ -121,11 +118,10 @@ class Store(AbstractContextManager["Store"]):
             path /= f"partition-{partition}"
         make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
         self._take_lock(path, "checkpoint.folder")
-        self.folder, self._index = path, CheckpointIndex(path, self._step)
-        self._index.make()
+        self.folder, self.index = path, CheckpointIndex(path, self._step)
+        self.index.make()
         if claim is not None:
-            self._owner = secrets.token_hex(8)
-            self._index.claim(self._owner, claim.generation, reset=claim.reset)
+            self.index.claim(claim.generation, reset=claim.reset)
         self._remove_leftovers()
 
     def open_snapshots(self, snapshots: Snapshots, *, private: bool) -> None:
@@ -166,7 +162,7 @@ class Store(AbstractContextManager["Store"]):
         """
         if self.folder is None:
             return None
-        return self._index.newest(ledger, catch_up=catch_up)
+        return self.index.newest(ledger, catch_up=catch_up)
 
     def capture(
         self,
@@ -191,15 +187,16 @@ class Store(AbstractContextManager["Store"]):
         """
         assert self.folder is not None
         assert self._locks[0].held
-        generation = max((row.number for row in self._index.rows()), default=0) + 1
+        generation = max((row.number for row in self.index.rows()), default=0) + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.
-        name = f"state-{generation:06d}" + (f"-{self._owner}" if self._owner else "")
+        owner = self.index.owner
+        name = f"state-{generation:06d}" + (f"-{owner}" if owner else "")
         write_state(self.folder / name, captured.arrays, captured.metadata)
         self._step("save:state")
         # 2. to 4.
         row = Row(generation, name, captured.metadata["about"].get("places"))
-        self._index.make_current(row, KEPT, self._owner)
+        self.index.make_current(row, KEPT)
         self._step("save:current")
         # 5.
         self._remove_leftovers()
@@ -209,23 +206,12 @@ class Store(AbstractContextManager["Store"]):
     def _remove_leftovers(self) -> None:
         """Remove what a crash left behind, and what belonged to the third newest."""
         assert self.folder is not None
-        in_use = {row.name for row in self._index.rows()}
+        in_use = {row.name for row in self.index.rows()}
         found = {path.name for path in self.folder.iterdir()}
         # Where a file is missing, which ones are in use is not known: nothing is removed.
         for name in found - in_use if in_use <= found else ():
             if OURS.match(name):
                 (self.folder / name).unlink()
-
-    def note_letters(self, note: Mapping[str, Any]) -> None:
-        """Keep a note on the dead letters behind the newest checkpoint, in place of the last.
-
-        `FencedError` where another opening has claimed the folder.
-        """
-        self._index.note_letters(note, self._owner)
-
-    def letters(self) -> dict[str, Any] | None:
-        """Return the note on dead letters, or None if there is none."""
-        return self._index.letters()
 
     # Snapshots.
 

@@ -123,7 +123,7 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     for number in (0, 1):
         index = CheckpointIndex(here.folder / f"partition-{number}")
         with pytest.raises(FencedError):
-            index.claim("older", group["generation"] - 1)
+            index.claim(group["generation"] - 1)
     # Where the group does not know us, nothing is opened: no generation would be a fence.
     unknown = here.source.member.assigned()._replace(generation=None)
     here.learn(here.give_up({0, 1}))
