@@ -2,7 +2,7 @@
 
 The first has the alpha_0 given, or 1 where it is to be estimated. Where the prior that fits its
 topics says something else, another candidate starts with that; it replaces the first if it predicts
-held-out documents better.
+held-out documents better. Where it predicts them worse after its annealed steps, it takes no more.
 """
 
 from __future__ import annotations
@@ -46,14 +46,20 @@ def best_candidate(
     judge = Judge(held_out, documents)
     # Of a given alpha_0 topics are judged, whatever it says of new documents.
     scored = judge.scored if asked is None else judge.best_scored
-    score, in_doubt, reason = scored(best.model), is_found, None
+    in_doubt, reason, early = is_found, None, scored(best.model)
+    score = scored(best.settle().model)
     while best.start.n_components > 1:
         alpha_0, fits = best.start.alpha_0, alpha_0_of(best.model, documents)
         if not (fits > TIMES * alpha_0 or (asked is None and fits < alpha_0 / TIMES)):
             break
         other = make(fits, None)
-        found = scored(other.model)
-        if not (found.is_better_than(score) or (in_doubt and not score.is_better_than(found))):
+        before, early = early, scored(other.model)
+        # Topics of a smaller alpha_0 are annealed from flatter ones, and are late.
+        stays = fits > alpha_0 and before.is_better_than(early)
+        if not stays:
+            found = scored(other.settle().model)
+            stays = score.is_better_than(found) if in_doubt else not found.is_better_than(score)
+        if stays:
             if in_doubt:
                 reason = (
                     f"held-out documents are predicted worse with the alpha_0 that fits, {fits:g}, "

@@ -21,11 +21,7 @@ from streamlda.spectral.whitening import (
 Array = NDArray[np.float64]
 
 #: Power steps that sharpen the first projection on the warm-up documents.
-WARMUP_POWER_STEPS = 3
-
-#: And those of a projection that is made for a test, through as many columns as the triple moment
-#: takes.
-TEST_POWER_STEPS = 2
+POWER_STEPS = 3
 
 #: A warm-up also ends at this many stored counts (12 bytes each), however few the documents.
 WARMUP_MAX_ENTRIES = 4_000_000
@@ -44,37 +40,34 @@ def warmup_end(
     return min(start + documents, reached, batch.n_documents)
 
 
-def first_projection(warmup: DocumentBatch, settings: EngineSettings) -> Array:
-    """Find a projection by power steps on the second moment of the warm-up documents."""
-    return _power_steps(warmup, settings, settings.n_columns, WARMUP_POWER_STEPS)
+def first_projection(
+    documents: DocumentBatch, settings: EngineSettings, columns: int | None = None
+) -> Array:
+    """Find a projection by power steps on the second moment of documents.
+
+    Each step takes twice as many as the one before, and the last one takes all.
+    """
+    W = random_projection(settings.n_features, columns or settings.n_columns, settings.seed)
+    usable = int(np.count_nonzero(documents.usable))
+    for left in reversed(range(POWER_STEPS)):
+        sketch = Moments(W, triple_columns=0)
+        sketch.add(documents.rows(0, documents.find_end(max(W.shape[1], usable >> left))))
+        first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
+        W = _projection(first, pairs, W, settings)
+    return W
 
 
 def held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
     """Find directions in one half of the warm-up documents, and return what the other says of them.
 
-    None if there are not enough for two halves of a half. Time as for two thirds of one of the
-    steps to a first projection, and O(nnz t + d t^2).
+    None if there are not enough for two halves of a half.
     """
-    usable = np.flatnonzero(warmup.usable)
-    second = np.zeros(warmup.n_documents, dtype=np.bool_)
-    second[usable] = half_of(0, len(usable)) == 1
+    usable = warmup.sharing(warmup.usable)
+    second = half_of(0, len(usable)) == 1
     if second.sum() < 2:
         return None
-    steps, columns = TEST_POWER_STEPS, settings.n_triple_columns
-    W = _power_steps(warmup.where(warmup.usable & ~second), settings, columns, steps)
-    return HeldOutPairs.of_documents(warmup.where(second), W)
-
-
-def _power_steps(
-    documents: DocumentBatch, settings: EngineSettings, columns: int, steps: int
-) -> Array:
-    W = random_projection(settings.n_features, columns, settings.seed)
-    for _ in range(steps):
-        sketch = Moments(W, triple_columns=0)
-        sketch.add(documents)
-        first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
-        W = _projection(first, pairs, W, settings)
-    return W
+    W = first_projection(usable.where(~second), settings, settings.n_triple_columns)
+    return HeldOutPairs.of_documents(usable.where(second), W)
 
 
 def better_projection(moments: Moments, settings: EngineSettings) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -38,10 +38,10 @@ _OF_TOPICS = (
 
 
 class Candidate:
-    """Topics that documents have moved from a start by passes, and may move on by sweeps.
+    """Topics that documents have moved from a start by the annealed steps of some passes.
 
-    Equal arguments give equal results for any number of threads. Passes take O(nnz K) each in time,
-    and 24 V K and 16 MiB of memory.
+    The other steps may follow (`settle`), and sweeps. Equal arguments give equal results for any
+    number of threads. Passes take O(nnz K) each in time, and 24 V K and 16 MiB of memory.
     """
 
     def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
@@ -57,15 +57,31 @@ class Candidate:
         alpha = np.full_like(start.alpha, start.alpha.mean())
         plan = annealed(pass_settings(documents, passes), start)
         stepwise = StepwiseEM.of_topics(start.components, alpha, start.background, plan)
-        with progress("refinement passes", passes) as advance:
-            for _ in range(passes):
-                stepwise.add(documents)
-                advance(1)
-        stepwise.flush()
         self.start, self.documents = start, documents
         self._learner: StepwiseEM | CollapsedVariational | GibbsSampler = stepwise
         self.done: dict[str, Any] = {"documents": len(documents), "passes": passes, "sweeps": 0}
-        self.done |= {"steps": stepwise.steps, "batch_documents": plan.batch_documents}
+        self.done["batch_documents"] = plan.batch_documents
+        self._read(0, plan.annealing_steps * plan.batch_documents)
+
+    def settle(self) -> Self:
+        """Take the other steps; return the candidate."""
+        assert isinstance(self._learner, StepwiseEM)
+        self._read(self._learner.documents, self.done["passes"] * len(self.documents))
+        self.done["steps"] = self._learner.steps
+        return self
+
+    def _read(self, start: int, stop: int) -> None:
+        """Learn the documents with these numbers, in passes that follow each other."""
+        assert isinstance(self._learner, StepwiseEM)
+        n, size = len(self.documents), self.done["batch_documents"]
+        with progress("refinement passes", stop - start) as advance:
+            while start < stop:
+                first = start % n
+                part = self.documents.rows(first, first + min(stop - start, size))
+                self._learner.add(part)
+                start += len(part)
+                advance(len(part))
+        self._learner.flush()
 
     @property
     def model(self) -> TopicModel:
@@ -156,7 +172,7 @@ def refined(
     at_least(0, passes=passes)
     if not passes:
         return model
-    found = Candidate(model, documents, passes)
+    found = Candidate(model, documents, passes).settle()
     return found.measured(samples or (lambda: Samples.of(documents)))
 
 

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 MANY_COMPONENTS = 100
 
 #: Most steps of all vectors, the mean cosine between two steps from which on they stand still, and
-#: the steps of each against all others.
+#: most steps of each against all others.
 MOST_STEPS, STILL, N_REFINEMENTS = 30, 0.999, 5
 
 
@@ -35,33 +35,44 @@ class Eigenpairs(NamedTuple):
     """Eigenvalues and unit eigenvectors (columns) of a symmetric tensor, largest first.
 
     ``T ~ sum_i lambda_i v_i x v_i x v_i``; an eigenvalue is near 0 where T holds no further one.
+    `noise` is the norm of the sampling noise E(I, v_i, v_i).
     """
 
     eigenvalues: Array
     eigenvectors: Array
+    noise: Array
 
 
-def joint_power(apply: Callable[[Array], Array], start: Array) -> Eigenpairs:
+def joint_power(apply: Callable[[Array], tuple[Array, Array]], start: Array) -> Eigenpairs:
     """Return K eigenpairs of a symmetric tensor from as many starts, columns of shape (d, K).
 
-    `apply` returns T(I, u, u) for columns u. A vector on which the tensor is zero has the
-    eigenvalue 0. Time that of 10 to 36 calls, and O(d K^2) each; memory O(d K).
+    `apply` returns T(I, u, u) for columns u, and one draw of its sampling noise. Steps end that
+    move vectors by less than the noise of their images. A vector on which the tensor is zero has
+    the eigenvalue 0. Time that of 3 to 36 calls, and O(d K^2) each; memory O(d K).
     """
     vectors = _orthonormal(start)
     for _ in range(MOST_STEPS):
-        before, vectors = vectors, _orthonormal(apply(vectors))
-        if np.sum(vectors * before, axis=0).mean() > STILL:
+        images, noise = apply(vectors)
+        before, vectors = vectors, _orthonormal(images)
+        if _moved(before, vectors) < max(1 - STILL, _turned(images, noise, before)):
             break
-    images = apply(vectors)
+    images, noise = apply(vectors)
     values = np.sum(vectors * images, axis=0)
     for _ in range(N_REFINEMENTS):
         others = values[:, None] * _across(vectors) ** 2
-        vectors = unit_columns(images - vectors @ others, vectors)
-        images = apply(vectors)
+        before, vectors = vectors, unit_columns(images - vectors @ others, vectors)
+        images, noise = apply(vectors)
         others = values[:, None] * _across(vectors) ** 3
         values = np.sum(vectors * images, axis=0) - others.sum(axis=0)
+        if _moved(before, vectors) < _turned(images, noise, vectors):
+            break
     order = np.argsort(-values, kind="stable")
-    return Eigenpairs(values[order], vectors[:, order])
+    return Eigenpairs(values[order], vectors[:, order], np.linalg.norm(noise, axis=0)[order])
+
+
+def exact(apply: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array]]:
+    """Return answers without noise, for steps until vectors stand still."""
+    return lambda vectors: (apply(vectors), np.zeros_like(vectors))
 
 
 def apply_pairs(tensor: Array, vectors: Array) -> Array:
@@ -77,6 +88,16 @@ def word_starts(whitening: Array) -> Array:
     chosen = scipy.linalg.lapack.dgeqp3(whitening.T)[1]
     starts = np.ascontiguousarray(whitening[chosen[:K] - 1].T)
     return unit_columns(starts, starts)
+
+
+def _moved(before: Array, after: Array) -> float:
+    """Return the mean of 1 - cos of the angles between unit vectors."""
+    return float(1 - np.sum(before * after, axis=0).mean())
+
+
+def _turned(images: Array, noise: Array, otherwise: Array) -> float:
+    """Return how far noise turns images, as `_moved` counts."""
+    return _moved(unit_columns(images, otherwise), unit_columns(images + noise, otherwise))
 
 
 def _across(vectors: Array) -> Array:

@@ -32,19 +32,15 @@ def topics_of_documents(
     root = whitening_root(second_moment_within(first, pairs, W, alpha_0), n_components)
     whitening, pairs = np.ascontiguousarray(W @ root), pairs @ root
     association = DocumentAssociation(whitening, alpha_0, first, whitening.T @ pairs)
+    usable = documents.sharing(documents.usable)
+    halves = [usable.where(half_of(0, len(usable)) == half) for half in range(2)]
 
-    def image(vectors: Array, among: DocumentBatch) -> Array:
+    def apply(vectors: Array) -> tuple[Array, Array]:
         association.begin(vectors)
-        association.add(among)
-        return association.answer()
+        association.add(halves[0])
+        half = association.answer()
+        association.add(halves[1])
+        return (whole := association.answer()), half - whole
 
-    found = joint_power(lambda vectors: image(vectors, documents), word_starts(whitening))
-    usable = np.flatnonzero(documents.usable)
-    halves = np.full(documents.n_documents, 2, dtype=np.uint64)
-    halves[usable] = half_of(0, len(usable))
-    one, two = (image(found.eigenvectors, documents.where(halves == half)) for half in range(2))
-    return topics_along(
-        *(first, pairs, whitening),
-        *(*found, np.linalg.norm(one - two, axis=0) / 2),
-        *(n_components, alpha_0, moments.documents),
-    )
+    found = joint_power(apply, word_starts(whitening))
+    return topics_along(first, pairs, whitening, *found, n_components, alpha_0, moments.documents)

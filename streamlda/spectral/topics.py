@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from streamlda.spectral.joint_power import Eigenpairs, apply_pairs, joint_power, word_starts
+from streamlda.spectral.joint_power import Eigenpairs, apply_pairs, exact, joint_power, word_starts
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.whitening import second_moment_within, whitening_root
@@ -256,7 +256,7 @@ def _eigenpairs(
         - a / (a + 2) * (E + E.transpose(0, 2, 1) + E.transpose(2, 0, 1))
         + 2 * a**2 / ((a + 1) * (a + 2)) * np.multiply.outer(np.multiply.outer(u, u), u)
     )
-    return root, joint_power(partial(apply_pairs, tensor), word_starts(W @ root))
+    return root, joint_power(exact(partial(apply_pairs, tensor)), word_starts(W @ root))
 
 
 def _alpha(eigenvalues: Array, alpha_0: float) -> Array:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral import joint_power as module
-from streamlda.spectral.joint_power import apply_pairs, joint_power
+from streamlda.spectral.joint_power import apply_pairs, exact, joint_power
 from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import RoundMoments, recover_topics
@@ -21,7 +21,7 @@ from tests.spectral.checks import check_recovers, composed, noisy_array, orthono
 
 def answers(values, vectors):
     """Return T(I, u, u) of an orthogonal tensor that is not formed."""
-    return lambda u: vectors @ (values[:, None] * (vectors.T @ u) ** 2)
+    return exact(lambda u: vectors @ (values[:, None] * (vectors.T @ u) ** 2))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_any_small_orthogonal_tensor_is_decomposed_exactly(d, data, seed, scale)
     rng = np.random.default_rng(seed)
     values, vectors = scale * 10 ** rng.uniform(-1, 1, k), orthonormal(d, k, seed + 1)
     tensor = composed(values, vectors)
-    found = joint_power(partial(apply_pairs, tensor), rng.standard_normal((d, k)))
+    found = joint_power(exact(partial(apply_pairs, tensor)), rng.standard_normal((d, k)))
     check_recovers(found, values, vectors)
 
 
@@ -64,7 +64,7 @@ def test_it_equals_its_slow_twin(monkeypatch):
     start = np.random.default_rng(4).standard_normal((6, 5))
     monkeypatch.setattr(module, "STILL", 1.0)
     monkeypatch.setattr(module, "MOST_STEPS", 12)
-    found = joint_power(partial(apply_pairs, tensor), start)
+    found = joint_power(exact(partial(apply_pairs, tensor)), start)
     values, vectors = twins.joint(tensor, start, 12, module.N_REFINEMENTS)
     np.testing.assert_allclose(found.eigenvalues, values, rtol=0, atol=1e-9)
     np.testing.assert_allclose(found.eigenvectors, vectors, rtol=0, atol=1e-9)
@@ -77,9 +77,26 @@ def test_a_tensor_of_fewer_components_has_them_and_zeros():
     np.testing.assert_allclose(found.eigenvalues, [5, 3, 2, 1, *[0] * 5], rtol=0, atol=1e-9)
     across = np.abs(vectors.T @ found.eigenvectors[:, :4])
     np.testing.assert_allclose(across, np.eye(4), rtol=0, atol=1e-8)
-    nothing = joint_power(lambda u: np.zeros_like(u), start)
+    nothing = joint_power(exact(np.zeros_like), start)
     assert not nothing.eigenvalues.any()
     assert np.isfinite(nothing.eigenvectors).all()
+
+
+def test_steps_end_within_the_noise_of_their_images():
+    """Components a tenth of a radian from the exact ones take half of the calls."""
+    tensor, calls = noisy_array(30, 3), []
+    start = np.random.default_rng(5).standard_normal((30, 20))
+    noise = noisy_array(30, 9)
+
+    def apply(vectors, scale=0.0):
+        calls.append(scale)
+        return apply_pairs(tensor, vectors), scale * apply_pairs(noise, vectors)
+
+    found, near = (joint_power(partial(apply, scale=scale), start) for scale in (0.0, 0.3))
+    assert 2 * calls.count(0.3) <= calls.count(0.0)
+    cosines = np.abs(found.eigenvectors.T @ near.eigenvectors).max(axis=0)
+    assert cosines.mean() > 0.995
+    np.testing.assert_allclose(found.noise, 0)
 
 
 K, V = 6, 80
@@ -104,9 +121,10 @@ def sums(documents, columns, triple_columns):
 def test_documents_give_the_topics_of_their_triple_sums(planted, documents):
     dense = recover_topics(RoundMoments.of(sums(documents, 12, 12)), K, 1.0)
     found = topics_of_documents(documents, sums(documents, 12, 0), K, 1.0)
-    np.testing.assert_allclose(found.topics, dense.topics, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found.eigenvalues, dense.eigenvalues, rtol=1e-8)
-    np.testing.assert_allclose(found.alpha, dense.alpha, rtol=1e-8)
+    # Steps end at the noise of documents, which sums do not show them.
+    np.testing.assert_allclose(found.topics, dense.topics, rtol=0, atol=5e-4)
+    np.testing.assert_allclose(found.eigenvalues, dense.eigenvalues, rtol=1e-2)
+    np.testing.assert_allclose(found.alpha, dense.alpha, rtol=1e-2)
     # Words drawn together with themselves are in the noise of the sums, of 80 tokens a document.
     np.testing.assert_allclose(found.eigenvalue_noise, dense.eigenvalue_noise, rtol=0.3)
     assert found.supported.all()
