@@ -92,7 +92,7 @@ def word_starts(whitening: Array) -> Array:
 
 def _moved(before: Array, after: Array) -> float:
     """Return the mean of 1 - cos of the angles between unit vectors."""
-    return float(1 - np.sum(before * after, axis=0).mean())
+    return float(np.sum((before - after) ** 2, axis=0).mean()) / 2
 
 
 def _turned(images: Array, noise: Array, otherwise: Array) -> float:
