@@ -23,19 +23,6 @@ from streamlda.stream.source import Source, poll
 #: Most records asked for at once, and the longest wait for one, in seconds.
 POLL_RECORDS, POLL_SECONDS = 4096, 0.5
 
-#: Message of a run that must pay before it knows that its slots suffice.
-UNCOUNTED = (
-    "record slots cannot be counted before they are paid for: that takes files that are read "
-    "once; if the source ends before a window is full, what was spent gives no model, or one of an "
-    "incomplete window"
-)
-
-#: Reason of a private run that has no model, since no record came after its checkpoint.
-NOTHING_LEFT = (
-    "the run has nothing left to release; its models are where it wrote them, and streamlda budget "
-    "--publish writes each once more"
-)
-
 Progress = Callable[[Source, RecordCounts], None]
 
 
@@ -96,7 +83,11 @@ class FitLoop:
         self.run = run = open_pipeline(settings, store, ledger, warn=warn)
         self._pipeline = run.pipeline
         if ledger is not None and run.census is None:
-            warn(UNCOUNTED)
+            warn(
+                "record slots cannot be counted before they are paid for: that takes files that "
+                "are read once; if the source ends before a window is full, what was spent gives "
+                "no model, or one of an incomplete window"
+            )
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source(settings)
@@ -181,7 +172,11 @@ class FitLoop:
             if not self._settings.private:
                 self._publish(pipeline.release(last=True))
             elif pipeline.snapshots:
-                self._last = Released(None, self._last.missed or NOTHING_LEFT)
+                nothing = (
+                    "the run has nothing left to release; its models are where it wrote them, and "
+                    "streamlda budget --publish writes each once more"
+                )
+                self._last = Released(None, self._last.missed or nothing)
         if self._newest is not None:
             return self._newest
         reason = pipeline.make_shortage_error(self._last.missed)

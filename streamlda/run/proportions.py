@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
+import orjson
 
 from streamlda.errors import MissingExtraError, require
 from streamlda.model.document_table import DECIMALS, UNREADABLE, encode_texts
@@ -120,8 +121,6 @@ class RowWriter:
         if self._parquet is not None:
             self._parquet.write_table(self._table_of(named))
         else:
-            import orjson
-
             self._file.writelines(orjson.dumps(r, option=orjson.OPT_APPEND_NEWLINE) for r in named)
         self._file.flush()
         return found.reasons

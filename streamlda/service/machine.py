@@ -207,7 +207,6 @@ class Machine:
             self._end(exit_codes.OK, time + self.rules.grace_seconds)
 
     def _on_failed(self, event: m.Failed, out: list[m.Instruction]) -> None:
-        out.append(m.LogLine("error", "failed", {"what": event.what}))
         if event.what == "output":
             self._done(m.Release)
             self._unstored = True

@@ -160,7 +160,12 @@ def _run_alone(opened: Opened) -> int:
             *(settings, store, ledger),
             warn=lambda message: log("warning", "opening", message=message),
         )
-        _tell_where(found)
+        for problem in () if found.checkpoint is None else found.checkpoint.skipped:
+            log("error", "checkpoint-skipped", message=problem)
+        if found.checkpoint is not None:
+            log("info", "checkpoint-restored", generation=found.checkpoint.generation)
+        if found.slots_to_skip:
+            log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
         return found
 
     def make_run(found: OpenedRun) -> Run:
@@ -170,8 +175,16 @@ def _run_alone(opened: Opened) -> int:
                 unstored=found.released,
             )
 
-        source = partial(open_source, settings, found, letters)
-        return Run(source, make_worker, _make_started(found))
+        pipeline = found.pipeline
+        started = Started(
+            time.monotonic(),
+            pipeline.due,
+            unsaved=found.released is not None,
+            since_release=pipeline.since_release,
+            unfinished=pipeline.progress.unfinished,
+            has_words=pipeline.has_words,
+        )
+        return Run(partial(open_source, settings, found, letters), make_worker, started)
 
     found = open_found()
     opened.infer()
@@ -235,18 +248,6 @@ def make_status(settings: RunSettings) -> Status:
     )
 
 
-def _make_started(found: OpenedRun) -> Started:
-    pipeline = found.pipeline
-    return Started(
-        time.monotonic(),
-        pipeline.due,
-        unsaved=found.released is not None,
-        since_release=pipeline.since_release,
-        unfinished=pipeline.progress.unfinished,
-        has_words=pipeline.has_words,
-    )
-
-
 def serve(
     http: HttpSettings, status: Status, snapshots: Snapshots, until_end: ExitStack, *, private: bool
 ) -> None:
@@ -264,16 +265,6 @@ def serve(
     until_end.callback(server.stop)
     shown = f"[{http.host}]" if ":" in http.host else http.host
     log("info", "http", address=f"http://{shown}:{server.port}/")
-
-
-def _tell_where(found: OpenedRun) -> None:
-    saved = found.checkpoint
-    if saved is not None:
-        for problem in saved.skipped:
-            log("error", "checkpoint-skipped", message=problem)
-        log("info", "checkpoint-restored", generation=saved.generation)
-    if found.slots_to_skip:
-        log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
 
 
 def wait_for_signal(code: int, reason: str, settings: RunSettings | HttpSettings) -> NoReturn:

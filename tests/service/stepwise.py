@@ -337,16 +337,6 @@ class Bench:
         return ""
 
 
-def play(actions):
-    """Return a bench after these actions; None if one of them cannot happen there."""
-    bench = Bench()
-    for action in actions:
-        if action not in bench.actions():
-            return None
-        bench.do(action)
-    return bench
-
-
 def walk(seed, steps=100):
     """Let what may happen happen at random, faults and signals rarely; return what was wrong."""
     draw, bench = random.Random(seed), Bench()
@@ -367,9 +357,10 @@ def explore(most):
     known, waiting, tried = set(), deque([()]), 0
     while waiting and tried < most:
         path = waiting.popleft()
-        bench = play(path)
-        key = bench.key()
-        if key in known:
+        bench = Bench()
+        for action in path:
+            bench.do(action)
+        if (key := bench.key()) in known:
             continue
         known.add(key)
         tried += 1
