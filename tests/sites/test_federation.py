@@ -99,28 +99,6 @@ def test_losses_are_those_of_a_plan_whose_adversary_is_derived(colluders):
         assert plan.losses(c) == pytest.approx([config.loss_factor(c)] * 5)
 
 
-def test_the_ledger_of_a_site_serves_configs_of_other_sites_too():
-    """After a drop-out, say: what was spent stays known."""
-    one, other = config_of(KEYS[:5], colluders=1), config_of(KEYS[:3], settings_of(seed=2))
-    assert one.ledger_terms == other.ledger_terms
-    assert one.event.event == other.event.event
-    assert one.event.tv_distance == pytest.approx(other.event.tv_distance * 5 / 3)
-
-
-def test_epsilon_grows_with_colluders_from_what_was_promised():
-    config = config_of(KEYS[:5], settings_of(epsilon=1.0), colluders=2)
-    found = [config.epsilon_against(c) for c in range(5)]
-    assert found[:3] == [1.0] * 3
-    assert 1.0 < found[3] < found[4] < 2.5
-    # Three honest sites have z, two 1.5 times the loss in mu^2, one three times.
-    for c, honest in ((3, 2), (4, 1)):
-        mu = math.sqrt(3 / honest) / config.noise_multiplier
-        assert delta_of(mu, found[c]) <= config.settings.delta
-        assert delta_of(mu, 0.98 * found[c]) > config.settings.delta
-    large = config_of(KEYS, settings_of(epsilon=12.0))
-    assert large.epsilon_against(7) is None
-
-
 @pytest.mark.parametrize(
     ("sites", "colluders", "changes", "allowed"),
     [

@@ -54,24 +54,6 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
         assert at_work.make_share(sites.again(this), documents).exists()
 
 
-def test_a_later_attempt_is_paid_from_the_ledger_of_the_first(tmp_path):
-    """Another one, or a path that was mistyped, would begin with the first documents again."""
-    with Sites.of(2, tmp_path) as sites:
-        this, key, documents = sites.first, sites.keys[0], filled(sites.documents["site0"])
-        own = sites.sites["site0"]
-        own.make_share(this, documents)
-        again = sites.again(this)
-        other = sites.opened.enter_context(
-            Ledger.open(tmp_path / "other", sites.config.ledger_terms, create=True)
-        )
-        rest = (sites.config, key, sites.round_keys("site0"))
-        with pytest.raises(LedgerError, match="must keep to one ledger"):
-            Site(*rest, other, own.stream, max_epsilon_alone=99)
-        assert other.generation == 0
-        assert own.get_slots(again)[0] > 0
-        assert own.make_share(again, documents).exists()
-
-
 def kept_keys(sites, name="site0"):
     """Return the bytes of each round key that is on the disk of a site, by its file."""
     folder = sites.round_keys(name).path / sites.config.digest
