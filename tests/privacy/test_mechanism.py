@@ -4,12 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.guarantee.mechanism import MAX_INCREASE, NEIGHBORING_RELATIONS, Block, JointGaussian
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS, Block, JointGaussian
 from streamlda.guarantee.noise import Noise, SeededNoise
 from streamlda.papers.rounding import MechanismOfDoubles, SummedBlock
 from tests.privacy.chance import ALARM, has_scale
@@ -54,43 +52,6 @@ def test_fractions_and_standard_deviations_follow_from_weights_and_clip_norms():
     assert mech.tv_distance_bound == 19 * 2 * Noise.tv_distance_bound
 
 
-@pytest.mark.parametrize(
-    ("relation", "nonnegative", "exact"),
-    [
-        ("zero-out", False, 1.0),
-        ("zero-out", True, 1.0),
-        ("replace-one", True, math.sqrt(2)),
-        ("replace-one", False, math.sqrt(4 * 2 / 2.4 + 2 * 0.4 / 2.4)),
-    ],
-)
-def test_the_sensitivity_is_attained_and_little_above_that_of_exact_sums(
-    relation, nonnegative, exact
-):
-    for z, n_max in ((0.01, 3 * 10**6), (1.0, 10**5), (1e6, 1), (1e6, 3 * 10**6)):
-        mech = mechanism(blocks(nonnegative=nonnegative), z, relation, n_max)
-        assert exact < mech.l2_sensitivity <= exact * (1 + MAX_INCREASE)
-    mech = mechanism(blocks(nonnegative=nonnegative), relation=relation)
-    rng = np.random.default_rng(0)
-    common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(12, size=300)]
-    here = total(mech, [*common, full(mech.blocks)])
-    if relation == "zero-out":
-        there = total(mech, common)
-    else:
-        # The count is 1 in every document; the others are as far apart as they can be.
-        other = full(mech.blocks, -1.0, 0)
-        if nonnegative:
-            other = full(mech.blocks, cell=1)
-        else:
-            other["first"] = full(mech.blocks, cell=1)["first"]
-        other["documents"] = np.zeros(())
-        there = total(mech, [*common, other])
-    found = distance(mech, mech.to_grid(here), mech.to_grid(there))
-    if relation == "replace-one":
-        # A single nonnegative number moves by its clip norm, not by sqrt(2) of it.
-        found = math.sqrt(found**2 + mech.fractions["documents"])
-    assert 0.99 * mech.l2_sensitivity <= found <= mech.l2_sensitivity
-
-
 def extra(n_max, relation="zero-out", **options):
     """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
     block = SummedBlock("x", (), 1.0, magnitude=options.pop("magnitude", 1.0))
@@ -116,17 +77,6 @@ def test_the_part_of_additions_over_documents_holds_and_is_needed():
     bound = extra(n, term_roundings=1, roundings=n)
     assert bound / 5 < error <= bound
     assert extra(n, term_roundings=1, roundings=n // 8) < error
-
-
-def test_floating_point_error_equals_its_formula_over_blocks():
-    parts = [
-        SummedBlock("a", (3,), 0.5, weight=1.0, magnitude=66.0),
-        SummedBlock("b", (), 2.0, weight=3.0, magnitude=2.0),
-    ]
-    n, term, chain = 10**6, 8064 * 2.0**-53, (2**17 + 100) * 2.0**-53
-    mech = mechanism(parts, 0.1, n_max=n, term_roundings=8064, roundings=2**17 + 100)
-    error = n * (term + chain) * math.hypot(33, 2 * math.sqrt(0.75))
-    assert mech.l2_sensitivity - 1 == pytest.approx(2 * error, rel=1e-6)
 
 
 def test_rows_of_a_horizon_cost_what_the_strategy_says():
@@ -155,43 +105,6 @@ def test_the_part_of_the_grid_is_attained_in_all_rows():
     rounded = times * distance(mech, mech.to_grid(here), mech.to_grid(there))
     assert exact + rounded <= mech.l2_sensitivity < exact + rounded * 1.01
     assert rounded < exact * 2.0**-8.9
-
-
-contributions = st.lists(
-    st.tuples(
-        st.sampled_from(["full", "tiny", "zero", "random", "third", "minus"]), st.integers(0, 11)
-    ),
-    min_size=1,
-    max_size=25,
-)
-
-
-def contribution(mech, kind, cell):
-    if kind == "random":
-        rng = np.random.default_rng(cell)
-        document = {}
-        for block in mech.blocks:
-            part = rng.normal(size=block.shape)
-            part = np.abs(part) if block.nonnegative else part
-            document[block.name] = part * (block.l2_clip_norm / np.linalg.norm(part))
-        return document
-    scale = {"full": 1.0, "minus": 1.0, "tiny": 1e-300, "zero": 0.0, "third": 1 / 3}[kind]
-    document = full(mech.blocks, -1.0 if kind == "minus" else 1.0, cell)
-    return {name: part * scale for name, part in document.items()}
-
-
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-@given(drawn=contributions, seed=st.integers(0, 2**32), z=st.sampled_from([0.01, 3.0, 1e6]))
-def test_no_neighbours_are_farther_apart_than_the_sensitivity(relation, drawn, seed, z):
-    mech = mechanism(z=z, relation=relation, n_max=25)
-    documents = [contribution(mech, kind, cell) for kind, cell in drawn]
-    rng = np.random.default_rng(seed)
-    changed = [documents[i] for i in rng.permutation(len(documents))]
-    gone = changed.pop()
-    if relation == "replace-one":
-        changed.append({name: -part if name == "pair" else part for name, part in gone.items()})
-    here, there = (mech.to_grid(total(mech, each)) for each in (documents, changed))
-    assert distance(mech, here, there) <= mech.l2_sensitivity
 
 
 @pytest.mark.statistical
@@ -223,17 +136,7 @@ def test_a_release_costs_what_the_noise_multiplier_says(relation):
 
 
 @pytest.mark.statistical
-def test_noise_has_the_stated_scale_and_shape_and_no_other():
-    mech = mechanism(blocks(20_000))
-    rng = np.random.default_rng(3)
-    sums = {"first": rng.random(20_000), "pair": rng.normal(size=(20_000, 2)) * 0.1}
-    sums["documents"] = np.array(700.0)
-    released = mech.release(sums, SeededNoise(12))
-    for name in ("first", "pair"):
-        noise, sigma = released[name] - sums[name], mech.stddevs[name]
-        assert has_scale(noise, sigma)
-        assert stats.kstest(noise.reshape(-1) / sigma, "norm").pvalue > ALARM
-    # A single number gets noise too.
+def test_a_single_number_gets_noise_of_the_stated_scale():
     mech, noise = mechanism([Block("documents", (), 1.0, nonnegative=True)]), SeededNoise(13)
     count = {"documents": np.array(700.0)}
     found = [float(mech.release(count, noise)["documents"]) - 700 for _ in range(1000)]

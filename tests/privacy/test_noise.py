@@ -203,16 +203,6 @@ def test_large_sigma_is_normal_down_to_the_last_bits(sigma):
     assert stats.chisquare(np.bincount(values % 64, minlength=64)).pvalue > ALARM
 
 
-@pytest.mark.statistical
-def test_draws_are_independent_along_the_stream():
-    values = SeededNoise(6).discrete_gaussian(1e6, 200_000) / 1e6
-    for lag in (1, 2, 7, 1000):
-        product = values[:-lag] * values[lag:]
-        assert abs(product.mean()) * math.sqrt(len(product)) < stats.norm.isf(ALARM / 2)
-        magnitudes = (values[:-lag] ** 2 - 1) * (values[lag:] ** 2 - 1) / 2
-        assert abs(magnitudes.mean()) * math.sqrt(len(product)) < 5
-
-
 def test_shapes_reach_and_range():
     noise = SeededNoise(7)
     for shape in ((), (5,), (0, 3)):

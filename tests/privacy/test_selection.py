@@ -5,7 +5,6 @@ import math
 import os
 import subprocess
 import sys
-import tracemalloc
 from fractions import Fraction
 from hashlib import blake2b
 
@@ -186,34 +185,6 @@ def test_the_choice_depends_on_the_set_of_words_alone_in_every_process():
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == str(sorted(expected))
-
-
-@pytest.mark.statistical
-def test_the_choice_favours_no_word():
-    """Common words, 20 of 40, are each chosen as one draw in 4; false alarms: ALARM."""
-    common = [f"{'x' * (i % 7)}{i}" for i in range(20)]
-    counts = dict.fromkeys(common, 0)
-    for number in range(3000):
-        for kept in selection.choose_voters({*common, *(f"{number}-{i}" for i in range(20))}, 10):
-            if kept in counts:
-                counts[kept] += 1
-    low, high = stats.binom.interval(1 - ALARM / len(counts), 3000, 0.25)
-    assert low <= min(counts.values()) <= max(counts.values()) <= high
-
-
-def test_memory_is_that_of_words_and_four_bytes_a_vote():
-    def peak(rounds):
-        made = make(d0=50)
-        tracemalloc.start()
-        for number in range(rounds):
-            made.add(f"w{(number * 50 + i) % 2000}" for i in range(80))
-        size = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return size
-
-    # Of seven times as many documents, 15,000 votes, and what an array takes in reserve; threads
-    # that other tests left behind count as well.
-    assert peak(350) < 1.2 * peak(50) + 1.5 * 4 * 15_000
 
 
 # Release.
