@@ -29,7 +29,7 @@ from streamlda.sites.federation import FederationConfig, describe
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from streamlda.sites.site import SHARES, ShareAccumulator, Site, check_allowed
+from streamlda.sites.site import ShareAccumulator, Site, check_allowed
 from streamlda.storage.store import Store
 from streamlda.stream.counts import check_has_document
 from streamlda.stream.pipeline import Pipeline
@@ -243,7 +243,7 @@ def begin(
     say(False, _save_round(this, key, output))
 
 
-LEDGER = "File of what was spent; shares are kept in FILE.shares."
+LEDGER = "File of what was spent; shares are kept in FILE.releases."
 
 #: Settings of how records are read: those of a private run.
 READ = ("files", "format", "text_field", "include", "delimiter", "max_record", "stream")
@@ -273,7 +273,7 @@ def share(
     settings = given.read()
     taken = [*settings.source.files, config_path, key, round_file]
     check_output(ledger, taken, is_ledger=True)
-    check_output(output, [*beside(Path(ledger)), f"{ledger}.{SHARES}"])
+    check_output(output, beside(Path(ledger)))
     config, own = FederationConfig.load(config_path), SiteKey.load(key)
     # No record decides how others are read, as in any private run.
     privacy = replace(settings.privacy, epsilon=config.settings.epsilon)
@@ -288,7 +288,7 @@ def share(
     paid_from = round_keys.ledger(config.digest)
     here = paid_from is None or Path(ledger).exists()
     _FAULTS.check(here, "another ledger", ledger=ledger, ledger_id=paid_from)
-    with Ledger.open(ledger, config.ledger_terms, create=True, artifacts=SHARES) as spent:
+    with Ledger.open(ledger, config.ledger_terms, create=True) as spent:
         ended = spent.recover()
         if ended is not None:
             warn(f"release {ended.number} was interrupted earlier: {ended.state}, and stays paid")
@@ -395,5 +395,5 @@ def _fill(
             pipeline.add(batch)
             progress.show(source, pipeline.counts)
             ended = batch.exhausted
-    if provenance is not None and provenance.by_slots:
+    if provenance.by_slots:
         check_has_document(pipeline.counts.has_document, pipeline.counts.records)

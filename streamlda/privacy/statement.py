@@ -41,12 +41,12 @@ releases in ``stages``. One of several ledgers has ``ledgers``: what each promis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from streamlda.errors import InvalidSettingError, between, require
+from streamlda.errors import InvalidSettingError, between, failure, require
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import CLIP_SOURCES, GaussianRelease
@@ -54,6 +54,8 @@ from streamlda.privacy.ledger.budget_table import figure, plain, printable
 from streamlda.privacy.ledger.terms import LedgerTerms, Loss
 
 PRIVATE, NOT_PRIVATE, SEEDED = "private", "not private", "not private (seeded)"
+
+_REMEDY = f"correct it, or say {NOT_PRIVATE!r}"
 
 #: What nobody's documents decided: words, seeds.
 PUBLIC = "public"
@@ -82,24 +84,11 @@ MECHANISMS = {
     "prefix": "Integer Gaussian noise on clipped sums, all prefix sums as one matrix mechanism.",
 }
 
-#: Most stages that `statement_lines` shows.
-_SHOWN = 3
-
-#: Record slots fit every 64-bit format.
-_MAX_SLOT = 2**63 - 1
-
-_KEYS = (
-    *("statement", "epsilon", "delta", "privacy_unit", "documents_per_user"),
-    *("neighboring_relation", "mode", "horizon", "mechanism", "noise", "noise_multiplier"),
-    *("clip_bounds", "vocabulary", "cohort", "stages", "ledger", "excluded"),
-)
-
 #: What `ledgers` says of each, and what a statement about one of them has not.
 OF_LEDGER = (
     *("ledger", "generation", "epsilon", "delta", "stages", "clip_bounds", "missing_stages"),
     "stages_of_models",
 )
-_ONLY_MERGED = ("ledgers", "missing_stages", "stages_of_models")
 
 #: Name of a ledger that is kept in no file.
 IN_MEMORY = "in memory"
@@ -198,7 +187,8 @@ def apart(statement: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a statement about each ledger of one that was merged."""
     if "ledgers" not in statement:
         return [dict(statement)]
-    common = {key: value for key, value in statement.items() if key not in _ONLY_MERGED}
+    merged = ("ledgers", "missing_stages", "stages_of_models")
+    common = {key: value for key, value in statement.items() if key not in merged}
     return [common | part | with_ends(part["stages"]) for part in statement["ledgers"]]
 
 
@@ -222,28 +212,57 @@ def sum_upward(values: Sequence[float]) -> float:
 
 def check_statement(statement: Mapping[str, Any]) -> None:
     """Refuse a statement that claims privacy and does not bear it out."""
-    if statement.get("statement") != PRIVATE:
-        return
-    for key in _KEYS:
-        require_said(
-            key in statement, "a private statement must have every key", **{key: "missing"}
-        )
-    for key, is_valid in _RULES.items():
-        if key in statement:
-            value = statement[key]
-            # Paths stay on the machine.
-            shown = "a path" if key == "ledger" and isinstance(value, str) and value else value
-            rule = f"a private statement must have a {key} as its documentation says"
-            require_said(is_valid(value), rule, **{key: shown})
-    terms = _terms(statement)
-    users, unit = statement["documents_per_user"], statement["privacy_unit"]
-    fits = _whole(users, 1) if unit == "user" else users is None
-    require_said(fits, "only a user has documents_per_user, at least 1", documents_per_user=users)
-    for bound in statement["clip_bounds"].values():
-        between(1e-100, 1e100, l2_clip_norm=bound.get("l2_clip_norm"))
-    _check_stages(statement, terms)
+    if statement.get("statement") == PRIVATE:
+        _labelled_if_true(statement)
+
+
+def _labelled_if_true(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return label and text of each line of a private statement that holds, or refuse it."""
+    try:
+        _check(statement)
+        return _labelled(renew(statement))
+    except InvalidSettingError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        rule = "a private statement must have all that its documentation says"
+        reason = f"{type(error).__name__}: {error}"[:80]
+        raise failure(rule, reason=reason, remedy=_REMEDY) from error
+
+
+def _check(statement: Mapping[str, Any]) -> None:
+    """Refuse claims that do not hold; what is missing or of another type raises as it does."""
+    ledger, begun = statement["ledger"], statement.get("generation")
+    bounds = statement["clip_bounds"]
+    users, horizon = statement["documents_per_user"], statement["horizon"]
+    of_users = statement["privacy_unit"] == "user"
+    holds = {
+        "noise": statement["noise"] == "secure",
+        "vocabulary": statement["vocabulary"] in VOCABULARIES[:4],
+        # Paths stay on the machine.
+        "ledger": bool(ledger) and not {"/", "\\"} & {*ledger},
+        "public_model": statement.get("public_model", "none").isalnum(),
+        "generation": begun is None or _whole(begun),
+        "clip_bounds": all(bound["source"] in CLIP_SOURCES for bound in bounds.values()) and bounds,
+        "excluded": statement["excluded"],
+        "documents_per_user": _whole(users) if of_users else users is None,
+        "horizon": horizon is None or (statement["mode"] == "prefix" and _whole(horizon)),
+    }
+    for key, is_valid in holds.items():
+        shown: dict[str, Any] = {key: "a path" if key == "ledger" else statement.get(key)}
+        rule = f"a private statement must have a {key} as its documentation says"
+        require_said(bool(is_valid), rule, **shown)
+    between(0.0, 1e6, epsilon=statement["epsilon"])
+    between(0.0, 1.0, delta=statement["delta"])
+    for bound in bounds.values():
+        between(1e-100, 1e100, l2_clip_norm=bound["l2_clip_norm"])
+    names = ("epsilon", "delta", "privacy_unit", "neighboring_relation", "mode")
+    _check_stages(statement, LedgerTerms(**{name: statement[name] for name in names}))
     if "stages_of_models" in statement:
-        _check_models(statement["stages_of_models"], len(statement["stages"]))
+        models = statement["stages_of_models"]
+        places = {*range(len(statement["stages"]))}
+        rule = "models must be listed by the places of their stages, each stage in one or more"
+        whole = len(models) > 1 and all(models) and {place for m in models for place in m} == places
+        require_said(whole, rule, stages_of_models=models)
     if "ledgers" in statement:
         _check_ledgers(statement)
 
@@ -262,34 +281,25 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
             return lines
         return [*lines, _line("", f"the statement is not known: {str(claim)[:60]!r}")]
     try:
-        check_statement(statement)
+        return [_line(label, text) for label, text in _labelled_if_true(statement)]
     except InvalidSettingError as error:
         return [_line("privacy", NOT_PRIVATE), _line("", f"the statement is refused: {error}")]
-    return [_line(label, text) for label, text in _labelled(renew(statement))]
-
-
-def _terms(statement: Mapping[str, Any]) -> LedgerTerms:
-    """Return the terms, which the rules of a ledger check."""
-    names = ("epsilon", "delta", "privacy_unit", "neighboring_relation", "mode", "horizon")
-    between(0.0, 1e6, epsilon=statement["epsilon"])
-    between(0.0, 1.0, delta=statement["delta"])
-    return LedgerTerms(**{name: statement[name] for name in names})
 
 
 def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     """Add up what the stages cost, and compare it with what is promised."""
     stages = statement["stages"]
+    ordered = all(_whole(stage["last"], stage["first"], 2**63 - 2) for stage in stages)
+    ordered = ordered and all(_whole(stage["first"], 0) for stage in stages)
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
-    require_said(isinstance(stages, list | tuple) and len(stages) > 0, rule, stages=stages)
-    paid = list[tuple[range, Fraction]]()
-    for stage in stages:
-        whole = isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
-        whole = whole and _whole(stage.get("first"), 0) and _whole(stage.get("last"), 0)
-        ordered = whole and stage["first"] <= stage["last"] < _MAX_SLOT
-        require_said(ordered, rule, stages=stages)
-        event = GaussianRelease(stage.get("noise_multiplier"))
-        slots = range(stage["first"], stage["last"] + 1)
-        paid.append((slots, Fraction(cost(event).mu_squared)))
+    require_said(len(stages) > 0 and ordered, rule, stages=stages)
+    paid = [
+        (
+            range(stage["first"], stage["last"] + 1),
+            Fraction(cost(GaussianRelease(stage["noise_multiplier"])).mu_squared),
+        )
+        for stage in stages
+    ]
     rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
     # The most that stages cost one slot, at which one of them begins, or a user.
     spent = max(
@@ -304,23 +314,12 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
         require_said(same, f"the {key} of the stages is {wanted}", **{key: found})
 
 
-def _check_models(found: Any, stages: int) -> None:
-    """Check which releases each of several models was made from."""
-    whole = isinstance(found, list | tuple) and len(found) > 1
-    whole = whole and all(isinstance(places, list | tuple) and len(places) > 0 for places in found)
-    named = [place for places in found for place in places] if whole else []
-    whole = whole and all(_whole(place, 0) for place in named)
-    rule = "models must be listed by the places of their stages, each stage in one or more"
-    require_said(whole and {*named} == {*range(stages)}, rule, stages_of_models=found)
-
-
 def _check_ledgers(statement: Mapping[str, Any]) -> None:
     """Check what is said of each ledger, and that it adds up to the whole."""
     parts = statement["ledgers"]
     rule = "several ledgers must be listed with what each promises and has released"
-    whole = isinstance(parts, list | tuple) and len(parts) > 1
-    whole = whole and all(isinstance(part, Mapping) and set(part) <= {*OF_LEDGER} for part in parts)
-    require_said(whole and all(part.get("stages") for part in parts), rule, ledgers=parts)
+    whole = len(parts) > 1 and all(set(part) <= {*OF_LEDGER} and part["stages"] for part in parts)
+    require_said(whole, rule, ledgers=parts)
     ledgers = apart(statement)
     for each in ledgers:
         check_statement(each)
@@ -347,10 +346,10 @@ def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown = [
         f"{stage['name']} {stage['first']}..{stage['last']} "
         f"(noise {figure(stage['noise_multiplier'], upward=False)})"
-        for stage in stages[:_SHOWN]
+        for stage in stages[:3]
     ]
-    if len(stages) > _SHOWN:
-        shown.append(f"{len(stages) - _SHOWN:,} more")
+    if len(stages) > 3:
+        shown.append(f"{len(stages) - 3:,} more")
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
@@ -376,45 +375,11 @@ def _line(label: str, text: str) -> str:
     return f"{label:12}{printable(text)}"
 
 
-def _whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least
+def _whole(value: Any, least: int = 1, most: float = math.inf) -> bool:
+    return type(value) is int and least <= value <= most
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and value != ""
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
-
-
-def _are_bounds(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and len(value) > 0
-        and all(isinstance(name, str) and isinstance(of, Mapping) for name, of in value.items())
-        and all(of.get("source") in CLIP_SOURCES for of in value.values())
-    )
-
-
-#: Rules for the values of a private statement, where it has them.
-_RULES: Mapping[str, Callable[[Any], bool]] = {
-    "noise": lambda value: bool(value == "secure"),
-    "vocabulary": lambda value: value in VOCABULARIES[:4],
-    "mechanism": _is_text,
-    "ledger": lambda value: _is_text(value) and not {"/", "\\"} & {*value},
-    "generation": lambda value: value is None or _whole(value, 1),
-    "public_model": lambda value: isinstance(value, str) and value.isalnum(),
-    "seeds": lambda value: bool(value == PUBLIC),
-    "missing_stages": _are_texts,
-    "clip_bounds": _are_bounds,
-    "excluded": lambda value: _are_texts(value) and len(value) > 0,
-}
-
-
-def require_said(
-    holds: bool, rule: str, *, remedy: str = f"correct it, or say {NOT_PRIVATE!r}", **values: Any
-) -> None:
+def require_said(holds: bool, rule: str, *, remedy: str = _REMEDY, **values: Any) -> None:
     """Refuse what a statement says; values of it are cut where they are long."""
     # A value from a damaged file may be of any length.
     shown: dict[str, Any] = {

@@ -76,9 +76,6 @@ def few_words(found: float, wanted: int, topics: int, public: int = 0) -> bool:
 
 def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:
     """Return what all releases of a run, with one of words or without, may cost one unit."""
-    horizon = None
-    if settings.mode == "prefix" and settings.snapshots is not None:
-        horizon = settings.n_stages + settings.snapshots - 1 + (words is not None)
     return LedgerTerms(
         epsilon=settings.epsilon,
         # With the words' part the sum is exact (`calibrate_selection`).
@@ -86,7 +83,6 @@ def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) 
         privacy_unit=settings.privacy_unit,
         neighboring_relation=settings.neighboring_relation,
         mode=settings.mode,
-        horizon=horizon,
     )
 
 

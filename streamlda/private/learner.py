@@ -14,7 +14,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.costs import cost
 from streamlda.privacy.ledger import Release
 from streamlda.privacy.ledger.state import describe_spent
-from streamlda.privacy.ledger.terms import NOTHING, Loss
+from streamlda.privacy.ledger.terms import NOTHING, Loss, cap
 from streamlda.private.budget import ledger_terms
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
@@ -84,7 +84,7 @@ class PrivateLearner(Learner):
         """The most that this fit spends on one unit."""
         terms = ledger_terms(self.settings)
         price = terms.price(cost(self.settings.event))
-        return price if terms.parallel else Loss(terms.cap(price.rate), price.rate)
+        return price if terms.parallel else Loss(cap(terms, price.rate), price.rate)
 
     @property
     def epsilon(self) -> float:

@@ -32,7 +32,6 @@ from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Ledger, Provenance
 from streamlda.privacy.ledger.documents import values_of_fingerprints
-from streamlda.privacy.ledger.fingerprints import fingerprints_of
 from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
@@ -199,7 +198,7 @@ class MatrixFit:
 
     def _begin(self, ledger: Ledger | None, batch: DocumentBatch) -> PrivateLearner:
         """Return the learner, with the ledger open, if that knows none of the rows."""
-        documents = [] if ledger is None else fingerprints_of(batch, ledger.key)
+        documents = [] if ledger is None else ledger.key.of_rows(batch)
         learner = self._learner
         if learner is None:
             provenance = None

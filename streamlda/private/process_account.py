@@ -15,7 +15,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.privacy.ledger.documents import WARNED_OF, Values, values_of_fingerprints
-from streamlda.privacy.ledger.fingerprints import FingerprintKey, fingerprints_of
+from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.privacy.ledger.terms import NOTHING, Loss
 
 
@@ -31,7 +31,7 @@ class ProcessAccount:
 
         Nothing where fewer than a tenth of the rows were in other fits: those may be alike.
         """
-        values = np.unique(values_of_fingerprints(fingerprints_of(batch, self._key)))
+        values = np.unique(values_of_fingerprints(self._key.of_rows(batch)))
         spent = np.zeros(len(values))
         inside = {
             other: np.isin(values, found, assume_unique=True)

@@ -12,7 +12,6 @@ import numpy as np
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import private_statement, seeded
-from streamlda.private.budget import ledger_terms
 from streamlda.private.responsibilities import REFINED_NORM
 from streamlda.private.seeds import with_seeds
 from streamlda.private.settings import PrivateSettings
@@ -93,7 +92,7 @@ def statement_of(
         documents_per_user=settings.documents_per_user,
         neighboring_relation=settings.neighboring_relation,
         mode=settings.mode,
-        horizon=ledger_terms(settings).horizon,
+        horizon=settings.snapshots if settings.mode == "prefix" else None,
         public_model=settings.public_model,
         seeds=bool(settings.seed_topics),
     )

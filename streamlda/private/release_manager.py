@@ -21,19 +21,12 @@ from numpy.typing import NDArray
 from streamlda.container import ArraysFile, read_arrays, temporary_name, write_arrays
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.privacy.events import Event
-from streamlda.privacy.ledger import Cohort, Ledger, Provenance, Release
-from streamlda.privacy.ledger.evidence import Evidence
-from streamlda.privacy.ledger.file import RELEASES
-from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED
+from streamlda.privacy.ledger import Evidence, Ledger, Provenance, Release
+from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED, unpublished
 from streamlda.private.budget import WordsAndDelta, ledger_terms
 from streamlda.private.settings import PrivateSettings
 
 RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 2
-
-
-def releases_folder(ledger_path: Path) -> Path:
-    """Return the folder of all that was released through a ledger."""
-    return ledger_path.with_name(ledger_path.name + RELEASES)
 
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
@@ -57,18 +50,16 @@ def open_ledger(
     Noisy sums that were not on record then are deleted. A ledger that does not know of the
     `evidence`, or of the releases beside it, is refused before.
     """
-    ledger_path = Path(os.path.realpath(path))
-    folder = releases_folder(ledger_path)
     terms = ledger_terms(settings, words)
-    ledger = Ledger.open(ledger_path, terms, create=True, evidence=evidence)
+    ledger = Ledger.open(path, terms, create=True, evidence=evidence)
     try:
         ended = ledger.recover()
         if ended is not None:
             on_recovery(f"release {ended.number}: {ended.state}")
         # Of a kill while noisy sums were written, or before they had their name.
         for pattern in (f"*{UNPUBLISHED}", temporary_name("*")):
-            for unpublished in folder.glob(pattern):
-                unpublished.unlink()
+            for left in ledger.folder.glob(pattern):
+                left.unlink()
     except BaseException:
         ledger.close()
         raise
@@ -98,7 +89,8 @@ class ReleaseManager:
         self.stream, self.run = stream, run
         self.provenance = provenance
         if ledger is not None:
-            self.folder = releases_folder(ledger.path)
+            slots = Provenance(ledger.key, stream, by_slots=True)
+            self.provenance = provenance or slots
 
     @property
     def ledger_id(self) -> str | None:
@@ -134,21 +126,20 @@ class ReleaseManager:
         """
         if self.ledger is None:
             return draw(self.noise)
-        cohort = self._cohort(first, last)
+        assert self.provenance is not None
+        cohort = self.provenance.cohort(first, last, self.run)
         # Nothing is paid or drawn for a place where a release lies that this ledger does not know.
         final = _path(self.ledger, self.ledger.generation + 1, name)
         self.ledger.check_target(final)
         intent = self.ledger.begin(cohort, event, config_hash=config, description=name)
-        if self.provenance is not None:
-            self.provenance.clear()
+        self.provenance.clear()
         arrays = draw(self.noise)
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + UNPUBLISHED)
+        final.parent.mkdir(mode=0o700, exist_ok=True)
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         every = {**arrays, **(beside or {})}
-        write_arrays(temporary, RELEASE_FORMAT, RELEASE_VERSION, every, stored)
-        self.ledger.publish(intent, temporary, final)
+        write_arrays(unpublished(final), RELEASE_FORMAT, RELEASE_VERSION, every, stored)
+        self.ledger.publish(intent, final)
         return arrays
 
     def is_of_run(self, intent: Release) -> bool:
@@ -158,11 +149,6 @@ class ReleaseManager:
             return cohort.run == self.run
         # A run without a name is known by that of its stream.
         return cohort.documents[0].stream == self.stream
-
-    def _cohort(self, first: int, last: int) -> Cohort:
-        if self.provenance is not None:
-            return self.provenance.cohort(first, last, self.run)
-        return Cohort.of_slots(self.stream, first, last)
 
     def read_stored(self, intent: Release) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
@@ -180,4 +166,4 @@ def read_release(ledger: Ledger, intent: Release) -> ArraysFile | None:
 
 
 def _path(ledger: Ledger, number: int, name: str) -> Path:
-    return releases_folder(ledger.path) / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"
+    return ledger.folder / f"{number:06d}-{name.replace(' ', '-')}{SUFFIX}"

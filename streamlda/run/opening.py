@@ -25,8 +25,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import Faults, InsufficientDataError, LedgerError, SourceAwayError, require
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event, event_of_selection
-from streamlda.privacy.ledger import Ledger, Release
-from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger import Evidence, Ledger, Release
 from streamlda.private import release_manager
 from streamlda.private.budget import (
     STATEMENTS,

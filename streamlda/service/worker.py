@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from streamlda.errors import AccountError, BudgetExceededError
 from streamlda.learner import NEVER_BY_ITSELF
-from streamlda.privacy.ledger import Ledger
-from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger import Evidence, Ledger
 from streamlda.run.opening import capture
 from streamlda.service import messages as m
 from streamlda.service.logs import log, log_failure, name_reason

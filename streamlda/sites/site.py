@@ -52,7 +52,7 @@ from streamlda.guarantee.mechanism import Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, Ledger, Provenance
-from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED
+from streamlda.privacy.ledger.ledger import SUFFIX, unpublished
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.faults import check, fault
@@ -66,9 +66,6 @@ from streamlda.sites.keys import SHARE, RoundKey, SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
-
-#: Ends the name of the folder of shares beside a ledger.
-SHARES = "shares"
 
 
 class ShareAccumulator(Learner):
@@ -121,7 +118,7 @@ class Site:
     """A site: its config, its key, its round keys, and the ledger of its documents.
 
     `key` is that of one of the members, and `round_keys` lie beside it. `ledger` is open for
-    writing, with `FederationConfig.ledger_terms`; shares are kept in ``NAME.shares`` beside it.
+    writing, with `FederationConfig.ledger_terms`; shares are kept in ``NAME.releases`` beside it.
     `stream` names the stream in which this site's slots count. A config that this site has not
     signed is refused, one under which its own noise promises more than epsilon `max_epsilon_alone`,
     and a ledger that is not that of earlier shares.
@@ -140,16 +137,12 @@ class Site:
         check_allowed(config, key, round_keys, max_epsilon_alone)
         round_keys.check_ledger(config.digest, ledger.ledger_id)
         self.config, self.stream, self.ledger = config, stream, ledger
-        #: Gets every record that is read, if the ledger is to know documents by what they are: of
-        #: files, slots then count from the first record that was in no release.
-        self.provenance: Provenance | None = None
+        #: Gets every record that is read. Of files, slots count from the first record that was in
+        #: no release.
+        self.provenance = Provenance(ledger.key, stream, by_slots=True)
         self._key, self._round_keys = key, round_keys
         self._noise = SecureNoise() if noise is None else noise
         self.name = key.public.name
-
-    @property
-    def _by_slots(self) -> bool:
-        return self.provenance is None or self.provenance.by_slots
 
     def get_slots(self, this: Round) -> tuple[int, int]:
         """Return the slots that this site fills in a round, first and last + 1.
@@ -158,9 +151,7 @@ class Site:
         """
         _, stage = this.open(self.config)
         wanted = self.config.allocate(stage.slots_left)[self.name]
-        if not self._by_slots:
-            return 0, wanted
-        first = self.ledger.records.reach(self.stream)
+        first = self.ledger.records.reach(self.stream) if self.provenance.by_slots else 0
         return first, first + wanted
 
     def count_slots_to_come(self, this: Round) -> int:
@@ -194,7 +185,7 @@ class Site:
         check(found is None, "share made", site=self.name, round=this.number, path=str(found))
         self._round_keys.check(this.get_key(self.name))
         accumulator = ShareAccumulator(this, self.config, self.name, first, last)
-        cohort = self._make_cohort(accumulator) if self._by_slots else None
+        cohort = self._make_cohort(accumulator) if self.provenance.by_slots else None
         self.ledger.check(self.config.event, cohort)
         return accumulator
 
@@ -220,9 +211,8 @@ class Site:
         share = self._mask(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = final.with_name(final.name + UNPUBLISHED)
-        share.save(temporary)
-        self.ledger.publish(intent, temporary, final)
+        share.save(unpublished(final))
+        self.ledger.publish(intent, final)
         return final
 
     def make_share(self, this: Round, fill: Callable[[ShareAccumulator], None]) -> Path:
@@ -239,10 +229,7 @@ class Site:
         return self.publish(accumulator)
 
     def _make_cohort(self, accumulator: ShareAccumulator) -> Cohort:
-        first, last = accumulator.first, accumulator.last
-        if self.provenance is not None:
-            return self.provenance.cohort(first, last, self.config.digest)
-        return Cohort.of_slots(self.stream, first, last)
+        return self.provenance.cohort(accumulator.first, accumulator.last, self.config.digest)
 
     def _mask(
         self,
@@ -272,10 +259,8 @@ class Site:
         return replace(share, signature=self._key.sign(SHARE, share.content))
 
     def _path(self, this: Round) -> Path:
-        ledger = self.ledger.path
-        folder = ledger.with_name(f"{ledger.name}.{SHARES}")
         name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}{SUFFIX}"
-        return folder / name
+        return self.ledger.folder / name
 
 
 def check_allowed(

@@ -31,8 +31,7 @@ from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.privacy.ledger import LedgerReader
-from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger import Evidence, LedgerReader
 from streamlda.privacy.ledger.file import OnStep
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (

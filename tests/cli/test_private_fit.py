@@ -195,8 +195,7 @@ def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
     """Without a horizon; words are a release more, of documents that are in no other."""
     more = ("privacy.mode=prefix", *chosen_words(60, 3000))
     fit(folder, tmp_path, *more, every=3000, words=False)
-    report = check_releases(tmp_path)
-    assert (report["budget"]["horizon"], report["releases_left"]) == (None, None)
+    check_releases(tmp_path)
     statement = load(tmp_path / "m").privacy
     assert statement["mode"] == "prefix"
     assert statement["cohort"] == {"first": 3000, "last": 8999}

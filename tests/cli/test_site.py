@@ -91,7 +91,7 @@ def test_three_sites_learn_one_model_close_to_the_truth(folder, learned):
         assert abs(spans[-1][2] - weight * EVERY) <= rounds
         assert report["spent"]["epsilon"] == pytest.approx(4, rel=1e-3)
     # Keys and ledgers are for their owner.
-    for path in (folder / "east.key", to / "east.ledger", to / "east.ledger.shares"):
+    for path in (folder / "east.key", to / "east.ledger", to / "east.ledger.releases"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     before = (folder / "east.key").read_bytes()
     message = run("site", "keygen", "east", "-o", folder / "east.key", code=2).stderr
@@ -291,7 +291,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
 def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder, tmp_path):
     first = begun(folder, tmp_path)
     run(*share_command(folder, tmp_path, "east"))
-    shutil.rmtree(tmp_path / "east.ledger.shares")
+    shutil.rmtree(tmp_path / "east.ledger.releases")
     result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)
     assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
     hub = ("--config", folder / "config", "--round", first)

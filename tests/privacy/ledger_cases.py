@@ -11,7 +11,8 @@ import pytest
 
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
-from streamlda.privacy.ledger import Cohort, Ledger, LedgerTerms
+from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
+from streamlda.privacy.ledger.ledger import unpublished
 from tests.crashes import CrashProcess
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
@@ -41,8 +42,8 @@ def ledger(folder):
         yield opened
 
 
-def cohort_of(start, stop):
-    return Cohort.of_slots("stream", start, stop)
+def cohort_of(start, stop, stream="stream"):
+    return Cohort((DocumentRange(stream, start, stop),), (start, stop))
 
 
 def release(ledger, start, stop, event=EVENT):
@@ -52,10 +53,9 @@ def release(ledger, start, stop, event=EVENT):
 
 
 def publish(ledger, intent, name=""):
-    temporary = ledger.path.parent / "temporary"
-    temporary.write_bytes(b"noise %d" % intent.number)
     final = ledger.path.parent / (name or f"artifact-{intent.number}")
-    ledger.publish(intent, temporary, final)
+    unpublished(final).write_bytes(b"noise %d" % intent.number)
+    ledger.publish(intent, final)
     return final
 
 

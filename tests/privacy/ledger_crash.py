@@ -20,6 +20,8 @@ from streamlda.errors import LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Ledger, LedgerTerms
+from streamlda.privacy.ledger.documents import KEY_BYTES
+from streamlda.privacy.ledger.ledger import unpublished
 from streamlda.privacy.ledger.terms import round_up
 from tests.crashes import fork, kill_after, serve, wait
 from tests.privacy.ledger_cases import cohort_of
@@ -57,11 +59,11 @@ def release(folder, ledger):
     intent = ledger.begin(cohort_of(start, start + 10), EVENT)
     noise = os.urandom(2000)
     write_draw(folder, intent.number, start, hashlib.blake2b(noise).hexdigest())
-    temporary = folder / f"temporary-{intent.number}"
-    with temporary.open("wb", buffering=0) as file:
+    final = folder / f"artifact-{intent.number}"
+    with unpublished(final).open("wb", buffering=0) as file:
         file.write(noise[:1000])
         file.write(noise[1000:])
-    ledger.publish(intent, temporary, folder / f"artifact-{intent.number}")
+    ledger.publish(intent, final)
 
 
 def work(folder, releases, on_step=None):
@@ -77,7 +79,8 @@ def verify(folder, *, recover=False):
     draws = read_draws(folder)
     if not (folder / "ledger").exists():
         assert not draws
-        assert not (folder / "ledger.documents").exists()
+        keys = folder.glob("ledger.documents")
+        assert all(key.stat().st_size == KEY_BYTES for key in keys)
         return "none"
     with Ledger.open(folder / "ledger", TERMS) as ledger:
         if recover:
@@ -85,7 +88,7 @@ def verify(folder, *, recover=False):
             assert ledger.recover() is None
             assert ledger.pending is None
         report = ledger.report()
-        spent = Fraction(ledger.spent)
+    spent = Fraction(report["spent"]["mu_squared"])
     shots = {shot["intent"]: shot for shot in report["snapshots"]}
     assert sorted(shots) == list(range(1, report["generation"] + 1))
     numbers = [int(number) for number, _, _ in draws]
@@ -103,12 +106,12 @@ def verify(folder, *, recover=False):
             assert shot["state"] != "lost"
             assert hashlib.blake2b(content, digest_size=32).hexdigest() == shot["digest"]
             assert hashlib.blake2b(content).hexdigest() == noise[number]
-    assert len(list(folder.glob("artifact-*"))) <= len(shots)
+    assert len(list(folder.glob("artifact-*[0-9]"))) <= len(shots)
     return str(shots[max(shots)]["state"]) if shots else "none"
 
 
 def published(folder):
-    paths = [*folder.glob("artifact-*"), *folder.glob("ledger.releases/*.safetensors")]
+    paths = [*folder.glob("artifact-*[0-9]"), *folder.glob("ledger.releases/*.safetensors")]
     return {path.name: path.read_bytes() for path in paths}
 
 

@@ -2,14 +2,17 @@
 
 import json
 import math
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
+from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerError
 from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Approximate, Composed, GaussianRelease, to_json
@@ -17,27 +20,24 @@ from streamlda.privacy.ledger import (
     Cohort,
     LedgerReader,
     LedgerTerms,
-    Release,
-    figure,
     read_report,
 )
-from streamlda.privacy.ledger.file import Row
+from streamlda.privacy.ledger.budget_table import figure
 from streamlda.privacy.ledger.records import ReleasedRecords
-from streamlda.privacy.ledger.state import (
-    LedgerState,
-    describe_left,
-    describe_spent,
-)
+from streamlda.privacy.ledger.state import describe_left, describe_spent
 from streamlda.privacy.ledger.terms import (
     NOTHING,
     Loss,
+    cap,
     round_down,
     round_up,
     sqrt_down,
     sqrt_up,
 )
 from tests.privacy.chance import MP, exact_delta
-from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, release
+from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, create, release
+
+UNITS = ({}, {"privacy_unit": "user"})
 
 
 def test_report_says_all_in_plain_json(ledger):
@@ -48,10 +48,11 @@ def test_report_says_all_in_plain_json(ledger):
     report = ledger.report()
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert report["budget"]["epsilon"] == 1.0
-    assert report["budget"]["mu"] == pytest.approx(mu_of(1.0, 1e-6), rel=1e-15)
+    mu_squared = mu_of(1.0, 1e-6) ** 2
+    assert report["budget"]["mu_squared"] == pytest.approx(mu_squared, rel=1e-15)
     twice = cost(Composed([EVENT, EVENT])).mu_squared
-    assert report["spent"]["mu_squared"] == ledger.spent == twice
-    assert report["spent"]["epsilon"] == epsilon_of(report["spent"]["mu"], 1e-6)
+    assert report["spent"]["mu_squared"] == ledger.loss.mu_squared == twice
+    assert report["spent"]["epsilon"] == epsilon_of(sqrt_up(Fraction(twice)), 1e-6)
     assert report["left_for_new_documents"]["mu_squared"] == report["budget"]["mu_squared"]
     assert report["left_for_new_documents"]["epsilon"] == pytest.approx(1.0, abs=1e-12)
     assert (report["generation"], report["pending"], report["lost"]) == (3, [3], [1])
@@ -68,24 +69,6 @@ def test_report_says_all_in_plain_json(ledger):
 def delta_of_squared(mu_squared, epsilon):
     mu = MP.sqrt(MP.mpf(mu_squared.numerator) / mu_squared.denominator)
     return exact_delta(mu, MP.mpf(epsilon.numerator) / epsilon.denominator)
-
-
-def price_of(z, rate):
-    return cost(GaussianRelease(z)).mu_squared, rate / z**2
-
-
-def state_of(terms, releases):
-    """Return the state of a ledger of lost releases: length, noise multiplier, rate set aside."""
-    state, start = LedgerState(), 0
-    state.apply(Row("created", {"terms": asdict(terms), "ledger_id": "id"}, ""))
-    for number, (length, z, rate) in enumerate(releases, 1):
-        event = Approximate(GaussianRelease(z), 0.0, rate / z**2)
-        cohort, at = cohort_of(start, start + length), "2026-11-21T14:00:00+00:00"
-        paid = Release(number, cohort, event, *price_of(z, rate), "", "", at, "key")
-        state.apply(Row("intent", paid.to_json(), ""))
-        state.apply(Row("lost", {"reason": ""}, ""))
-        start += length
-    return state
 
 
 @given(st.floats(0.0, 1e9), st.booleans())
@@ -118,7 +101,6 @@ def test_epsilon_of_what_is_left_is_rounded_down(mu, delta):
             for values in [
                 *({"epsilon": 0}, {"epsilon": float("nan")}, {"delta": 0}, {"delta": 1}),
                 *({"privacy_unit": "word"}, {"neighboring_relation": "near"}, {"mode": "tree"}),
-                *({"mode": "prefix", "horizon": 0}, {"horizon": 3}),
             ]
         ),
         lambda: Cohort((), (0, 0)),
@@ -136,7 +118,7 @@ ranges = st.tuples(st.sampled_from("ab"), st.integers(0, 30), st.integers(1, 6))
 def test_released_records_equal_those_kept_one_by_one(parts):
     records, naive = ReleasedRecords(), set()
     for stream, start, length in parts:
-        cohort = Cohort.of_slots(stream, start, start + length)
+        cohort = cohort_of(start, start + length, stream)
         slots = {(stream, slot) for slot in range(start, start + length)}
         assert records.touches(cohort) == bool(slots & naive)
         if not slots & naive:
@@ -154,17 +136,23 @@ priced = st.tuples(st.integers(1, 6), st.floats(6.0, 300.0), st.sampled_from([0.
 @given(st.lists(priced, min_size=1, max_size=8), st.booleans())
 def test_spent_is_that_of_the_worst_unit(releases, users):
     """A document is in one release, a user in all; the first rate is raised by a hair (`terms`)."""
-    terms = replace(TERMS, privacy_unit="user" if users else "document")
-    state = state_of(terms, releases)
-    paid = [Loss.of(*price_of(z, rate)) for _, z, rate in releases]
-    total = NOTHING
-    for price in paid:
-        total = total.plus(price)
-    wanted = [total] if users else [NOTHING.plus(price) for price in paid]
-    epsilons = [describe_spent(loss, terms)["epsilon"] for loss in wanted]
-    assert state.epsilon_spent == max(epsilons)
-    assert state.loss in wanted
-    assert state.before == (total if users else NOTHING)
+    start, paid = 0, []
+    with TemporaryDirectory() as folder, create(Path(folder), **UNITS[users]) as ledger:
+        for length, z, rate in releases:
+            event = Approximate(GaussianRelease(z), 0.0, rate / z**2)
+            with suppress(BudgetExceededError, LedgerError):
+                ledger.begin(cohort_of(start, start + length), event)
+                ledger.recover()
+                paid.append(Loss.of(cost(event).mu_squared, rate / z**2))
+            start += length
+        total = NOTHING
+        for price in paid:
+            total = total.plus(price)
+        wanted = [total] if users else [NOTHING.plus(price) for price in paid]
+        epsilons = [describe_spent(loss, ledger.terms)["epsilon"] for loss in wanted]
+        assert ledger.epsilon_spent == max(epsilons)
+        assert ledger.loss in wanted
+        assert ledger.before == (total if users else NOTHING)
 
 
 @settings(max_examples=40)
@@ -182,15 +170,16 @@ def test_what_is_covered_keeps_epsilon_and_delta(releases):
         now = [*paid, (1 / MP.mpf(z) ** 2, MP.mpf(tv) / 3 + mp_factor * MP.mpf(tv))]
         B, L = (sum(column) for column in zip(*now, strict=True))
         exact = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + L
-        if before.allows(price) and terms.covers(after):
+        allowed = not before.mu_squared or price.rate <= before.rate
+        if allowed and terms.covers(after):
             assert exact <= delta
         # At the rate of the first nothing is set aside without need.
         first = now[0][1] / now[0][0]
         clearly = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + first * B <= delta * (1 - 1e-9)
         if clearly and all(x[1] <= first * x[0] for x in now):
-            assert before.allows(price)
+            assert allowed
             assert terms.covers(after)
-            assert terms.cap(after.rate) >= after.mu_squared * (1 - Fraction(1, 2**30))
+            assert cap(terms, after.rate) >= after.mu_squared * (1 - Fraction(1, 2**30))
         before, paid = after, now
 
 

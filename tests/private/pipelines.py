@@ -42,7 +42,6 @@ from streamlda.private.release_manager import (
     RELEASE_FORMAT,
     RELEASE_VERSION,
     ReleaseManager,
-    releases_folder,
 )
 from streamlda.private.window import PREFIX
 from streamlda.run import opening
@@ -268,7 +267,7 @@ class Scene:
             model = self._fit(self.settings(folder))
         except InsufficientDataError:
             model = None
-        files = sorted(releases_folder(folder / "ledger").iterdir())
+        files = sorted((folder / "ledger.releases").iterdir())
         releases = [_stored(path, self.words) for path in files]
         shutil.rmtree(folder)
         return Run(releases, published(model))

@@ -99,7 +99,7 @@ def verify(folder, *, recover=False):
     with Ledger.open(folder / "ledger", ledger_terms(SETTINGS)) as ledger:
         if recover:
             ledger.recover()
-        report, spent = ledger.report(), Fraction(ledger.spent)
+        report, spent = ledger.report(), ledger.loss.mu_squared
     shots = {shot["intent"]: shot for shot in report["snapshots"]}
     assert len({digest for *_, digest in lines}) == len(lines)
     for number, count in Counter(int(line[0]) for line in lines).items():

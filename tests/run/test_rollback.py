@@ -11,7 +11,7 @@ import pytest
 
 from streamlda.errors import InvalidSettingError, LedgerError
 from streamlda.model.topic_model import load
-from streamlda.privacy.ledger.evidence import Evidence
+from streamlda.privacy.ledger.ledger import Evidence
 from streamlda.privacy.statement import not_private
 from streamlda.run.opening import capture, open_ledger, open_pipeline, open_store
 from streamlda.storage.snapshots import Snapshots

@@ -1,8 +1,8 @@
 """Ledger of privacy: what is spent is on the disk before noise is drawn."""
 
-from streamlda.privacy.ledger.budget_table import budget_table, figure, plain
+from streamlda.privacy.ledger.budget_table import budget_table
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
-from streamlda.privacy.ledger.ledger import Ledger, LedgerReader, read_report
+from streamlda.privacy.ledger.ledger import Evidence, Ledger, LedgerReader, read_report
 from streamlda.privacy.ledger.records import Cohort, Container, DocumentRange, Provenance
 from streamlda.privacy.ledger.state import Release
 from streamlda.privacy.ledger.terms import LedgerTerms
@@ -11,6 +11,7 @@ __all__ = [
     "Cohort",
     "Container",
     "DocumentRange",
+    "Evidence",
     "FingerprintKey",
     "Ledger",
     "LedgerReader",
@@ -18,7 +19,5 @@ __all__ = [
     "Provenance",
     "Release",
     "budget_table",
-    "figure",
-    "plain",
     "read_report",
 ]

@@ -7,9 +7,8 @@ shows that a ledger was here, and how many releases it had: an older copy of the
 Equal texts have one value (`streamlda.privacy.ledger.fingerprints`), so repeats are counted,
 whatever names and order they came in.
 
-Names and offsets decide what a release costs and whether it is made. Values refuse documents only
-where all of them are known before the first payment. Elsewhere a refusal would show whether a
-document was in an earlier release; there the owner is warned, and the repeats are counted.
+Values refuse documents only where all of them are known before the first payment: elsewhere a
+refusal would show whether a document was in an earlier release.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from __future__ import annotations
 import os
 import secrets
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +33,10 @@ REFUSED_OF = 3
 #: A tenth of the documents of a release makes a warning.
 WARNED_OF = 10
 
+KEY_BYTES = 32
+
 Values = NDArray[np.uint64]
-_WORD = np.dtype("<u8")
-_KEY_WORDS = 4
-NO_VALUES: Values = np.empty(0, dtype=np.uint64)
-
-
-class Repeats(NamedTuple):
-    """Documents that were in a release before, and all that were asked about."""
-
-    repeated: int
-    documents: int
+NO_VALUES: Values = np.empty(0, dtype="<u8")
 
 
 class ReleasedDocuments:
@@ -53,105 +44,85 @@ class ReleasedDocuments:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Number, first word and last + 1 of the values of each release, oldest first.
-        self._parts: list[tuple[int, int, int]] = []
-        words = self._open()
-        while self._end + 2 <= len(words):
+        self._load()
+
+    def _load(self) -> None:
+        """Find the key of the values, None without a file, and the whole segments, by release."""
+        size = self.path.stat().st_size // 8 if self.path.exists() else 0
+        words = np.memmap(self.path, "<u8", mode="r", shape=(size,)) if size else NO_VALUES
+        self._releases, self._end = dict[int, Values](), KEY_BYTES // 8
+        secret = words[: self._end].tobytes()
+        self.key = FingerprintKey(secret) if len(secret) == KEY_BYTES else None
+        while self._end + 2 <= size:
             number, count = map(int, words[self._end : self._end + 2])
             start, stop = self._end + 2, self._end + 2 + count
-            if number <= self.newest or stop > len(words):
+            if number <= self.newest or stop > size:
                 break
-            self._parts.append((number, start, stop))
+            self._releases[number], self._end = words[start:stop], stop
 
     @property
     def newest(self) -> int:
         """The number of the newest release, 0 before the first."""
-        return self._parts[-1][0] if self._parts else 0
-
-    @property
-    def key(self) -> FingerprintKey | None:
-        """The key of the values; None without a file."""
-        secret = self._open()[:_KEY_WORDS].tobytes()
-        return FingerprintKey(secret) if len(secret) == _KEY_WORDS * _WORD.itemsize else None
+        return next(reversed(self._releases), 0)
 
     def make(self) -> FingerprintKey:
-        """Put a file with a new key where none lies, for its owner only."""
-        secret = secrets.token_bytes(_KEY_WORDS * _WORD.itemsize)
+        """Put a file with a new key there, for its owner only, before the ledger is made."""
+        secret = secrets.token_bytes(KEY_BYTES)
         with whole_file(self.path, 0o600) as file:
             file.write(secret)
         sync_folder(self.path.parent)
+        self._load()
         return FingerprintKey(secret)
 
-    @property
-    def _end(self) -> int:
-        return self._parts[-1][2] if self._parts else _KEY_WORDS
-
-    def _open(self) -> Values:
-        whole = self.path.stat().st_size // _WORD.itemsize if self.path.exists() else 0
-        return np.memmap(self.path, dtype=_WORD, mode="r", shape=(whole,)) if whole else NO_VALUES
-
-    def _releases(self) -> Iterator[tuple[int, Values]]:
-        """Yield the number and the values of each release."""
-        words = self._open()
-        return ((number, words[start:stop]) for number, start, stop in self._parts)
-
     def add(self, number: int, values: Values) -> None:
-        """Put the documents of a release on the disk."""
-        words = np.concatenate([np.array([number, len(values)], _WORD), np.sort(values)])
+        """Put the documents of a release on the disk, in place of a segment that was cut short."""
+        words = np.concatenate([np.array([number, len(values)], "<u8"), np.sort(values)])
         with self.path.open("r+b") as file:
-            file.truncate(self._end * _WORD.itemsize)
+            file.truncate(8 * self._end)
             file.seek(0, os.SEEK_END)
-            file.write(words.astype(_WORD).tobytes())
+            file.write(words.astype("<u8").tobytes())
             file.flush()
             os.fsync(file.fileno())
-        start = self._end + 2
-        self._parts.append((number, start, start + len(values)))
+        self._load()
 
-    def count_repeats(self, values: Values) -> Repeats:
+    def count_repeats(self, values: Values) -> int:
         """Count the documents that were in releases. Time O(releases documents log)."""
         known = np.zeros(len(values), dtype=np.bool_)
-        for _, found in self._releases():
+        for found in self._releases.values():
             if len(found):
                 places = np.minimum(np.searchsorted(found, values), len(found) - 1)
                 known |= found[places] == values
-        return Repeats(int(known.sum()), len(values))
+        return int(known.sum())
 
     def check_new(self, values: Values, *, remedy: str, **where: Any) -> None:
         """Refuse documents of a run before its first payment, if too many were in releases."""
-        found = self.count_repeats(values)
+        repeated = self.count_repeats(values)
         require(
-            REFUSED_OF * found.repeated < max(1, found.documents),
+            REFUSED_OF * repeated < max(1, len(values)),
             "documents must not be in two releases, and a third or more of these were in one",
-            **found._asdict(),
+            repeated=repeated,
+            documents=len(values),
             **where,
             remedy=remedy,
             error=LedgerError,
         )
 
-    def find_most_charged(self, prices: Mapping[int, float], power: int) -> dict[int, int]:
-        """Return the records of the text that cost most, by the numbers of its releases.
+    def find_most_charged(
+        self, prices: Mapping[int, float], power: int
+    ) -> tuple[int, int, dict[int, int]]:
+        """Count all records, those of equal texts, and those of the costliest text by release.
 
-        `prices` are those of a record in each release; r records of one text cost r to a `power`
-        times as much. Memory O(records).
+        r records of a text cost r times the price of one, to a power that makes releases add up.
         """
-        texts, found = np.unique(self._every()), Counter[int]()
+        every = np.concatenate([*self._releases.values(), NO_VALUES])
+        texts, counts = np.unique(every, return_counts=True)
         charged = np.zeros(len(texts))
-        for number, values in self._releases():
+        for number, values in self._releases.items():
             own, times = np.unique(values, return_counts=True)
-            charged[np.searchsorted(texts, own)] += prices[number] * times.astype(float) ** power
-        if len(texts):
-            text = texts[charged.argmax()]
-            for number, values in self._releases():
-                found[number] = int(np.count_nonzero(values == text))
-        return +found
-
-    def count_records(self) -> Repeats:
-        """Count the records whose text another record has too, and all records."""
-        _, counts = np.unique(self._every(), return_counts=True)
-        return Repeats(int(counts[counts > 1].sum()), int(counts.sum()))
-
-    def _every(self) -> Values:
-        return np.concatenate([*(values for _, values in self._releases()), NO_VALUES])
+            charged[np.searchsorted(texts, own)] += (prices[number] * times) ** power
+        most = texts[charged.argmax()] if len(texts) else None
+        found = {n: int(np.count_nonzero(each == most)) for n, each in self._releases.items()}
+        return len(every), int(counts[counts > 1].sum()), found
 
 
 def values_of_fingerprints(fingerprints: Iterable[bytes]) -> Values:

@@ -5,11 +5,8 @@ content, so an edit, a lost row or rows in another order are found. ``NAME.lock`
 writer has the ledger open.
 
 `append` returns when the row is on the disk, and nothing happens before. A last row that is not
-whole is of a write that a crash cut short, and is dropped.
-
-Not found here: an older copy, which is found by what is newer (`streamlda.privacy.ledger.documents`
-and `evidence`), unless that is older too; a forgery with recomputed checksums; two copies that are
-both spent from; two ledgers for the same documents.
+whole is of a write that a crash cut short, and is dropped. An older copy is not found here, but by
+what is newer (`streamlda.privacy.ledger.documents`, `Evidence`).
 """
 
 from __future__ import annotations
@@ -29,30 +26,16 @@ from streamlda.utils.lock import FileLock, LockedError
 
 FORMAT_VERSION = 3
 
-#: Ledgers of 0.1.0 and 0.2.0 are databases, with their version at byte 60.
-_DATABASE = b"SQLite format 3\0"
-
 #: Remedy in every message about a ledger that cannot be trusted.
 EXHAUSTED = (
     "its budget counts as used up: bring the newest copy back, together with its .documents file"
 )
 
-_OTHER_FORMAT = (
-    "its budget counts as used up here: continue with the version of streamlda that wrote it, or "
-    "take other documents and another ledger"
-)
-
-_NAME_LEDGER = "name the file that a private run had as its ledger"
-
 #: Called with the name of each step; a test of crashes ends the process there.
 OnStep = Callable[[str], None]
 
-#: Ends of the names of all that lies beside a ledger.
-LOCK, DOCUMENTS, RELEASES = ".lock", ".documents", ".releases"
-_ENDS = (LOCK, DOCUMENTS, RELEASES)
-
-#: The checksum before the first row.
-_START = "0" * 64
+#: Ends of the names of all that lies beside a ledger: the last of the folder of artefacts.
+_ENDS = ".lock", ".documents", ".releases"
 
 
 class Row(NamedTuple):
@@ -69,12 +52,10 @@ def beside(ledger: Path) -> list[Path]:
 
 
 def has_ledger(path: Path) -> bool:
-    """Return whether a path is that of a ledger, or of what lies beside one or in its folder."""
-    named = [path.name.removesuffix(end) for end in ("", *_ENDS) if path.name.endswith(end)]
-    ledgers = [path.with_name(name) for name in named if name]
-    if path.parent.name.endswith(RELEASES):
-        ledgers.append(path.parent.with_name(path.parent.name.removesuffix(RELEASES)))
-    return any(each.with_name(each.name + DOCUMENTS).exists() for each in ledgers)
+    """Tell whether a path is that of a ledger, or of what lies beside one or in its folder."""
+    named = [str(path).removesuffix(end) for end in _ENDS]
+    named.append(str(path.parent).removesuffix(_ENDS[2]))
+    return any(Path(f"{ledger}{_ENDS[1]}").exists() for ledger in named)
 
 
 class LedgerFile:
@@ -86,12 +67,12 @@ class LedgerFile:
 
     def __init__(self, path: str | os.PathLike[str], on_step: OnStep | None = None) -> None:
         self.path = Path(os.path.realpath(path))
-        self._lock_file, self.documents, _ = beside(self.path)
+        self._lock_file, self.documents, self.releases = beside(self.path)
         self.step: OnStep = on_step or (lambda name: None)
         self._lock: FileLock | None = None
         self._trusted = False
         #: The last row: its checksum, its line, and where that ends.
-        self._chain, self._last, self._end = _START, b"", 0
+        self._chain, self._last, self._end = "", b"", 0
 
     def lock(self) -> None:
         """Become the only writer, or raise a `LedgerError` that names the process that is."""
@@ -130,7 +111,7 @@ class LedgerFile:
         with reported(self.path):
             # For its owner only: slots in it may be private.
             with whole_file(self.path, 0o600) as file:
-                file.write(_line_of(_START, "created", values))
+                file.write(_make_row("", "created", values)[1])
                 self.step("create:written")
             sync_folder(self.path.parent)
         self.step("create:synced")
@@ -139,7 +120,8 @@ class LedgerFile:
         """Check all of the ledger and show every row to `visit`, in order. Memory O(1) rows."""
         if not (os.path.lexists(self.path) or os.path.lexists(self.documents)):
             rule = "there must be a ledger of that name"
-            raise failure(rule, path=str(self.path), remedy=_NAME_LEDGER, error=LedgerError)
+            remedy = "name the file that a private run had as its ledger"
+            raise failure(rule, path=str(self.path), remedy=remedy, error=LedgerError)
         # A pipe would be waited for.
         if not self.path.is_file():
             raise self._refusal("it is gone, or no regular file")
@@ -158,20 +140,24 @@ class LedgerFile:
                 raise self._refusal("the chain of checksums breaks")
             if not self._end:
                 file.seek(0)
-                header = file.read(64)
-                if header.startswith(_DATABASE):
+                # Ledgers of 0.1.0 and 0.2.0 are databases, with their version at byte 60.
+                if (header := file.read(64)).startswith(b"SQLite format 3\0"):
                     self._check_format(int.from_bytes(header[60:], "big"))
                 raise self._refusal("it is not a whole ledger file")
 
     def _check_format(self, version: int) -> None:
-        how: Any = {"remedy": _OTHER_FORMAT, "error": LedgerError}
+        remedy = (
+            "its budget counts as used up here: continue with the version of streamlda that wrote "
+            "it, or take other documents and another ledger"
+        )
+        how: Any = {"remedy": remedy, "error": LedgerError}
         check_version(version, FORMAT_VERSION, "ledger", self.path, **how)
 
     def _refusal(self, reason: str) -> StreamLDAError:
         """Return the error of a file that is no ledger, or of a ledger that cannot be trusted."""
         was = os.path.lexists(self.documents) or self._end
         rule = "a ledger must be a whole, unaltered file, the newest that a private run made"
-        remedy = EXHAUSTED if was else _NAME_LEDGER
+        remedy = EXHAUSTED if was else "name the file that a private run had as its ledger"
         return failure(
             f"{rule}, but {reason}", path=str(self.path), remedy=remedy, error=LedgerError
         )
@@ -183,7 +169,7 @@ class LedgerFile:
         with reported(self.path):
             os.truncate(self.path, self._end)
 
-    def append(self, kind: str, body: Mapping[str, Any]) -> Row:
+    def append(self, kind: str, body: dict[str, Any]) -> Row:
         """Add a row; it is on the disk when this returns.
 
         After an error it may be there all the same; nothing more is written until the ledger is
@@ -191,9 +177,7 @@ class LedgerFile:
         """
         self.check_writable()
         self._trusted = False
-        line = _line_of(self._chain, kind, body)
-        row = _read_row(self._chain, line)
-        assert row is not None
+        row, line = _make_row(self._chain, kind, body)
         with reported(self.path):
             self.step(f"{kind}:begin")
             with self.path.open("r+b", buffering=0) as file:
@@ -210,20 +194,21 @@ class LedgerFile:
         return row
 
 
-def _line_of(before: str, kind: str, body: Mapping[str, Any]) -> bytes:
-    """Return the row that follows the one of a checksum as a line."""
-    chain = _digest(before + _canonical([kind, body]))
-    return _canonical([kind, body, chain]).encode("ascii") + b"\n"
+def _make_row(before: str, kind: str, body: dict[str, Any]) -> tuple[Row, bytes]:
+    """Return the row that follows the one of a checksum, and its line."""
+    content = (before + _canonical([kind, body])).encode("ascii")
+    chain = hashlib.blake2b(content, digest_size=32).hexdigest()
+    return Row(kind, body, chain), _canonical([kind, body, chain]).encode("ascii") + b"\n"
 
 
 def _read_row(before: str, line: bytes) -> Row | None:
     """Return the row that follows one, or None if the line is not this one, to the byte."""
     try:
-        kind, body, chain = json.loads(line)
-        same = line == _line_of(before, kind, body)
+        kind, body, _ = json.loads(line)
+        row, same = _make_row(before, kind, body)
     except (ValueError, TypeError, RecursionError):
         return None
-    return Row(kind, body, chain) if same else None
+    return row if line == same else None
 
 
 @contextmanager
@@ -243,7 +228,3 @@ def reported(path: Path) -> Iterator[None]:
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode("ascii"), digest_size=32).hexdigest()

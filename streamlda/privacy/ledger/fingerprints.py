@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.utils.unicode_forms import normalized
 
-_LINK_BYTES = 16
 _WORDS = re.compile(r"[^\W_]+")
 #: Accents, soft hyphens, and characters without a width: the same text has them or not.
 _UNSEEN = re.compile("[\u0300-\u036f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
@@ -37,24 +31,16 @@ class FingerprintKey:
     """A random secret, and the functions that it chooses."""
 
     def __init__(self, secret: bytes) -> None:
-        self._secret, self._keyed = secret, blake2b(key=secret, digest_size=_LINK_BYTES)
+        self._keyed = blake2b(key=secret, digest_size=16)
         #: Tells keys apart, and says nothing about this one.
         self.name = self._of(b"name").hex()[:16]
 
-    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
-        """Travel to workers, who see documents too."""
-        return type(self), (self._secret,)
-
-    def of_texts(self, texts: Iterable[str | None]) -> list[bytes]:
-        """Return the fingerprints of documents: of their words, without case, accents and marks.
+    def of_text(self, text: str | None) -> bytes:
+        """Return the fingerprint of a document: of its words, without case, accents and marks.
 
         Markup is no word. Blank ones and records without one are alike. Time some 3 microseconds
         a document of 100 words in ASCII.
         """
-        return [self.of_text(text) for text in texts]
-
-    def of_text(self, text: str | None) -> bytes:
-        """Return the fingerprint of one document (`of_texts`)."""
         if text and ("<" in text or "&" in text):
             text = _MARKUP.sub(_character, text)
         if not text:
@@ -69,14 +55,19 @@ class FingerprintKey:
         found = found or " ".join(text.split()).encode("utf-8", "surrogatepass")
         return self._of(b"text", found) if found else b""
 
-    def of_counts(self, columns: NDArray[np.int32], counts: NDArray[np.float64]) -> bytes:
-        """Return the fingerprint of a row of counts: of its columns, increasing, and counts."""
-        pairs = (columns.astype("<i8").tobytes(), counts.astype("<f8").tobytes())
-        return self._of(b"row", *pairs) if len(columns) else b""
+    def of_rows(self, batch: DocumentBatch) -> list[bytes]:
+        """Return the fingerprints of rows: of columns, increasing, and counts. Some 3 us a row."""
+        columns, counts = batch.word_ids.astype("<i8"), batch.counts.astype("<f8")
+        return [
+            self._of(b"row", columns[begin:end].tobytes(), counts[begin:end].tobytes())
+            if begin < end
+            else b""
+            for begin, end in pairwise(batch.row_pointers.tolist())
+        ]
 
     def link(self, before: bytes, document: bytes) -> bytes:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
-        return self._of(b"link", before or bytes(_LINK_BYTES), document)
+        return self._of(b"link", before or bytes(16), document)
 
     def seal(self, name: str, link: bytes) -> str:
         """Return the value of the records of a file of that name: equal files do not show."""
@@ -90,12 +81,3 @@ class FingerprintKey:
 
 def _character(markup: re.Match[str]) -> str:
     return html.unescape(markup[0]) if markup[0].startswith("&") else " "
-
-
-def fingerprints_of(batch: DocumentBatch, key: FingerprintKey) -> list[bytes]:
-    """Return the fingerprints of rows of counts. Time some 3 us a row."""
-    ends = batch.row_pointers.tolist()
-    return [
-        key.of_counts(batch.word_ids[begin:end], batch.counts[begin:end])
-        for begin, end in pairwise(ends)
-    ]

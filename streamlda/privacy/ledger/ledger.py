@@ -3,7 +3,7 @@
 A release goes through three steps, each on the disk before the next begins:
 
 1. `Ledger.begin` records the cohort and its price. From here on the price is spent, for good.
-2. The caller draws the noise and writes the artefact to a temporary file.
+2. The caller draws the noise and writes the artefact under a temporary name (`unpublished`).
 3. `Ledger.publish` records the digest of that file, gives it its final name, and commits.
 
 After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks the release as lost.
@@ -16,35 +16,44 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from streamlda.container import sync_folder
-from streamlda.errors import BudgetExceededError, Faults, InvalidSettingError, LedgerError
+from streamlda.errors import BudgetExceededError, Faults, LedgerError
 from streamlda.privacy.costs import cost
-from streamlda.privacy.events import Event
-from streamlda.privacy.ledger.documents import WARNED_OF, ReleasedDocuments, Values
-from streamlda.privacy.ledger.evidence import Evidence
-from streamlda.privacy.ledger.file import EXHAUSTED, LedgerFile, OnStep, reported
-from streamlda.privacy.ledger.records import Cohort
-from streamlda.privacy.ledger.state import LedgerState, Release, describe_ledger
-from streamlda.privacy.ledger.terms import LedgerTerms, round_down, round_up
+from streamlda.privacy.events import Event, to_json
+from streamlda.privacy.ledger.documents import KEY_BYTES, WARNED_OF, ReleasedDocuments
+from streamlda.privacy.ledger.file import (
+    EXHAUSTED,
+    FORMAT_VERSION,
+    LedgerFile,
+    OnStep,
+    Row,
+    reported,
+)
+from streamlda.privacy.ledger.records import Cohort, ReleasedRecords
+from streamlda.privacy.ledger.state import (
+    Release,
+    describe_documents,
+    describe_left,
+    describe_spent,
+)
+from streamlda.privacy.ledger.terms import NOTHING, LedgerTerms, Loss, cap, round_down, round_up
 
 #: Ends the name of an artefact, and after that of one that is not on record yet.
 SUFFIX, UNPUBLISHED = ".safetensors", ".new"
 
-
 FAULTS = Faults(
     {
-        InvalidSettingError: {
-            "free": "a release must cost something; describe all its noise by privacy.events"
-        },
         LedgerError: {
             "terms": "a ledger keeps the terms it was made with; use those terms, or another "
             "ledger for other documents",
@@ -76,17 +85,59 @@ FAULTS = Faults(
 )
 
 
+def unpublished(artifact: Path) -> Path:
+    """Return where an artefact is written before it is on record."""
+    return artifact.with_name(artifact.name + UNPUBLISHED)
+
+
 def read_report(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Check a ledger and report on it (`LedgerReader.report`), also while it is being written."""
     return LedgerReader(path).report()
 
 
-class LedgerReader(LedgerState):
+class Evidence(NamedTuple):
+    """Something that was made when a ledger had begun `generation` releases, and where it is.
+
+    A ledger and its documents can be put back together, or be lost together. What was published by
+    it lies elsewhere: models in files, folders and topics, notes beside offsets of consumer groups.
+    """
+
+    where: str
+    ledger_id: str
+    generation: int
+
+    @classmethod
+    def of(cls, statement: Mapping[str, Any], where: str) -> Evidence | None:
+        """Return what a privacy statement shows; None if it names no ledger.
+
+        Statements of 0.1.0 have no generation: they show the ledger alone.
+        """
+        begun = statement.get("generation") or 0
+        return cls.of_note(f"streamlda {statement.get('ledger')} {begun}", where)
+
+    @property
+    def note(self) -> str:
+        """Ledger and generation as text; `of_note` reads it."""
+        return f"streamlda {self.ledger_id} {self.generation}"
+
+    @classmethod
+    def of_note(cls, note: str, where: str) -> Evidence | None:
+        """Return what a note shows; None if it is none of ours."""
+        found = re.fullmatch(r"streamlda ([0-9a-f]{32}) ([0-9]{1,18})", note)
+        return found and cls(where, found[1], int(found[2]))
+
+
+class LedgerReader:
     """A ledger opened to look at it; nothing is locked or written.
 
     Opening checks the whole chain, and the terms it must have been made with (None takes any):
     time O(rows), memory O(releases).
     """
+
+    #: Terms that the ledger was made with.
+    terms: LedgerTerms
+    #: Random name of the ledger; checkpoints and artefacts have it, and the generation.
+    ledger_id: str
 
     def __init__(
         self,
@@ -95,21 +146,25 @@ class LedgerReader(LedgerState):
         *,
         _file: LedgerFile | None = None,
     ) -> None:
-        super().__init__()
+        self.releases: list[Release] = []
+        #: The records of its releases by names and numbers.
+        self.records = ReleasedRecords()
         self._file = _file or LedgerFile(path)
-        #: The file, symbolic links resolved.
-        self.path = self._file.path
+        #: The file, symbolic links resolved, and the folder of all that is released through it.
+        self.path, self.folder = self._file.path, self._file.releases
         with reported(self.path):
             #: The documents of its releases, for advice to their owner. They are looked at before
             #: the rows, which a writer adds first.
             self.documents = ReleasedDocuments(self._file.documents)
-            key, newest = self.documents.key, self.documents.newest
-        self._file.load(self.apply)
+        self._file.load(self._apply)
+        key, newest = self.documents.key, self.documents.newest
         known = {"releases": newest, "known": self.generation}
         self._check(newest <= self.generation, "older", where=str(self.documents.path), **known)
-        if self.releases:
-            own = key is not None and key.name == self.releases[-1].key
-            self._check(own, "documents", documents=str(self.documents.path))
+        own = key is not None and key.name == self._key_name
+        self._check(own, "documents", documents=str(self.documents.path))
+        assert key is not None
+        #: Key of the fingerprints of documents.
+        self.key = key
         here, wanted = asdict(self.terms), asdict(terms or self.terms)
         differing = [
             f"{name}={value!r} (ledger: {here[name]!r})"
@@ -118,12 +173,89 @@ class LedgerReader(LedgerState):
         ]
         self._check(not differing, "terms", terms=" ".join(differing))
 
+    def _apply(self, row: Row) -> None:
+        """Add one row; the chain of checksums says that it is as it was written."""
+        kind, body = row.kind, row.body
+        if kind == "created":
+            self.terms, self.ledger_id = LedgerTerms(**body["terms"]), body["ledger_id"]
+            self._key_name = body["key"]
+        elif kind == "intent":
+            release = Release.from_json(body)
+            loss = self.before.plus(release.price)
+            if self.terms.parallel:
+                both = self.loss, loss
+                loss = max(both, key=lambda each: describe_spent(each, self.terms)["epsilon"])
+            self.records.add(release.cohort)
+            self.releases.append(replace(release, loss=loss))
+        else:
+            found = body if kind == "written" else {"state": kind}
+            self.releases[-1] = replace(self.releases[-1], **found)
+
+    @property
+    def generation(self) -> int:
+        """Number of releases begun."""
+        return len(self.releases)
+
+    @property
+    def last_release(self) -> Release | None:
+        """The newest release; after its cohort the stream continues."""
+        return self.releases[-1] if self.releases else None
+
+    @property
+    def pending(self) -> Release | None:
+        """The release that is neither committed nor lost, if there is one."""
+        return next((each for each in self.releases[-1:] if each.state == "pending"), None)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of the unit that has spent most."""
+        return self.releases[-1].loss if self.releases else NOTHING
+
+    @property
+    def before(self) -> Loss:
+        """The loss of the units that a release may take."""
+        return NOTHING if self.terms.parallel else self.loss
+
+    @property
+    def left(self) -> Fraction:
+        """The mu^2 that one more release may cost."""
+        return max(cap(self.terms, self.before.rate) - self.before.mu_squared, Fraction(0))
+
+    @property
+    def epsilon_spent(self) -> float:
+        """`loss` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
+        return describe_spent(self.loss, self.terms)["epsilon"]
+
+    @property
+    def epsilon_left(self) -> float:
+        """Epsilon that is left for new documents at the ledger's delta, rounded down."""
+        return describe_left(self.left, self.terms)["epsilon"]
+
+    def releases_of(self, run: str) -> tuple[int, ReleasedRecords]:
+        """Return the number of releases of a run, and the records of those before its first."""
+        cohorts = [release.cohort for release in self.releases]
+        own = [number for number, cohort in enumerate(cohorts) if cohort.run == run]
+        return len(own), ReleasedRecords(cohorts[: own[0] if own else None])
+
     def report(self) -> dict[str, Any]:
         """Return budget, spending and releases as plain JSON values, described in `releases.md`.
 
-        Spent is rounded up, left is rounded down.
+        Spent is rounded up, left is rounded down. Time about 3 ms for each distinct epsilon.
         """
-        return describe_ledger(self, self.documents)
+        terms, releases = self.terms, self.releases
+        prices = {release.number: release.price for release in releases}
+        return {
+            "format_version": FORMAT_VERSION,
+            "ledger_id": self.ledger_id,
+            "budget": {**asdict(terms), "mu_squared": round_down(terms.mu_squared())},
+            "spent": dict(describe_spent(self.loss, terms)),
+            "documents": describe_documents(self.documents, prices, terms),
+            "left_for_new_documents": describe_left(self.left, terms),
+            "generation": len(releases),
+            "pending": [r.number for r in releases if r.state == "pending"],
+            "lost": [r.number for r in releases if r.state == "lost"],
+            "snapshots": [release.describe(terms) for release in releases],
+        }
 
     def check_epoch(self, epoch: int, ledger_id: str) -> None:
         """Refuse a stored state, of the generation `epoch`, that does not go with this ledger."""
@@ -144,7 +276,7 @@ class LedgerReader(LedgerState):
         target = Path(os.path.realpath(final_path))
         known = {r.artifact: r.digest for r in self.releases if r.state == "committed"}
         with reported(target):
-            digest = known.get(self._relative(target), "")
+            digest = known.get(self._relative(target))
             same = not os.path.lexists(target) or holds(target, digest)
         FAULTS.check(same, "place", path=str(target))
 
@@ -152,32 +284,29 @@ class LedgerReader(LedgerState):
         """Raise what `Ledger.begin` would raise, and spend nothing.
 
         Call it before any document is read. Without a cohort it is about documents that were in
-        no release yet. `BudgetExceededError` says that the budget, or the horizon, does not cover
-        the release.
+        no release yet. `BudgetExceededError` says that the budget does not cover the release.
         """
         price = self.terms.price(cost(event))
         requested = float(price.mu_squared)
-        FAULTS.check(requested > 0, "free", mu_squared=requested)
         self._check(self.pending is None, "pending", release=self.generation)
         if cohort is not None:
             known, stream = self.records.touches(cohort), cohort.documents[0].stream
             self._check(not known, "twice", stream=stream, slots=cohort.slots)
         loss, terms = self.before, self.terms
-        if self.releases_left == 0 or not terms.covers(loss.plus(price)):
-            left = round_down(max(terms.cap(loss.rate) - loss.mu_squared, Fraction(0)))
-            spent = round_up(loss.mu_squared)
+        if not terms.covers(loss.plus(price)):
+            left, spent = round_down(self.left), round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release must fit into the privacy budget left for its documents, got "
                 f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
-                f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta} "
-                f"horizon={terms.horizon}; use more noise, take other documents, or stop: a budget "
-                "cannot be raised afterwards",
+                f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta}; "
+                "use more noise, take other documents, or stop: a budget cannot be raised "
+                "afterwards",
                 spent=spent,
                 remaining=left,
                 requested=requested,
             )
         rates = {"first": float(loss.rate), "this": float(price.rate)}
-        self._check(loss.allows(price), "rate", **rates)
+        self._check(not loss.mu_squared or price.rate <= loss.rate, "rate", **rates)
 
     def _check(self, holds: object, fault: str, **values: Any) -> None:
         FAULTS.check(holds, fault, **values, path=str(self.path))
@@ -187,7 +316,7 @@ class LedgerReader(LedgerState):
         return os.path.relpath(path, self.path.parent)
 
 
-class Ledger(LedgerReader):
+class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
     """A ledger opened by its only writer, who holds its lock until it is closed.
 
     Make one with `Ledger.open`. Each step of a release is a few forced writes, tens of milliseconds
@@ -200,12 +329,8 @@ class Ledger(LedgerReader):
         published = max((each.number for each in self.releases if each.digest), default=0)
         whole = self.documents.newest >= published
         self._check(whole, "documents", documents=str(self.documents.path))
-        with reported(self.path):
-            #: Key of the fingerprints of documents.
-            self.key = self.documents.key or self.documents.make()
         #: Gets the advice that repeats make, once.
         self.warn: Callable[[str], None] = lambda message: None
-        self._has_warned = False
 
     @classmethod
     def open(
@@ -214,15 +339,14 @@ class Ledger(LedgerReader):
         terms: LedgerTerms | None = None,
         *,
         create: bool = False,
-        artifacts: str = "releases",
         evidence: Sequence[Evidence] = (),
         on_step: OnStep | None = None,
     ) -> Self:
         """Open a ledger for writing, or with `create` make it, of `terms`, if there never was one.
 
         ``PATH.documents`` and ``PATH.lock`` lie beside it and belong to it.
-        `terms` are what it must have been made with; None takes any. `artifacts` ends the name of
-        the folder beside it where they lie; `on_step` gets the name of each step, for tests.
+        `terms` are what it must have been made with; None takes any. ``PATH.releases`` is the
+        folder of artefacts; `on_step` gets the name of each step, for tests.
 
         A ledger that another process has open for writing is refused; so is one that does not know
         of its artefacts or of the `evidence`: it is an older copy, or a new one.
@@ -230,30 +354,26 @@ class Ledger(LedgerReader):
         file = LedgerFile(path, on_step)
         file.lock()
         try:
-            folder = file.path.with_name(f"{file.path.name}.{artifacts}")
             if create and terms is not None and not os.path.lexists(file.path):
-                _check_unused(file, folder, evidence)
-                file.create({"terms": asdict(terms), "at": _now()})
+                _check_unused(file, evidence)
+                with reported(file.path):
+                    key = ReleasedDocuments(file.documents).make()
+                file.create({"terms": asdict(terms), "key": key.name})
             ledger = cls(terms, _file=file)
             ledger.check_evidence(evidence)
-            ledger._check_artifacts(folder)
+            # Artefacts are not read.
+            found = {ledger._relative(path) for path in ledger.folder.resolve().glob(f"*{SUFFIX}")}
+            unknown = found - {release.artifact for release in ledger.releases}
+            known = {"where": min(unknown, default=None), "known": ledger.generation}
+            ledger._check(not unknown, "older", **known)
             return ledger
         except BaseException:
             file.unlock()
             raise
 
-    def _check_artifacts(self, folder: Path) -> None:
-        """Refuse a ledger without a record of an artefact in a folder; those are not read."""
-        found = {self._relative(path) for path in folder.resolve().glob(f"*{SUFFIX}")}
-        unknown = found - {release.artifact for release in self.releases}
-        self._check(not unknown, "older", where=min(unknown, default=None), known=self.generation)
-
     def close(self) -> None:
         """Let another writer in. Closing twice is allowed."""
         self._file.unlock()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
@@ -267,45 +387,35 @@ class Ledger(LedgerReader):
         """
         self._file.check_writable()
         self.check(event, cohort)
-        price = self.terms.price(cost(event))
-        release = Release(
-            number=self.generation + 1,
-            cohort=cohort,
-            event=event,
-            mu_squared=float(price.mu_squared),
-            set_aside=round_up(price.set_aside),
-            config_hash=config_hash,
-            description=description,
-            at=_now(),
-            key=self.key.name,
-        )
-        release = self._append("intent", release.to_json())
-        self._keep_documents(release, cohort.values)
-        return release
-
-    def _keep_documents(self, release: Release, values: Values) -> None:
-        """Keep the documents of a release, and warn of repeats."""
-        known, own = self.documents.count_repeats(values), len(values) - len(np.unique(values))
-        repeated = known.repeated + own
+        price, values = self.terms.price(cost(event)), cohort.values
+        row = {
+            "intent": self.generation + 1,
+            **cohort.to_json(),
+            "event": to_json(event),
+            "mu_squared": float(price.mu_squared),
+            "set_aside": round_up(price.set_aside),
+            "config_hash": config_hash,
+            "description": description,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        release = self._append("intent", row)
+        # Repeats are counted before they are known, and advise alone.
+        repeated = self.documents.count_repeats(values) + len(values) - len(np.unique(values))
         with reported(self._file.documents):
             self.documents.add(release.number, values)
         self._file.step("documents:kept")
-        if repeated and WARNED_OF * repeated >= len(values) and not self._has_warned:
-            self._has_warned = True
-            self.warn(
+        if repeated and WARNED_OF * repeated >= len(values):
+            warn, self.warn = self.warn, lambda message: None
+            warn(
                 "documents are in a release again, or twice, and are charged for each: "
                 f"repeated={repeated} documents={len(values)} release={release.number}; "
                 f"streamlda budget {self.path.name} shows what they have spent; equal texts of "
                 "several people need nothing"
             )
+        return release
 
-    def publish(
-        self,
-        release: Release,
-        temp_path: str | os.PathLike[str],
-        final_path: str | os.PathLike[str],
-    ) -> None:
-        """Give a finished artefact its final name, and commit the release; time O(bytes).
+    def publish(self, release: Release, final_path: str | os.PathLike[str]) -> None:
+        """Give a finished artefact (`unpublished`) its name, and commit the release; O(bytes).
 
         Nothing is replaced. After an error `recover` ends the release.
         """
@@ -315,14 +425,12 @@ class Ledger(LedgerReader):
         self._check(own, "artefact", release=release.number, pending=pending and pending.number)
         target = Path(os.path.realpath(final_path))
         with reported(target):
-            source = Path(temp_path).resolve(strict=True)
-            digest = digest_file(source, sync=True)
-            sync_folder(source.parent)
+            digest = digest_file(unpublished(target), sync=True)
+            sync_folder(target.parent)
         FAULTS.check(not os.path.lexists(target), "place", path=str(target))
         self._file.step("publish:checked")
-        paths = {"temporary": self._relative(source), "artifact": self._relative(target)}
-        self._append("written", {**paths, "digest": digest})
-        self._finish(source, target)
+        self._append("written", {"artifact": self._relative(target), "digest": digest})
+        self._finish(target)
 
     def recover(self) -> Release | None:
         """End the release that a crash or an error cut short, without drawing any noise.
@@ -335,18 +443,19 @@ class Ledger(LedgerReader):
         if release is None:
             return None
         if release.artifact is None:
-            return self._append("lost", {"reason": "no artefact was completed"})
-        source, target = (self.path.parent / p for p in (release.temporary, release.artifact))
-        with reported(source):
+            return self._append("lost", {})
+        target = self.path.parent / release.artifact
+        with reported(target):
             if holds(target, release.digest):
                 return self._commit(target)
-            if holds(source, release.digest) and not os.path.lexists(target):
-                return self._finish(source, target)
-        return self._append("lost", {"reason": "the artefact is gone, or its place is taken"})
+            if holds(unpublished(target), release.digest) and not os.path.lexists(target):
+                return self._finish(target)
+        # It is gone, or its place is taken.
+        return self._append("lost", {})
 
-    def _finish(self, source: Path, target: Path) -> Release:
+    def _finish(self, target: Path) -> Release:
         with reported(target):
-            source.replace(target)
+            unpublished(target).replace(target)
         self._file.step("publish:renamed")
         return self._commit(target)
 
@@ -357,7 +466,7 @@ class Ledger(LedgerReader):
         return self._append("committed", {})
 
     def _append(self, kind: str, body: dict[str, Any]) -> Release:
-        self.apply(self._file.append(kind, body))
+        self._apply(self._file.append(kind, body))
         return self.releases[-1]
 
 
@@ -369,18 +478,16 @@ def digest_file(path: Path, *, sync: bool = False) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
-def holds(path: Path, digest: str) -> bool:
+def holds(path: Path, digest: str | None) -> bool:
     """Tell whether a file is there and has that digest. Time O(bytes), memory O(1)."""
     return path.is_file() and digest_file(path) == digest
 
 
-def _check_unused(file: LedgerFile, folder: Path, evidence: Sequence[Evidence]) -> None:
+def _check_unused(file: LedgerFile, evidence: Sequence[Evidence]) -> None:
     """Refuse to make a ledger where another one was, or where another's releases are published."""
     left = [found.where for found in evidence]
-    left += [str(folder)] if folder.is_dir() and any(folder.iterdir()) else []
-    left += [str(file.documents)] if file.documents.exists() else []
+    left += [str(file.releases)] if any(file.releases.glob("*")) else []
+    # A key alone is of a ledger whose creation was cut short.
+    used = file.documents.exists() and file.documents.stat().st_size != KEY_BYTES
+    left += [str(file.documents)] if used else []
     FAULTS.check(not left, "left", path=str(file.path), left=", ".join(left))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

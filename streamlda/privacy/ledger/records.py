@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -53,33 +52,25 @@ class Cohort:
     values: Values = field(default_factory=lambda: NO_VALUES, compare=False)
 
     def __post_init__(self) -> None:
-        rule = "a release must be charged to records"
-        require(len(self.documents) > 0, rule, slots=self.slots)
-
-    @classmethod
-    def of_slots(cls, stream: str, first: int, last: int, run: str | None = None) -> Cohort:
-        """Return the cohort of documents of which nothing but slots is known."""
-        return cls((DocumentRange(stream, first, last),), (first, last), run)
+        require(self.documents, "a release must be charged to records", slots=self.slots)
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the values as plain JSON values."""
-        documents, slots = [list(part) for part in self.documents], list(self.slots)
-        return {"documents": documents, "slots": slots, "run": self.run}
+        documents = [list(part) for part in self.documents]
+        return {"documents": documents, "slots": list(self.slots), "run": self.run}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cohort:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
-        first, last = values["slots"]
-        return cls(documents, (first, last), values["run"])
+        return cls(documents, tuple(values["slots"]), values["run"])
 
 
 class ReleasedRecords:
     """Records that are in releases. Memory O(files and logs): ranges that follow are one."""
 
     def __init__(self, cohorts: Iterable[Cohort] = ()) -> None:
-        # By stream: where its records begin and cease to be in a release, in turn.
-        self._ends: dict[str, list[int]] = {}
+        self._parts: dict[str, list[range]] = {}
         self._seals: dict[str, dict[int, str]] = {}
         for cohort in cohorts:
             self.add(cohort)
@@ -87,27 +78,23 @@ class ReleasedRecords:
     def add(self, cohort: Cohort) -> None:
         """Take the records of a release, of which none was in one before."""
         for stream, start, stop, seal in cohort.documents:
-            ends = self._ends.setdefault(stream, [])
-            i = bisect_right(ends, start)
-            ends[i:i] = [start, stop]
-            for met in (i + 1, i - 1):
-                if 0 <= met < len(ends) - 1 and ends[met] == ends[met + 1]:
-                    del ends[met : met + 2]
+            parts = self._parts.setdefault(stream, [])
+            begin = parts.pop().start if parts and parts[-1].stop == start else start
+            parts.append(range(begin, stop))
             if seal:
                 self._seals.setdefault(stream, {})[stop] = seal
 
     def touches(self, cohort: Cohort) -> bool:
         """Tell whether some record of the cohort was in a release before."""
-        for stream, start, stop, _ in cohort.documents:
-            ends = self._ends.get(stream, [])
-            i = bisect_right(ends, start)
-            if i % 2 or (i < len(ends) and ends[i] < stop):
-                return True
-        return False
+        return any(
+            part.start < stop and start < part.stop
+            for stream, start, stop, _ in cohort.documents
+            for part in self._parts.get(stream, ())
+        )
 
     def reach(self, stream: str) -> int:
         """Return how many of the first records of a stream, file or log are spent."""
-        return self._ends.get(stream, [0])[-1]
+        return max((part.stop for part in self._parts.get(stream, ())), default=0)
 
     def seals(self, file: str) -> Mapping[int, str]:
         """Return the seals of a file by the numbers of its records at which releases end."""
@@ -159,14 +146,10 @@ class Provenance:
         self, locations: Sequence[Location], texts: Iterable[str | None], *, released: bool = False
     ) -> None:
         """Take records, each with its text or None; `released` ones were in a release already."""
-        self.add(locations, self.key.of_texts(texts), released=released)
+        self.add(locations, [self.key.of_text(text) for text in texts], released=released)
 
     def add(
-        self,
-        locations: Sequence[Location],
-        documents: Sequence[bytes],
-        *,
-        released: bool = False,
+        self, locations: Sequence[Location], documents: Sequence[bytes], *, released: bool = False
     ) -> None:
         """Take records by their fingerprints. Time some 2 us a record."""
         begin = 0

@@ -42,7 +42,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from streamlda.errors import above, at_least, between, one_of, require
+from streamlda.errors import above, between, one_of
 from streamlda.guarantee.accounting import MIN_DELTA, mu_of, sampler_factor
 from streamlda.guarantee.mechanism import check_relation
 from streamlda.privacy.costs import Cost
@@ -55,9 +55,6 @@ MODES = ("window", "prefix")
 #: So much larger is a unit's rate than that of its first release, so that equal prices, rounded
 #: otherwise, are not refused. A hundredth of what `accounting.noise_multiplier` has to spare.
 _RATE_MARGIN = 1 + Fraction(1, 2**43)
-
-#: A little more than 1, for a factor that was rounded.
-_ROUNDED_UP = 1 + Fraction(1, 2**50)
 
 
 class Loss(NamedTuple):
@@ -77,15 +74,10 @@ class Loss(NamedTuple):
         """The part of delta that is set aside."""
         return self.mu_squared * self.rate
 
-    def allows(self, price: Loss) -> bool:
-        """Tell whether a release may follow at the rate of the unit's first."""
-        return self.mu_squared == 0 or price.rate <= self.rate
-
     def plus(self, price: Loss) -> Loss:
-        """Return the loss after a release; one that is not allowed is counted in full, too."""
-        if self.mu_squared == 0:
-            return Loss(price.mu_squared, price.rate * _RATE_MARGIN)
-        return Loss(self.mu_squared + price.mu_squared, max(self.rate, price.rate))
+        """Return the loss after a release, by the rate of the first or a higher one."""
+        rate = self.rate if self.mu_squared else price.rate * _RATE_MARGIN
+        return Loss(self.mu_squared + price.mu_squared, max(rate, price.rate))
 
 
 NOTHING = Loss(Fraction(0), Fraction(0))
@@ -105,8 +97,6 @@ class LedgerTerms:
     neighboring_relation: str = "zero-out"
     #: Snapshots of disjoint windows, or of sums since the start under one matrix mechanism.
     mode: str = "window"
-    #: Largest number of releases of ``"prefix"``, if it has one: its noise may be made for it.
-    horizon: int | None = None
 
     def __post_init__(self) -> None:
         above(0, epsilon=self.epsilon)
@@ -117,11 +107,6 @@ class LedgerTerms:
         relation = check_relation(self.neighboring_relation)
         object.__setattr__(self, "neighboring_relation", relation)
         one_of(MODES, mode=self.mode)
-        if self.horizon is not None:
-            rule = "horizon must be an int in prefix mode, and None in window mode"
-            fits = type(self.horizon) is int and self.mode == "prefix"
-            require(fits, rule, horizon=self.horizon, mode=self.mode)
-            at_least(1, horizon=self.horizon)
 
     @property
     def parallel(self) -> bool:
@@ -133,13 +118,10 @@ class LedgerTerms:
         left = round_down(Fraction(self.delta) - set_aside)
         return Fraction(_mu_of(self.epsilon, left)) ** 2 if left >= MIN_DELTA else Fraction(0)
 
-    def cap(self, rate: Fraction) -> Fraction:
-        """Return the most mu^2 of a unit at a rate, rounded down; see the module."""
-        return _cap(self, rate)
-
     def price(self, spent: Cost) -> Loss:
         """Return what a release costs under these terms, rounded up."""
-        factor = Fraction(sampler_factor(self.epsilon)) * _ROUNDED_UP
+        # The factor was rounded.
+        factor = Fraction(sampler_factor(self.epsilon)) * (1 + Fraction(1, 2**50))
         set_aside = Fraction(spent.delta) + Fraction(spent.tv_distance) * factor
         return Loss.of(spent.mu_squared, round_up(set_aside))
 
@@ -149,7 +131,8 @@ class LedgerTerms:
 
 
 @lru_cache(maxsize=64)
-def _cap(terms: LedgerTerms, rate: Fraction) -> Fraction:
+def cap(terms: LedgerTerms, rate: Fraction) -> Fraction:
+    """Return the most mu^2 of a unit at a rate, rounded down; see the module."""
     # The more is set aside, the less may be spent: twice, and what is looked for is between.
     low = terms.mu_squared(terms.mu_squared() * rate)
     high = terms.mu_squared(low * rate)
