@@ -21,15 +21,8 @@ from streamlda.privacy.events import CLIP_SOURCES
 
 Array = NDArray[np.float64]
 
-#: Bins of a histogram of norms; with the ratio below they reach down to 2^-24 of the largest norm.
+#: Bins of a histogram of norms, by factors of sqrt(2): down to 2^-24 of the largest norm.
 N_BINS = 49
-RATIO = math.sqrt(2.0)
-
-#: Range of bounds, that of `Block.l2_clip_norm`.
-_LEAST, _MOST = 1e-100, 1e100
-
-#: Excess over the noise, in standard deviations, above which a bin is not taken for empty.
-_EVIDENCE = 5.0
 
 Source = Literal["fixed", "private-quantile", "worst-case"]
 
@@ -37,13 +30,13 @@ Source = Literal["fixed", "private-quantile", "worst-case"]
 def norm_edges(largest: float) -> Array:
     """Return the upper edges of `N_BINS` bins of norms, rising, of which the top one is `largest`.
 
-    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is `RATIO` times the one below, the top
+    Bin i holds the norms in (edges[i-1], edges[i]]; an edge is sqrt(2) times the one below, the top
     edge the worst-case norm, a public number. Norms below the lowest edge are counted in the lowest
     bin, those above the top, by rounding, and those that are not finite, in the top bin. Empty bins
     cost nothing: see `private_quantile`.
     """
     between(1e-50, 1e50, largest=largest)
-    edges: Array = float(largest) * RATIO ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
+    edges: Array = float(largest) * math.sqrt(2.0) ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
     return edges
 
 
@@ -112,7 +105,8 @@ class ClipBounds:
 
     def __post_init__(self) -> None:
         for name in ("first", "pair", "triple"):
-            between(_LEAST, _MOST, **{name: getattr(self, name)})
+            # As of `Block.l2_clip_norm`.
+            between(1e-100, 1e100, **{name: getattr(self, name)})
         one_of(CLIP_SOURCES, source=self.source, remedy="say fixed for numbers that are public")
 
 
@@ -128,6 +122,6 @@ def _first_occupied(counts: Array, stddev: float) -> int | None:
         if excess == 0.0:
             begin = bin_
         excess = max(0.0, excess + count - stddev)
-        if excess > _EVIDENCE * stddev:
+        if excess > 5.0 * stddev:
             return begin
     return None

@@ -16,13 +16,6 @@ from streamlda.guarantee.selection import WordSelection
 #: Where a clip bound came from: public numbers, earlier documents, all documents there can be.
 CLIP_SOURCES = ("fixed", "private-quantile", "worst-case")
 
-#: Within these bounds no square and no sum of a cost overflows, or vanishes to zero unnoticed.
-MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER = 1e-3, 1e150
-MIN_PURE_EPSILON, MAX_PURE_EPSILON = 1e-150, 1e3
-
-#: The least total variation distance that is not 0: times 1 + e^epsilon it stays above 0.
-MIN_TV_DISTANCE = 2.0**-100
-
 _WRITER = "read it with the version of streamlda that wrote it"
 
 
@@ -38,9 +31,9 @@ class GaussianRelease:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        z = self.noise_multiplier
-        between(MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER, noise_multiplier=z)
-        object.__setattr__(self, "noise_multiplier", float(z))
+        # No square and no sum of costs overflows, or vanishes to zero unnoticed.
+        between(1e-3, 1e150, noise_multiplier=self.noise_multiplier)
+        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,7 @@ class LaplaceRelease:
     epsilon: float
 
     def __post_init__(self) -> None:
-        between(MIN_PURE_EPSILON, MAX_PURE_EPSILON, epsilon=self.epsilon)
+        between(1e-150, 1e3, epsilon=self.epsilon)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
@@ -72,7 +65,8 @@ class Approximate:
     def __post_init__(self) -> None:
         if not isinstance(self.event, Single):
             raise unknown(self.event)
-        for name, least in (("tv_distance", MIN_TV_DISTANCE), ("delta", 0.0)):
+        # Times 1 + e^epsilon, a distance that is not 0 stays above 0.
+        for name, least in (("tv_distance", 2.0**-100), ("delta", 0.0)):
             value = getattr(self, name)
             if value != 0:
                 between(least, 1.0, **{name: value})

@@ -26,9 +26,6 @@ from streamlda.privacy.statement import (
 #: First and last slot, name and noise multiplier of a release.
 _Stage = tuple[int, int, str, float]
 
-#: Ends the names of further clip bounds.
-_NUMBERED = re.compile(r" \([0-9]+\)$")
-
 #: What must be the same of artefacts that are merged.
 _ONE_KIND = (
     *("privacy_unit", "documents_per_user", "neighboring_relation", "mode", "horizon"),
@@ -156,7 +153,7 @@ def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {}
     for statement in statements:
         for name, bound in statement["clip_bounds"].items():
-            known = found.setdefault(_NUMBERED.sub("", name), [])
+            known = found.setdefault(re.sub(r" \([0-9]+\)$", "", name), [])
             if bound not in known:
                 known.append(bound)
     for bounds in found.values():

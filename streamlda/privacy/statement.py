@@ -213,14 +213,14 @@ def sum_upward(values: Sequence[float]) -> float:
 def check_statement(statement: Mapping[str, Any]) -> None:
     """Refuse a statement that claims privacy and does not bear it out."""
     if statement.get("statement") == PRIVATE:
-        _labelled_if_true(statement)
+        _lines_if_true(statement)
 
 
-def _labelled_if_true(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return label and text of each line of a private statement that holds, or refuse it."""
+def _lines_if_true(statement: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a private statement that holds, or refuse it."""
     try:
         _check(statement)
-        return _labelled(renew(statement))
+        return [_line(label, text) for label, text in _labelled(renew(statement))]
     except InvalidSettingError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -239,7 +239,7 @@ def _check(statement: Mapping[str, Any]) -> None:
         "noise": statement["noise"] == "secure",
         "vocabulary": statement["vocabulary"] in VOCABULARIES[:4],
         # Paths stay on the machine.
-        "ledger": bool(ledger) and not {"/", "\\"} & {*ledger},
+        "ledger": isinstance(ledger, str) and ledger and not {"/", "\\"} & {*ledger},
         "public_model": statement.get("public_model", "none").isalnum(),
         "generation": begun is None or _whole(begun),
         "clip_bounds": all(bound["source"] in CLIP_SOURCES for bound in bounds.values()) and bounds,
@@ -281,7 +281,7 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
             return lines
         return [*lines, _line("", f"the statement is not known: {str(claim)[:60]!r}")]
     try:
-        return [_line(label, text) for label, text in _labelled_if_true(statement)]
+        return _lines_if_true(statement)
     except InvalidSettingError as error:
         return [_line("privacy", NOT_PRIVATE), _line("", f"the statement is refused: {error}")]
 

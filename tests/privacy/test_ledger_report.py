@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ from streamlda.privacy.ledger.terms import (
     sqrt_up,
 )
 from tests.privacy.chance import MP, exact_delta
-from tests.privacy.ledger_cases import EVENT, TERMS, cohort_of, create, release
+from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, create, release
 
 UNITS = ({}, {"privacy_unit": "user"})
 
@@ -69,6 +70,19 @@ def test_report_says_all_in_plain_json(ledger):
 def delta_of_squared(mu_squared, epsilon):
     mu = MP.sqrt(MP.mpf(mu_squared.numerator) / mu_squared.denominator)
     return exact_delta(mu, MP.mpf(epsilon.numerator) / epsilon.denominator)
+
+
+@pytest.mark.parametrize(("mode", "times"), [("window", 5), ("prefix", 9)])
+def test_records_of_one_text_cost_what_one_document_would(folder, mode, times):
+    """Twice in one release and once in another: 2^2 + 1^2 in mu^2, or (2 + 1)^2."""
+    with create(folder, mode=mode) as ledger:
+        for start, texts in ((0, [7, 9, 7]), (10, [8, 7])):
+            values = np.array(texts, dtype=np.uint64)
+            ledger.begin(replace(cohort_of(start, start + 10), values=values), EVENT)
+            ledger.recover()
+        found = ledger.report()["documents"]
+    assert (found["records"], found["repeated"], found["most"]) == (5, 3, 3)
+    assert found["spent"]["mu_squared"] == pytest.approx(times * PRICE)
 
 
 @given(st.floats(0.0, 1e9), st.booleans())

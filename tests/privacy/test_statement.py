@@ -173,6 +173,10 @@ values = st.recursive(
 
 @given(st.sampled_from(sorted(KEYS)), values)
 def test_a_damaged_statement_is_never_an_error_to_look_at(key, value):
-    lines = statement_lines({**claimed(), key: value})
+    for damaged in (value, None, 7, [7], {"a": 7}):
+        check_lines(statement_lines({**claimed(), key: damaged}))
+
+
+def check_lines(lines):
     assert 1 <= len(lines) <= 10
     assert all(line.isprintable() for line in lines)

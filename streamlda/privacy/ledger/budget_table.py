@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
-#: Newest releases that are listed.
-_SHOWN = 20
-
 #: Enough for four digits of any double, whatever the context of the caller.
 _CONTEXT = Context(prec=40)
 
 
 def budget_table(report: Mapping[str, Any]) -> list[str]:
-    """Return a report (`read_report`), with its newest releases, as printable lines for people."""
+    """Return a report (`read_report`), with its 20 newest releases, as printable lines."""
     lines = [*_summary(report), *_repeated(report["documents"])]
     pending, lost = report["pending"], report["lost"]
     counted = [f"{report['generation'] - len(pending) - len(lost):,} committed"]
@@ -109,7 +106,7 @@ def _repeated(documents: Mapping[str, Any] | None) -> list[str]:
 
 def _releases(report: Mapping[str, Any]) -> list[str]:
     headings = ("no", "time (UTC)", "release", "slots", "state", "epsilon", "spent")
-    rows = [headings, *map(_cells, report["snapshots"][-_SHOWN:])]
+    rows = [headings, *map(_cells, report["snapshots"][-20:])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
