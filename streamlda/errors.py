@@ -160,23 +160,19 @@ class Faults:
             raise self.make(name, **values)
 
 
-def above(
-    low: float, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
-) -> None:
+def above(low: float, *, remedy: str = "", **values: Any) -> None:
     """Values must be finite numbers > `low`."""
     for name, value in values.items():
         holds = is_finite(value) and value > low
         rule = f"{name} must be > {low:g} and finite"
-        require(holds, rule, remedy=remedy, error=error, **{name: value})
+        require(holds, rule, remedy=remedy, **{name: value})
 
 
-def one_of(
-    choices: Collection[Any], *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
-) -> None:
+def one_of(choices: Collection[Any], *, remedy: str = "", **values: Any) -> None:
     """Values must be among the choices."""
     for name, value in values.items():
         rule = f"{name} must be one of {', '.join(map(str, choices))}"
-        require(value in choices, rule, remedy=remedy, error=error, **{name: value})
+        require(value in choices, rule, remedy=remedy, **{name: value})
 
 
 def require_state(holds: object, **found: Any) -> None:

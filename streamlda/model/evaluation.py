@@ -15,7 +15,6 @@ from streamlda.errors import between
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.faults import check
 from streamlda.model.inference import (
-    MAX_ITERATIONS,
     TOLERANCE,
     checked_alpha,
     fold_in_words,
@@ -102,9 +101,7 @@ class DocumentCompletion:
             seen_before[batch.row_pointers],
             batch.n_features,
         )
-        theta = fold_in_words(
-            half, words, local_ids[seen], self._alpha, MAX_ITERATIONS, self._tolerance
-        )
+        theta = fold_in_words(half, words, local_ids[seen], self._alpha, self._tolerance)
         probabilities = np.empty(len(counts))
         word_probabilities(local_ids, batch.row_pointers, words, theta, probabilities)
         scored = (held_out > 0) & kept[row_of_entry]

@@ -36,7 +36,6 @@ def topic_proportions(
     components: NDArray[np.float64],
     alpha: NDArray[np.float64],
     *,
-    max_iterations: int = MAX_ITERATIONS,
     tolerance: float = TOLERANCE,
 ) -> NDArray[np.float64]:
     """Return the topic proportions of every document under fixed topics, (n_documents, K).
@@ -49,7 +48,7 @@ def topic_proportions(
     """
     alpha = checked_alpha(alpha)
     words, local_ids = word_major(batch, components)
-    return fold_in_words(batch, words, local_ids, alpha, max_iterations, tolerance)
+    return fold_in_words(batch, words, local_ids, alpha, tolerance)
 
 
 def smoothed(
@@ -98,12 +97,10 @@ def fold_in_words(
     words: NDArray[np.float64],
     local_ids: NDArray[np.int32],
     alpha: NDArray[np.float64],
-    max_iterations: int,
     tolerance: float,
 ) -> NDArray[np.float64]:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
     theta = np.empty((batch.n_documents, len(alpha)))
-    fold_in(
-        batch.counts, local_ids, batch.row_pointers, words, alpha, max_iterations, tolerance, theta
-    )
+    limits = MAX_ITERATIONS, tolerance
+    fold_in(batch.counts, local_ids, batch.row_pointers, words, alpha, *limits, theta)
     return theta

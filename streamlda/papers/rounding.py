@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamlda.errors import between
 from streamlda.guarantee.mechanism import Block, JointGaussian
 
 #: T: a projection of a million distinct words, and all else that goes into it.
@@ -37,11 +36,7 @@ class SummedBlock(Block):
 
 
 class MechanismOfDoubles(JointGaussian):
-    """The mechanism of sums of at most n_max contributions, with T and R of the module.
-
-    With a `ratio` two units differ by no more than that, weighted, where it is less than the blocks
-    say under replace-one: sqrt(2) for x x' and y y', whose inner product is never negative.
-    """
+    """The mechanism of sums of at most n_max contributions, with T and R of the module."""
 
     def __init__(
         self,
@@ -51,12 +46,9 @@ class MechanismOfDoubles(JointGaussian):
         n_max: int,
         term_roundings: int = TERM_ROUNDINGS,
         roundings: int | None = None,
-        ratio: float | None = None,
         **options: Any,
     ) -> None:
-        if ratio is not None:
-            between(1, 2, ratio=ratio)
-        self._ratio, term = ratio, _gamma(term_roundings)
+        term = _gamma(term_roundings)
         chain = _gamma(n_max + MERGE_ROUNDINGS if roundings is None else roundings)
         total, square = math.fsum(block.weight for block in blocks), 0.0
         for block in blocks:
@@ -64,10 +56,6 @@ class MechanismOfDoubles(JointGaussian):
             square += block.weight / total * ((term + chain * (1 + term)) * magnitude) ** 2
         self._error = min(n_max * math.sqrt(square), 1e300)
         super().__init__(blocks, noise_multiplier, n_max=n_max, **options)
-
-    def _exact_sensitivity(self) -> float:
-        exact = super()._exact_sensitivity()
-        return exact if self._ratio is None or exact == 1 else self._ratio
 
     def _error_of_doubles(self, grid: float) -> float:
         return self.strategy_sensitivity * 2 * self._error + grid

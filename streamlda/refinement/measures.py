@@ -19,7 +19,7 @@ from streamlda.kernels.refinement import (
     resample_topics,
 )
 from streamlda.model.coherence import topic_npmi
-from streamlda.model.inference import MAX_ITERATIONS, fold_in_words, word_major
+from streamlda.model.inference import fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
@@ -93,8 +93,7 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
 def infer_prevalence(model: TopicModel, drawn: Drawn, alpha: Array) -> Array:
     """Return the share of each topic in the tokens of a stream, by some of its documents."""
     words, ids = word_major(drawn.documents, model.components, model.background)
-    how = alpha, MAX_ITERATIONS, INFERENCE_TOLERANCE
-    theta = fold_in_words(drawn.documents, words, ids, *how)
+    theta = fold_in_words(drawn.documents, words, ids, alpha, INFERENCE_TOLERANCE)
     # Row by row: BLAS rounds by address.
     shares = (drawn.hits[:, None] * theta).sum(axis=0)
     found: Array = shares / shares.sum()

@@ -105,10 +105,10 @@ def second_sum(scaled: Array) -> Array:
     return total
 
 
-def second_block(dimension: int, radius: float, name: str = "second") -> Block:
+def second_block(dimension: int, radius: float) -> Block:
     """Return the block of `pack_pairs` of `second_sum`; two samples differ by `SECOND_RATIO`."""
     cells = dimension * (dimension + 1) // 2
-    return SummedBlock(name, (cells,), radius**2, magnitude=1.01)
+    return SummedBlock("second", (cells,), radius**2, magnitude=1.01)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,9 @@ def _answer(images: Array, vectors: Array) -> tuple[Array, Array]:
     return images, values
 
 
+#: Steps of a climb at most.
+MOST_CLIMBS = 2000
+
 #: Values of T(u, ..., u) that differ by less than this share of the norm are taken as equal.
 ROUNDING = 1e-14
 
@@ -189,7 +192,6 @@ def z_eigenpairs(
     *,
     sign: int = 1,
     tolerance: float = 1e-8,
-    n_iterations: int = 2000,
 ) -> ZEigenpairs:
     """Climb ``sign * T(u, ..., u)`` from random starts by the shifted power method (SS-HOPM).
 
@@ -219,7 +221,7 @@ def z_eigenpairs(
     image, value = answer(u)
     shift, settled = np.zeros(n_starts), np.zeros(n_starts, dtype=np.bool_)
     largest = 0.0
-    for _ in range(n_iterations):
+    for _ in range(MOST_CLIMBS):
         # A bound of the operator norm from below, at which rounding and residuals are measured.
         largest = max(largest, float(np.linalg.norm(image, axis=0).max()))
         residual = np.linalg.norm(image - value * u, axis=0)
