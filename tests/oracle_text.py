@@ -7,6 +7,7 @@ from bisect import bisect_right
 from itertools import groupby, pairwise
 
 import numpy as np
+from sklearn.utils import murmurhash3_32
 
 
 def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance):
@@ -91,26 +92,6 @@ def draw_tokens(uniforms, topic_cdf, word_cdf, offsets):
     return tokens
 
 
-def murmur3(data):
-    """MurmurHash3 x86 32 with seed 0, by its description, on whole numbers without a limit."""
-
-    def turned(number, left):
-        bits = f"{number % 2**32:032b}"
-        return int(bits[left:] + bits[:left], 2)
-
-    h = 0
-    for start in range(0, len(data), 4):
-        part = data[start : start + 4]
-        block = int.from_bytes(part, "little")
-        h ^= turned(block * 0xCC9E2D51, 15) * 0x1B873593 % 2**32
-        if len(part) == 4:
-            h = (turned(h, 13) * 5 + 0xE6546B64) % 2**32
-    h ^= len(data)
-    for right, factor in [(16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)]:
-        h = (h ^ h // 2**right) * factor % 2**32
-    return h
-
-
 def find_words(texts, lowercase, known, mask, most):
     """Return one list of numbers a text, by hash of words that do not enter; `known` may grow."""
     found = []
@@ -131,6 +112,5 @@ def find_words(texts, lowercase, known, mask, most):
 def number_word(word, known, mask, most):
     if word not in known and len(known) < most:
         known[word] = len(known)
-    h = murmur3(word.encode())
-    hashed = (h if h < 2**31 else 2**32 - h) & mask if mask >= 0 else 0
+    hashed = abs(murmurhash3_32(word.encode())) & mask if mask >= 0 else 0
     return known.get(word, -1 - hashed)

@@ -99,13 +99,9 @@ def test_a_comparison_names_what_is_the_same_what_moved_and_what_is_alone(tmp_pa
     with pytest.raises(InvalidSettingError, match=r"max_distance=1\.5"):
         first.compare(second, max_distance=1.5)
 
-    for name, each in (("a", first), ("b", second), ("c", model(topics(4, 64), vocabulary=None))):
+    for name, each in (("a", first), ("b", second)):
         each.save(tmp_path / name)
-    said = run("compare", tmp_path / "a", tmp_path / "c").stdout
-    assert "0 words in both, 0% of the tokens" in said
     shown = json.loads(run("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
-    assert [(each["first"], each["second"]) for each in shown["matched"]] == [
-        (2, 0), (1, 2), (0, 1)]  # fmt: skip
     assert shown == json.loads(json.dumps(first.compare(second).to_json()))
     table = run("compare", tmp_path / "a", tmp_path / "b", "--words", 3).stdout.splitlines()
     assert table[0] == "3 topics in both, 1 only in the first, 1 only in the second"
