@@ -11,7 +11,7 @@ the aggregate of `cape` has the pooled noise for every split.
 ================ ==================================================================
 scheme           noise in the aggregate, for S equal promises
 ================ ==================================================================
-`cape`           tau: each site adds e_s + f_s + g_s; e sums to zero, f is taken off
+`cape`           tau: each site adds e_s + f_s + g_s; e sums to zero, f is subtracted
 `conventional`   sqrt(S) tau: each site adds all it needs by itself
 `local`          tau, in the sums of one site alone (S tau in units of the whole)
 `pooled-private` tau: one holder of all documents adds the noise
@@ -119,7 +119,7 @@ class Aggregate:
 
 
 class Share(NamedTuple):
-    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, which is taken off."""
+    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, which is subtracted."""
 
     sent: dict[str, Counts]
     known: dict[str, Counts]
@@ -137,7 +137,7 @@ class SimulatedSites:
     scheme : str, default "cape"
         One of `SCHEMES`.
     site : int, default 0
-        The one that is left under `local`.
+        The only one under `local`.
     noise : Noise, optional
         `SecureNoise` by default.
     """
