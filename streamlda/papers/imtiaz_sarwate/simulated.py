@@ -119,7 +119,7 @@ class Aggregate:
 
 
 class Share(NamedTuple):
-    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, which is subtracted."""
+    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, to be subtracted."""
 
     sent: dict[str, Counts]
     known: dict[str, Counts]

@@ -188,6 +188,8 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
 def random_marginal_power(
     tensor: SymmetricTensor | Array,
     n_components: int,
+    n_restarts: int | None = None,
+    n_iterations: int | None = None,
     *,
     seed: int = 0,
 ) -> PowerResult:
@@ -201,6 +203,8 @@ def random_marginal_power(
     tensor : SymmetricTensor of order 3 or ndarray of shape (d, d, d)
     n_components : int
         k, at most d.
+    n_restarts, n_iterations
+        As in `robust_tensor_power`.
     seed : int
         Of theta and of the random starts. Whether a vector has settled is judged in the span.
     """
@@ -211,5 +215,5 @@ def random_marginal_power(
     marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])
     span = np.linalg.eigh(marginal @ marginal)[1][:, : -n_components - 1 : -1]
     inner = ImplicitTensor(n_components, lambda u: span.T @ queried.apply(span @ u)[0])
-    within = robust_tensor_power(inner, n_components, seed=seed)
+    within = robust_tensor_power(inner, n_components, n_restarts, n_iterations, seed=seed)
     return replace(within, eigenvectors=span @ within.eigenvectors)
