@@ -28,6 +28,7 @@ from streamlda.scaleout import (
 )
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.faults import check
+from streamlda.scaleout.fit import STOPPED
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.settings.build import engine_settings, most_words
 from streamlda.settings.table import RunSettings
@@ -82,11 +83,12 @@ def fit_on_cluster(
             should_stop=should_stop,
         )
         assert found.model.vocabulary is not None
-        pipeline.counts, pipeline.vocabulary_documents = found.counts, found.vocabulary_documents
+        pipeline.counts = found.counts
+        pipeline.vocabulary_documents = found.model.settings.get("vocabulary_documents", 0)
         pipeline.take(found.model.vocabulary, found.engine)
         model = replace(found.model, settings={**found.model.settings, **pipeline.facts()})
         store.publish(model)
-    end: dict[str, Any] = {"stopped": found.stopped is not None, "stored_bytes": stored}
+    end: dict[str, Any] = {"stopped": STOPPED in model.diagnostics, "stored_bytes": stored}
     return FitResult(model=model, pipeline=pipeline, seconds=time.monotonic() - start, **end)
 
 

@@ -30,7 +30,7 @@ from streamlda.model.evaluation import CompletionResult
 from streamlda.model.topic_model import TopicModel
 from streamlda.scaleout.cluster import require_dask
 from streamlda.scaleout.faults import check, fault
-from streamlda.scaleout.fit import check_unseeded, fit_with, learn_once
+from streamlda.scaleout.fit import fit_with, learn_once
 from streamlda.scaleout.shards import Shard, of_partitions, rows_of, task_of
 from streamlda.scaleout.store import sums_of
 from streamlda.scaleout.sums import Stage, Sums, merge
@@ -94,7 +94,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         epsilon=estimator.epsilon,
         users=None if users is None else len(users),
     )
-    check_unseeded(settings.topics.seeds)
+    check(not settings.topics.seeds, "seeds", seed_topics=len(settings.topics.seeds))
     passes = choose_passes(settings.topics)
     if isinstance(passes, str):
         raise fault("effort", refinement_passes=passes)
@@ -123,7 +123,8 @@ def _fit_frame(
         sent = counts.context.broadcast(stage)
 
         def fold(number: int, documents: Iterator[Any]) -> list[Sums]:
-            return [sums_of(documents, sent.value, shard=number)]
+            (batch,) = documents
+            return [sums_of(batch, sent.value, shard=number)]
 
         found: Sums = counts.mapPartitionsWithIndex(fold).treeReduce(merge)
         sent.unpersist()

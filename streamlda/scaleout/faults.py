@@ -55,8 +55,6 @@ _FAULTS = Faults(
         },
         InvalidDocumentsError: {
             "blocks": "blocks of an array must be whole rows; rechunk it: array.rechunk({1: -1})",
-            "columns": "matrices of a partition must have equal columns; encode all by one "
-            "vocabulary",
             "documents": "a shard must have the documents that were counted in it; let it come "
             "out the same each time",
             "frame": "a data frame must have one column, of texts; select it first: "
@@ -67,6 +65,8 @@ _FAULTS = Faults(
             "VocabularyLearner, or partitions of counts",
             "partitions": "partitions must be a Dask bag or array, or a list with at least 1 of "
             "them; pass a list of partitions",
+            "texts": "a partition must be a list of texts or a matrix of counts; take texts out of "
+            'records (bag.pluck("text")), and convert or leave out what is neither first',
             "words": "documents must have a column for each word of the vocabulary; give all "
             "partitions the same columns, and the settings their number",
         },

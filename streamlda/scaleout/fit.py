@@ -15,7 +15,7 @@ not many: of 195,000 documents 2, 8 and 16 parts have perplexity 1340, 1347 and 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -93,10 +93,6 @@ class ClusterFit(NamedTuple):
     engine: Engine
     model: TopicModel
     counts: RecordCounts
-    #: Documents that words were learned from, 0 for given ones.
-    vocabulary_documents: int = 0
-    #: In which part of the fit the caller stopped it, if that is so.
-    stopped: str | None = None
 
 
 def fit_with(
@@ -192,33 +188,23 @@ def learn_once(
         how: dict[str, Any] = {"read": begun.read, "learns_short": settings.refines}
         how |= {"n_features": begun.n_features, "vocabulary": begun.words, "parts": parts}
         with keep_documents(run, corpus, on_progress=on_progress, **how) as documents:
-            if run.stopped and documents.total < _least(settings):
+            if run.stopped and documents.total < max(2, settings.n_components):
                 raise StoppedError
             stopped = READING if run.stopped else None
             found = _learn(documents, settings, refinement_passes, saved, on_progress, stopped)
     except StoppedError:
         raise fault("stopped", stopped=True) from None
-    if begun.documents:
-        known = {**found.model.settings, "vocabulary_documents": begun.documents}
-        found = found._replace(model=replace(found.model, settings=known))
-    return found._replace(vocabulary_documents=begun.documents)
+    known = {"vocabulary_documents": begun.documents} if begun.documents else {}
+    settings_ = {**found.model.settings, **known}
+    return found._replace(model=replace(found.model, settings=settings_))
 
 
 def _check(settings: EngineSettings, passes: int | None) -> None:
     check(settings.solver == WHITENED_TENSOR, "solver", solver=settings.solver)
-    check_unseeded(settings.seed_topics)
+    # Local steps have no prior.
+    check(not settings.seed_topics, "seeds", seed_topics=len(settings.seed_topics))
     if passes is not None:
         at_least(0, refinement_passes=passes)
-
-
-def check_unseeded(seeds: Sequence[object]) -> None:
-    """Refuse seeded topics: local steps have no prior."""
-    check(not seeds, "seeds", seed_topics=len(seeds))
-
-
-def _least(settings: EngineSettings) -> int:
-    """Return the fewest documents that topics are made of."""
-    return max(2, settings.n_components)
 
 
 def _learn(
@@ -234,7 +220,7 @@ def _learn(
     met = {"usable": documents.total, "topics": settings.n_components}
     met |= {"documents": counts.documents, "short": counts.short}
     met |= {f"rejects_{reason}": n for reason, n in sorted(counts.rejects.items())}
-    check(documents.total >= _least(settings), "few usable", **met)
+    check(documents.total >= max(2, settings.n_components), "few usable", **met)
     driver = _Driver(documents, settings, passes, saved, on_progress)
     try:
         engine, model = driver.learn(stopped)
@@ -244,7 +230,7 @@ def _learn(
     said = {} if stopped is None else {STOPPED: stopped}
     words = documents.census.vocabulary
     model = replace(model, vocabulary=words, diagnostics={**model.diagnostics, **said})
-    return ClusterFit(engine, model, counts, stopped=stopped)
+    return ClusterFit(engine, model, counts)
 
 
 @dataclass

@@ -41,13 +41,14 @@ class FileRows:
 
     def __init__(
         self,
-        file: _File,
+        path: str,
         pointers: NDArray[np.int64],
         borders: NDArray[np.int64],
         n_features: int,
     ) -> None:
-        self.file, self._pointers, self._borders = file, pointers, borders
+        self.path, self._pointers, self._borders = path, pointers, borders
         self._n_features = n_features
+        self._end = weakref.finalize(self, Path(path).unlink, missing_ok=True)
 
     def __len__(self) -> int:
         return len(self._borders) - 1
@@ -59,9 +60,8 @@ class FileRows:
     def _read(self, first: int, last: int) -> DocumentBatch:
         pointers = self._pointers[first : last + 1]
         begin, entries = int(pointers[0]), int(pointers[-1] - pointers[0])
-        found: NDArray[Any] = np.fromfile(
-            self.file.path, ENTRY, entries, offset=ENTRY.itemsize * begin
-        )
+        at = ENTRY.itemsize * begin
+        found: NDArray[Any] = np.fromfile(self.path, ENTRY, entries, offset=at)
         counts, words = (np.ascontiguousarray(found[name]) for name in ("count", "word"))
         return DocumentBatch(counts, words, pointers - begin, self._n_features)
 
@@ -78,30 +78,22 @@ class FileRows:
         return _arrived, (self._read(0, len(self._pointers) - 1), self._borders)
 
 
-class _File:
-    def __init__(self) -> None:
-        handle, name = tempfile.mkstemp(prefix="streamlda-counts-", dir=_folder)
-        os.close(handle)
-        self.path = Path(name)
-        self._end = weakref.finalize(self, self.path.unlink, missing_ok=True)
-
-
 def _arrived(batch: DocumentBatch, borders: NDArray[np.int64]) -> FileRows:
     with Writer(batch.n_features) as writer:
         writer.add(batch, batch.usable)
-    return FileRows(writer.file, batch.row_pointers, borders, batch.n_features)
+    return FileRows(writer.path, batch.row_pointers, borders, batch.n_features)
 
 
 class Writer:
     """Writes documents to a file as they come; `rows` has them at the end of the block."""
 
     def __init__(self, n_features: int) -> None:
-        self.file, self._n_features = _File(), n_features
-        self._pointers, self._entries = [np.zeros(1, np.int64)], 0
-        self._numbered: list[NDArray[np.bool_]] = []
+        self._n_features, self._entries = n_features, 0
+        self._pointers, self._numbered = [np.zeros(1, np.int64)], [np.ones(1, np.bool_)]
 
     def __enter__(self) -> Self:
-        self._open = self.file.path.open("wb")
+        handle, self.path = tempfile.mkstemp(prefix="streamlda-counts-", dir=_folder)
+        self._open = os.fdopen(handle, "wb")
         return self
 
     def add(self, batch: DocumentBatch, numbered: NDArray[np.bool_]) -> None:
@@ -113,17 +105,18 @@ class Writer:
         self._numbered.append(numbered)
         self._entries += batch.n_entries
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, error: object, *about: object) -> None:
         self._open.close()
+        if error is not None:
+            Path(self.path).unlink()
 
-    @property
     def rows(self) -> FileRows:
-        """The documents that were written."""
+        """Return the documents that were written, which own the file from now on."""
         pointers = np.concatenate(self._pointers)
-        borders = np.flatnonzero(np.concatenate([[True], *self._numbered]))
+        borders = np.flatnonzero(np.concatenate(self._numbered))
         if len(borders) > 1:
             borders[-1] = len(pointers) - 1
-        return FileRows(self.file, pointers, borders, self._n_features)
+        return FileRows(self.path, pointers, borders, self._n_features)
 
 
 def read_range(files: Sequence[FileRows], first: int, last: int) -> Iterator[DocumentBatch]:

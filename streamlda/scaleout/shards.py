@@ -13,16 +13,9 @@ from socket import gethostname
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import sparray, spmatrix, vstack
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    InvalidDocumentsError,
-    MissingExtraError,
-    SourceError,
-    at_least,
-    failure,
-)
+from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError, at_least
 from streamlda.scaleout.faults import check, fault
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.listing import FilePart, Paths
@@ -161,8 +154,8 @@ def of_partitions(partitions: Any) -> Corpus:
 
     A collection is a bag of texts, or an array of counts in blocks of whole rows. A list holds what
     is, or what Dask makes (``Delayed``, ``Future``): lists of texts, sparse or dense matrices of
-    counts with equal columns, or lists of sparse matrices or rows. What is delayed is made again
-    where a worker is lost, and must come out the same.
+    counts with equal columns. What is delayed is made again where a worker is lost, and must come
+    out the same.
     """
     if hasattr(type(partitions), "to_delayed"):
         blocks = np.asarray(partitions.to_delayed(), dtype=object)
@@ -255,31 +248,10 @@ def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     else:
         # A text is an iterable of texts, too.
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        parts = map(join_words, texts or value if listed else [value])
-        at, kind = 0, None
+        parts, at = map(join_words, texts or value if listed else [value]), 0
         while block := list(islice(parts, BLOCK_ROWS)):
-            kind = kind or (str if isinstance(block[0], str) else (spmatrix, sparray))
-            wrong = next((n for n, part in enumerate(block) if not isinstance(part, kind)), None)
-            if not listed or wrong is not None:
-                raise _not_documents(value, block[wrong or 0], at + (wrong or 0))
+            for number, part in enumerate(block, at):
+                about = {"element": number, "element_type": type(part).__name__}
+                check(listed and isinstance(part, str), "texts", type=type(value).__name__, **about)
+            yield RecordBatch(block)
             at += len(block)
-            if kind is str:
-                yield RecordBatch(block)
-                continue
-            columns = {part.shape[-1] for part in block}
-            check(len(columns) == 1, "columns", n_features=",".join(map(str, sorted(columns)[:5])))
-            yield DocumentBatch.from_matrix(vstack([part.reshape(-1, *columns) for part in block]))
-
-
-def _not_documents(value: Any, element: Any, number: int) -> Exception:
-    """Return the error of a partition that holds something else than documents."""
-    remedies = {"dict": 'take the texts out of records first: bag.pluck("text")'}
-    kind = type(element).__name__
-    return failure(
-        "a partition must be a list of texts or a matrix of counts, or a list of sparse ones",
-        type=type(value).__name__,
-        element=number,
-        element_type=kind,
-        remedy=remedies.get(kind, "convert or leave out what is neither first"),
-        error=InvalidDocumentsError,
-    )

@@ -122,7 +122,7 @@ def keep(census: Census, number: int, shard: Shard, value: Any) -> Kept:
     """Write the documents of a shard to a file, and note what was met. A task; pure."""
     with task_of(shard), Writer(census.n_features) as writer:
         ((_, met),) = census.read(number, shard, value, writer.add).parts
-    return Kept([writer.rows], met)
+    return Kept([writer.rows()], met)
 
 
 def groups_of(met: Sequence[Met], parts: int) -> list[slice]:
@@ -280,7 +280,7 @@ def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
 
     Parameters
     ----------
-    documents : iterable of str, sparse matrix, list of these, or DocumentBatch
+    documents : iterable of str, matrix of counts, or DocumentBatch
         Taken block by block: an iterator of texts may be of any length. Texts are read by the words
         of the fit, in each stage: keep them encoded where they are used again.
     stage : Stage

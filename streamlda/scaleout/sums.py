@@ -78,7 +78,7 @@ def merge(one: Sums, *others: Sums) -> Sums:
         measures = Measures()
         measures.merge(*samples)
     for part in every:
-        check_same_stage(one.stage_id, part.stage_id)
+        check(part.stage_id == one.stage_id, "stage", stages=f"{one.stage_id},{part.stage_id}")
         for name, array in part.arrays.items():
             if name in arrays:
                 arrays[name] += array
@@ -87,11 +87,6 @@ def merge(one: Sums, *others: Sums) -> Sums:
     spans = joined_spans(span for part in every for span in part.spans)
     parts = sorted((p for part in every for p in part.parts), key=lambda found: found[0])
     return Sums(one.stage_id, spans, arrays, measures, tuple(parts))
-
-
-def check_same_stage(one: str, other: str) -> None:
-    """Refuse sums of another stage: they were taken from other topics, or clipped by others."""
-    check(one == other, "stage", stages=f"{one},{other}")
 
 
 def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
@@ -109,8 +104,8 @@ def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 def check_whole(stage: Stage, found: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
-    check_same_stage(stage.stage_id, found.stage_id)
-    wanted = joined_spans(stage.spans)
+    same, wanted = found.stage_id == stage.stage_id, joined_spans(stage.spans)
+    check(same, "stage", stages=f"{stage.stage_id},{found.stage_id}")
     check(
         found.spans == wanted,
         "missing",

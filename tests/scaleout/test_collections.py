@@ -64,14 +64,11 @@ def new(**parameters):
 
 def collections_of(X, parts, client):
     array = dask.array.from_array(X.toarray(), chunks=(1100, D))
-    flat = [scipy.sparse.coo_array(row) for row in X.toarray()]
     return {
         "delayed": delayed(parts),
         "futures": client.scatter(parts),
         "array": array,
         "array of csr_array": array.map_blocks(scipy.sparse.csr_array),
-        "bag of matrices": dask.bag.from_sequence(parts, npartitions=2),
-        "bag of flat rows": dask.bag.from_sequence(flat, npartitions=3),
     }
 
 
@@ -151,7 +148,6 @@ def test_what_cannot_be_learned_from_is_refused_and_changes_nothing(current, X):
         (delayed([X[1:3]]), InsufficientDataError, "usable=2 topics=3"),
         (delayed([X[:0]]), InsufficientDataError, "documents=0 shards=1"),
         (delayed([X, X[:9, :50]]), InvalidDocumentsError, "n_features=50 expected=60.*partition 1"),
-        (bag([X[0], X[1, :5]]), InvalidDocumentsError, "n_features"),
         (halves, InvalidDocumentsError, "whole rows"),
         (delayed([X / 2]), InvalidDocumentsError, "whole numbers"),
         (bag([1, 2]), InvalidDocumentsError, "list of texts.*element_type='int'"),

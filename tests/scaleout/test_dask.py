@@ -16,13 +16,11 @@ from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
-from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.shards import poll_readings
-from streamlda.scaleout.store import keep_documents
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from tests.scaleout.conftest import D, cluster_of, logged, wait_until, wait_until_empty
+from tests.scaleout.conftest import cluster_of, logged, wait_until, wait_until_empty
 
 K, V = 4, 120
 
@@ -166,21 +164,3 @@ def test_text_is_read_once(tmp_path):
         found = learn_once(here, corpus, settings_of(), words, refinement_passes=4)
     assert found.model.diagnostics["refinement"]["documents"] == 6000
     assert sum(read) <= 1.1 * 6000
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("parts", "starts"), [(2, [0, 2535, 4875]), (9, [0, 682, 1462, 2535, 3249, 3997, 4875])]
-)
-def test_shards_are_joined_to_parts(client, cut, documents, parts, starts):
-    """Parts are runs of shards of any size; nothing stays behind."""
-    usable = documents.where(documents.usable)
-    how = {"vocabulary": None, "n_features": D, "parts": lambda documents: parts}
-    with keep_documents(Run(client), of_partitions(cut), **how) as store:
-        assert list(store.starts) == starts
-        for first, last in ((0, 4875), (0, 1), (650, 1900), (4870, 4875)):
-            found, wanted = store.rows(first, last), usable.rows(first, last)
-            found = found.where(found.usable)
-            for name in ("counts", "word_ids", "row_pointers"):
-                np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
-    wait_until_empty(client)

@@ -6,16 +6,13 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-import scipy.sparse
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceError
 from streamlda.scaleout.shards import (
     FirstRecords,
@@ -163,15 +160,6 @@ def test_partitions_of_texts_come_in_blocks():
         blocks = list(rows_of(Shard("p"), value))
         assert [rows.n_records for rows in blocks] == [BLOCK_ROWS, 5]
         assert [text for rows in blocks for text in rows.texts] == texts
-
-
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csc_matrix, DocumentBatch.from_matrix])
-def test_partitions_of_counts_are_taken(kind):
-    value = kind(np.array([[1, 0, 2], [0, 0, 0], [0, 4, 0]]))
-    counts = RecordCounts()
-    (batch,) = batches_of(Shard("p"), value, None, counts)
-    assert batch.lengths.tolist() == [3, 0, 4]
-    assert counts == RecordCounts(3, 3, 1, 7)
 
 
 def test_other_partitions_are_refused_without_their_text():

@@ -1,6 +1,7 @@
 """The protocol: sums of any spans, merged in any tree, are those of all documents, each once."""
 
 import itertools
+import os
 import pickle
 import random
 from dataclasses import replace
@@ -29,10 +30,11 @@ from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.fit import SavedRounds
 from streamlda.scaleout.kept import Writer, read_range
 from streamlda.scaleout.shards import Shard, task_of
-from streamlda.scaleout.store import Documents, Kept, fold, join
-from streamlda.scaleout.sums import Census, Plan, Refine, Sums, check_whole, drop_held_out
+from streamlda.scaleout.store import Documents, Kept, fold, groups_of, join
+from streamlda.scaleout.sums import Census, Met, Plan, Refine, Sums, check_whole, drop_held_out
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
+from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.threads import thread_count
@@ -176,7 +178,7 @@ def kept_of(batches):
     with Writer(D) as writer:
         for batch in batches:
             writer.add(batch, batch.usable)
-    return Kept([writer.rows])
+    return Kept([writer.rows()])
 
 
 def assert_same_documents(one, other):
@@ -206,7 +208,7 @@ def test_rows_of_files_are_read_where_they_are_asked_for(short):
     cut = [short.rows(0, 700), short.rows(700, 2600), short.rows(2600, 5000)]
     kept = join(*map(kept_of, [[part] for part in cut]))
     whole = int(short.usable.sum())
-    paths = {rows.file.path for rows in kept.files}
+    paths = {rows.path for rows in kept.files}
     spans = [*itertools.pairwise([0, 1, 650, 1900, 1901, whole - 1, whole])]
     # What is sent to another worker has files there.
     for one in (kept, pickle.loads(pickle.dumps(kept))):
@@ -220,7 +222,23 @@ def test_rows_of_files_are_read_where_they_are_asked_for(short):
         assert_same_documents(DocumentBatch.joined(each), short)
     # Files go with what refers to them.
     del kept, one
-    assert not any(path.exists() for path in paths)
+    assert not any(map(os.path.exists, paths))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "ends"),
+    [
+        ([700, 1, 799, 1100, 0, 733, 767, 900], 2, [4, 8]),
+        ([700, 1, 799, 1100, 0, 733, 767, 900], 9, [1, 3, 4, 6, 7, 8]),
+        ([9000, 10], 8, [2]),
+        ([5], 2, [1]),
+        ([0, 0], 1, [1, 2]),
+    ],
+)
+def test_neighbours_are_joined_to_parts_of_like_size(sizes, parts, ends):
+    found = groups_of([Met(n, n, 0.0, RecordCounts()) for n in sizes], parts)
+    assert [own.stop for own in found] == ends
+    assert [own.start for own in found] == [0, *ends[:-1]]
 
 
 def refined_by(state, documents, first, last, steps):
@@ -273,6 +291,15 @@ def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, mo
     np.testing.assert_allclose(read.components, model.components, rtol=1e-9, atol=1e-12)
     assert read.vocabulary == WORDS
     _, one = Engine.fit(settings, DocumentBatch.joined(counts))
+
+    # Documents of one and two words are learned too, and blank ones are not.
+    few = WORDS.encode(["w00001", "w00001 w00002", "", "other"] * 20).batch
+    more = fit_with(
+        by_pickles([DocumentBatch.joined([own, few]) for own in counts], draw), settings, shards=4
+    )
+    assert (more.documents_seen, more.diagnostics["documents_skipped"]) == (4000, 320)
+    assert more.diagnostics["refinement"]["documents"] == 4160
+    assert 0 < np.abs(more.components - model.components).max() < 0.1
 
     def perplexity(of):
         return document_completion(held_out, of.components, of.alpha, of.background).perplexity
