@@ -299,7 +299,7 @@ def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, mo
     )
     assert (more.documents_seen, more.diagnostics["documents_skipped"]) == (4000, 320)
     assert more.diagnostics["refinement"]["documents"] == 4160
-    assert 0 < np.abs(more.components - model.components).max() < 0.1
+    assert more.components[:, 1:3].sum() > model.components[:, 1:3].sum()
 
     def perplexity(of):
         return document_completion(held_out, of.components, of.alpha, of.background).perplexity
