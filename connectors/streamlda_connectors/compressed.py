@@ -33,13 +33,20 @@ BLOCK_BYTES = 256 * 1024
 SLICE_BYTES = 512
 
 
-def _import_zstandard() -> Any:
-    return import_extra("zstandard", "zstd", "reading zstd-compressed files")
+#: Name of workbooks among the compressions.
+WORKBOOK = "workbook"
+
+#: Package, extra and purpose of compressions that need one.
+EXTRAS = {
+    "zstd": ("zstandard", "zstd", "reading zstd-compressed files"),
+    WORKBOOK: ("openpyxl", "excel", "reading Excel workbooks"),
+}
 
 
 def check_installed(compression: str | None) -> None:
     """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
-    {WORKBOOK: _import_openpyxl, "zstd": _import_zstandard}.get(compression or "", str)()
+    if compression in EXTRAS:
+        import_extra(*EXTRAS[compression])
 
 
 def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
@@ -68,7 +75,7 @@ def _read_streams(raw: IO[bytes], compression: str) -> Iterator[bytes]:
     damage: Any = (OSError, lzma.LZMAError)
     limit, stream = [BLOCK_BYTES], None
     if compression == "zstd":
-        zstandard = _import_zstandard()
+        zstandard = import_extra(*EXTRAS["zstd"])
         make, damage = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
         limit = []
     while part := raw.read(SLICE_BYTES):
@@ -168,20 +175,13 @@ class BlockReader:
         self._raw.close()
 
 
-#: Name of this kind of file among the compressions.
-WORKBOOK = "workbook"
-
 #: What openpyxl raises for a file that is damaged, or is something else.
 _DAMAGED = (BadZipFile, KeyError, ValueError, EOFError, AttributeError, TypeError)
 
 
-def _import_openpyxl() -> Any:
-    return import_extra("openpyxl", "excel", "reading Excel workbooks")
-
-
 def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
     """Return blocks of CSV, and what must be said where there is more than one sheet."""
-    openpyxl = _import_openpyxl()
+    openpyxl = import_extra(*EXTRAS[WORKBOOK])
     try:
         book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
         sheet, *others = book.worksheets

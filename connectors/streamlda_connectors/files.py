@@ -28,12 +28,7 @@ from streamlda_connectors.compressed import BlockReader, check_installed
 from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.json_files import open_json
-from streamlda_connectors.lines import (
-    LineSplitter,
-    RecordStream,
-    json_parser,
-    parse_text,
-)
+from streamlda_connectors.lines import LineSplitter, RecordStream, json_parser, parse_text
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
 from streamlda_connectors.records import (

@@ -67,12 +67,7 @@ class FollowSource:
     """
 
     def __init__(
-        self,
-        paths: Paths,
-        *,
-        format: str = "jsonl",
-        allow_gaps: bool = False,
-        **reading: Any,
+        self, paths: Paths, *, format: str = "jsonl", allow_gaps: bool = False, **reading: Any
     ) -> None:
         self._options = options = ReadOptions.of(**reading)
         self._parse = line_parser(("jsonl", "text"), format, options)

@@ -51,12 +51,12 @@ _FAULTS = Faults(
         LedgerError: {
             "another ledger": "a site must keep to one ledger, and its earlier shares were paid "
             "from another ledger; give the path of that one: it knows which documents earlier "
-            "rounds used",
+            "rounds used"
         },
         InsufficientDataError: {
             "few slots": "a site must have the slots that it has promised for the remaining rounds "
             "of a window; nothing was spent: bring more documents that were in no share, or agree "
-            "on smaller windows or another weight",
+            "on smaller windows or another weight"
         },
     }
 )
@@ -78,8 +78,7 @@ ALONE = (
     "collude or are invented; inf: trust them."
 )
 Alone = Annotated[
-    float,
-    option("--max-epsilon-alone", ALONE, type=POSITIVE, default=3.0, metavar="EPSILON"),
+    float, option("--max-epsilon-alone", ALONE, type=POSITIVE, default=3.0, metavar="EPSILON")
 ]
 
 

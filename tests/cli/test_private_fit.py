@@ -258,10 +258,7 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
     full = ("fit", folder / "a.jsonl", *options(folder, tmp_path))
     for wanted, arguments in (
         ("refinement_rounds needs --epsilon", (*full[:6], "privacy.refinement_rounds=0")),
-        (
-            "min_document_frequency must be left out",
-            (*full, "vocabulary.min_document_frequency=2"),
-        ),
+        ("min_document_frequency must be left out", (*full, "vocabulary.min_document_frequency=2")),
         ("or another output", (*full, "--ledger", tmp_path / "m")),
         ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
         *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),

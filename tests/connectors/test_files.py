@@ -12,15 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import fsspec
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamlda.errors import (
-    MissingExtraError,
-    SourceError,
-)
+from streamlda.errors import MissingExtraError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors import lines, records
 from streamlda_connectors.files import FileSource
@@ -127,14 +123,6 @@ def test_parquet_users_are_text_or_integers(kind, values, users, tmp_path):
     assert first.users + resumed(source, tmp_path, user_field="user").poll(3).users == users
 
 
-def test_dotted_field_goes_down_unless_it_is_a_key(tmp_path):
-    lines = [{"a": {"b": "nested"}}, {"a.b": "plain"}, {"a": "b"}, {"a": {"b": None}}, {"a": [1]}]
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
-    # The fourth has the field, and no document.
-    missing = [(record, "missing-field") for record in (3, 5)]
-    assert drain(FileSource(tmp_path, text_field="a.b")) == (["nested", "plain"], missing)
-
-
 @pytest.mark.parametrize(
     ("package", "extra", "name"),
     [("zstandard", "zstd", "a.txt.zst"), ("pyarrow", "parquet", "a.parquet")],
@@ -193,10 +181,7 @@ def test_bad_csv_headers_and_too_long_records(tmp_path):
     # With the lines inside its quotes.
     (tmp_path / "d.csv").write_text('text,id\n"' + "x" * 99 + '\ny,1\n""\nz",2\nshort,3\n')
     rejects = [(1, "broken-csv"), (1, "not-utf8"), (1, "too-long")]
-    assert drain(FileSource(tmp_path / "*", max_document_bytes=20)) == (
-        ["x", "short"],
-        rejects,
-    )
+    assert drain(FileSource(tmp_path / "*", max_document_bytes=20)) == (["x", "short"], rejects)
 
 
 @pytest.mark.parametrize("ending", list(COMPRESS))

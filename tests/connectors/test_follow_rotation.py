@@ -22,8 +22,7 @@ def lost(source):
 
 
 @pytest.mark.parametrize(
-    ("name", "whole"),
-    [("{}.1", True), ("{}-20250131", False), ("{}.2025-01-31T00:00:00Z", True)],
+    ("name", "whole"), [("{}.1", True), ("{}-20250131", False), ("{}.2025-01-31T00:00:00Z", True)]
 )
 def test_rotation_is_followed(log, follow, name, whole):
     log.write("one", "two")

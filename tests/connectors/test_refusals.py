@@ -17,6 +17,7 @@ from streamlda_connectors.stdin import StdinSource
         (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
         (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
         (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
+        (FileSource, "a.txt", {"records_field": "data"}, "in the format json, got format='text'"),
         (FileSource, "a.txt", {"encoding": "klingon"}, "encoding='klingon'"),
         (FileSource, "a.txt", {"encoding": "base64"}, "encoding='base64'"),
         (KafkaSource, "t", {"encoding": "hex", "bootstrap_servers": "x:1"}, "encoding='hex'"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamlda.errors import InvalidSettingError, SourceError
+from streamlda.errors import SourceError
 from streamlda_connectors.files import FileSource
 from tests.connectors.test_files import drain
 
@@ -87,12 +87,6 @@ def test_an_array_of_records_that_was_not_named_is_said(content, says, tmp_path)
     notes = FileSource(tmp_path / "a.json", text_field="body").poll(9, 10).notes
     assert [says in note for note in notes if says] == [True] * bool(says)
     assert bool(notes) == bool(says)
-
-
-def test_records_inside_lines_are_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text("{}")
-    with pytest.raises(InvalidSettingError, match="in the format json, got format='jsonl'"):
-        FileSource(tmp_path / "a.jsonl", records_field="data")
 
 
 @pytest.mark.parametrize(
@@ -223,10 +217,7 @@ def test_backslashes_that_escape_nothing_stay(text, tmp_path):
 
 def test_quotes_that_are_escaped_and_doubled_are_not_mixed_up(tmp_path):
     (tmp_path / "a.csv").write_text('body\n"a \\""b"\n"c ""d"" e\\"\n')
-    assert drain(FileSource(tmp_path / "a.csv", text_field="body")) == (
-        ['a \\"b', 'c "d" e\\'],
-        [],
-    )
+    assert drain(FileSource(tmp_path / "a.csv", text_field="body")) == (['a \\"b', 'c "d" e\\'], [])
 
 
 def test_files_of_folders_are_chosen_by_patterns(tmp_path):

@@ -126,10 +126,7 @@ def parquet_case(folder, opened):
         {"user": users, "text": column, "day": days, "n": pa.array([3, 1, 4, None, 5, 9])}
     )
     pq.write_table(table, path, row_group_size=4)
-    rejects = [
-        Reject(str(path), 3, "not-utf8"),
-        Reject(str(path), 5, "too-long"),
-    ]
+    rejects = [Reject(str(path), 3, "not-utf8"), Reject(str(path), 5, "too-long")]
     return Case(
         lambda: FileSource(
             path, max_document_bytes=64, user_field="user", time_field="day", id_field="n"

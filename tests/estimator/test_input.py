@@ -197,10 +197,7 @@ def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
         ([["salt", "sea"], ["salt", 7]], "document=1 type='list'; leave out the words that are no"),
         ([{"id": 1, "text": SECRET}], "document=0 type='dict'; take texts out of records"),
         ([{"sea": 2}, {"sea": 10**7}], "document=1 type='dict'; .* at most 1,000,000"),
-        (
-            [[(0, 1), (2, 1)]],
-            r"document=0 type='list'; pass gensim's .*corpus2csc",
-        ),
+        ([[(0, 1), (2, 1)]], r"document=0 type='list'; pass gensim's .*corpus2csc"),
     ],
 )
 def test_one_that_is_no_document_is_named(texts, says):
