@@ -33,8 +33,8 @@ _SIGNS = {"n": "\\\n", "r": "\\\r", "t": "\\\t", "N": "\\\\N", "0": "", "b": "",
 _find_signs = re.compile(r"\\(.)", re.DOTALL).sub
 
 
-#: Lines that a header is looked for in, below a title or ``sep=;``.
-MOST_LINES = 20
+#: Most lines above a header, such as a title or ``sep=;``.
+MOST_TITLES = 20
 
 
 class Dialect(NamedTuple):
@@ -162,8 +162,8 @@ def _read_header(
     records: Sequence[Record], start: int, dialect: Dialect, options: ReadOptions
 ) -> CsvHeader | None:
     """Return the header: the first record that is not blank, or stands below titles."""
-    missing: MissingColumn | None = None
-    for item in records[:MOST_LINES]:
+    titles = list[MissingColumn]()
+    for item in records:
         if isinstance(item, Skipped):
             raise Rejected(item.reason)
         end = start + len(item) + 1
@@ -177,14 +177,14 @@ def _read_header(
             numbered = options.encoding is not None and _find_texts(names, options) is None
             if numbered and all(name.isdecimal() for name in options.text_fields):
                 names = [str(number + 1) for number in range(len(names))]
-            if _find_texts(names, options) is not None and not (missing and is_title):
+            if _find_texts(names, options) is not None and not (titles and is_title):
                 return CsvHeader(dialect, names, start, start if numbered else end, numbered)
-            missing = missing or MissingColumn("missing-column", names)
-            if options.encoding is None or not is_title:
-                break
+            titles.append(MissingColumn("missing-column", names))
+            if options.encoding is None or not is_title or len(titles) > MOST_TITLES:
+                raise titles[0]
         start = end
-    if missing is not None:
-        raise missing
+    if titles:
+        raise titles[0]
     return None
 
 

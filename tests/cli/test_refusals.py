@@ -22,7 +22,6 @@ REFUSED = [
     # What stands behind --set.
     (f"{CORPUS} topics.cuont=3", 2, "--set topics.cuont: fit has no such setting; did you mean to"),
     (f"{CORPUS} topics.count", 2, "must be section.key=value, got 'topics.count'"),
-    (f"{CORPUS} topics.seed=x", 78, "--seed must be an integer"),
     (f"{CORPUS} topics.restarts=x", 78, "topics.restarts must be an integer, got 'x' (flag)"),
     (f"{CORPUS} topics.count=4", 2, "topics.count must be given once, got --set and its flag"),
     (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
@@ -32,7 +31,6 @@ REFUSED = [
     (f"{FIT} source.kind=follow", 78, "source.kind follow needs a daemon (streamlda run)"),
     (f"{FIT} --topics many", 78, "--topics must be an integer, got 'many' (flag)"),
     ("fit {new}/gone -k 2 -o {new}/m --vocabulary {new}/one", 78, "topics=2 words=1"),
-    ("fit {new}/gone -k 9 -o {new}/m vocabulary.size=8", 78, "topics=9 words=8"),
     (f"{FIT} vocabulary.phrases={{new}}/one", 78, "phrase='apple' words=1; leave it out"),
     ("fit {new}/a.txt -k 4 -o {new}/m", 78, "words=3 in_too_many_documents=0; ask"),
     (f"{FIT} 'vocabulary.token_pattern=('", 78, "token_pattern='('"),

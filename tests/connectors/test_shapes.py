@@ -109,6 +109,7 @@ WRITTEN = {
     "spark": 'id,body,note\n1,one,"a \\"b\\", c \\\\"\n2,two,"\\\\\\""\n',
     "numbers": "1,one,x\n2,two,y\n",
     "sep": "sep=;\nid;body;note\n1;one;x\n2;two;y\n",
+    "blanks": "\n" * 30 + "id,body,note\n1,one,x\n2,two,y\n",
     "titles": '"Tickets, all",,\n,,\nid,body,note\n1,one,x\n2,two,y\n',
 }
 
