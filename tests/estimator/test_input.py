@@ -160,19 +160,9 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 @pytest.mark.parametrize(
     "texts",
     [
-        SECRET,
-        TEXTS,
-        tuple(TEXTS),
-        np.array(TEXTS),
-        np.array(TEXTS, dtype=object),
-        [[1, SECRET], [2, SECRET]],
-        {"a": TEXTS},
-        {SECRET: [1, 2]},
-        pd.Series(TEXTS),
-        pd.Series(TEXTS, dtype="string"),
-        pd.DataFrame({"n": 1, "text": TEXTS}),
-        pl.DataFrame({"n": 1, "text": TEXTS}),
-        pl.Series(TEXTS),
+        *(SECRET, TEXTS, np.array(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS)),
+        *([[1, SECRET], [2, SECRET]], {"a": TEXTS}, {SECRET: [1, 2]}),
+        *(made({"n": 1, "text": TEXTS}) for made in (pd.DataFrame, pl.DataFrame)),
     ],
     ids=lambda texts: type(texts).__name__,
 )
