@@ -16,26 +16,15 @@ from bench.kinds import (
     series,
 )
 from bench.measure import VOCABULARY_SIZE
-from bench.private import planted_parameters, variant
+from bench.private import variant
 from streamlda.private.plan import Plan
 from streamlda.private.settings import PrivateSettings
 
-PLANNED_WORDS, PLANNED_TOPICS, PLANNED_EPSILONS = [200, 3000], [5, 20], [0.3, 1.0, 3.0, 8.0]
 TEXT_DOCUMENTS, TEXT_TOPICS, TEXT_EPSILONS = [20_000, 60_000, 195_000], [10, 40], [1.0, 3.0]
 
 
 def plan_cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:
-    found = [
-        Case(
-            f"planted, {d:,} words, {k} topics, {mark(epsilon)}",
-            "private_planted",
-            {**planted_parameters(d, k, 20_000), **variant("private", epsilon)},
-        )
-        for d in PLANNED_WORDS
-        for k in PLANNED_TOPICS[: 1 if quick else None]
-        for epsilon in PLANNED_EPSILONS
-    ]
-    return found + [
+    return [
         Case(
             f"text, {n:,} documents, {k} topics, {mark(epsilon)}",
             "private_corpus",
@@ -67,38 +56,23 @@ def planned(result: Json, label: str) -> Plan:
     """Return the plan of a case, over the documents that it had."""
     p = result["cases"][label]["parameters"]
     documents = int(series(result, label, "documents")[0])
-    n_features = p.get("n_features", VOCABULARY_SIZE)
-    return plan_of(p["n_components"], n_features, p["epsilon"], p["delta"], documents)
+    return plan_of(p["n_components"], VOCABULARY_SIZE, p["epsilon"], p["delta"], documents)
 
 
 def plan_rows(result: Json) -> list[tuple[str, float, float]]:
-    """Return of each case: its label, what was expected, and what came."""
+    """Return of each case: its label, the topics that were expected, and those that came."""
     rows = []
     for label in result["cases"]:
-        plan = planned(result, label)
-        key = "topics" if label.startswith("text") else "l1_error"
-        expected = plan.topics_shown if key == "topics" else plan.planted_error
+        expected = planned(result, label).topics_shown
         assert expected is not None
-        rows.append(
-            (
-                label,
-                max(1.0, expected) if key == "topics" else expected,
-                mean(series(result, label, key)),
-            )
-        )
+        rows.append((label, max(1.0, expected), mean(series(result, label, "topics"))))
     return rows
 
 
 def plan_figures(result: Json) -> list[Figure]:
-    found = []
-    for what in ("planted", "text"):
-        rows = [row for row in plan_rows(result) if row[0].startswith(what)]
-        factor = max(max(a / b, b / a) for _, a, b in rows)
-        name = {"planted": "L1 error of planted topics", "text": "topics of text shown"}[what]
-        found.append(
-            at_most(f"largest factor to what the plan expects, {name}", factor, 2, "{:.2f}")
-        )
-    return found
+    factor = max(max(a / b, b / a) for _, a, b in plan_rows(result))
+    what = "largest factor to what the plan expects, topics of text shown"
+    return [at_most(what, factor, 2, "{:.2f}")]
 
 
 def plan_details(result: Json) -> str:

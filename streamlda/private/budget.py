@@ -10,13 +10,7 @@ from streamlda.guarantee.accounting import sampler_factor
 from streamlda.guarantee.selection import MAX_DELTA, MAX_WORDS_PER_DOCUMENT, WordSelection
 from streamlda.privacy.events import Composed, Event
 from streamlda.privacy.ledger import Ledger, LedgerTerms
-from streamlda.private.settings import PrivateSettings, check_sampler_loss
-
-#: Fraction of delta that a choice of words may use with its Gaussian noise and its threshold.
-WORDS_FRACTION = 0.9
-
-#: A choice of words that finds fewer for each topic, or fewer than half of those wanted, is small.
-LEAST_WORDS_PER_TOPIC = 10
+from streamlda.private.settings import MOST_SET_ASIDE, PrivateSettings, check_sampler_loss
 
 #: How a privacy statement calls the kinds of `Vocabulary`.
 STATEMENTS = {"given": "public", "hashed": "hashed", "selected": "private selection"}
@@ -31,10 +25,10 @@ class WordsAndDelta(NamedTuple):
 
 def words_and_delta(epsilon: float, delta: float, relation: str) -> WordsAndDelta:
     """Return a choice of words at the whole epsilon, since its documents are in nothing else."""
-    selection = calibrate_selection(epsilon, WORDS_FRACTION * delta, neighboring_relation=relation)
-    # The rest of delta covers what the exactness of the sampler leaves open for the words.
-    loss = selection.tv_distance_bound * sampler_factor(epsilon)
-    check_sampler_loss(delta, loss, (1 - WORDS_FRACTION) * delta)
+    aside = MOST_SET_ASIDE * delta
+    selection = calibrate_selection(epsilon, delta - aside, neighboring_relation=relation)
+    # It covers what the exactness of the sampler leaves open for the words.
+    check_sampler_loss(delta, selection.tv_distance_bound * sampler_factor(epsilon), aside)
     return WordsAndDelta(selection, delta - selection.delta)
 
 
@@ -67,11 +61,6 @@ def calibrate_selection(
         )
 
     return min(map(selection, range(1, 16)), key=lambda made: made.threshold)
-
-
-def few_words(found: float, wanted: int, topics: int, public: int = 0) -> bool:
-    """Return whether a choice found few of the words wanted, beside those that are public."""
-    return 2 * found < wanted or found + public < LEAST_WORDS_PER_TOPIC * topics
 
 
 def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:

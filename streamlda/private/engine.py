@@ -41,14 +41,7 @@ from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
-from streamlda.private.stage import (
-    PendingRelease,
-    PrefixStage,
-    Stage,
-    check_rows,
-    joint_mechanism,
-    prefix_mechanism,
-)
+from streamlda.private.stage import Stage, check_rows, joint_mechanism, prefix_mechanism
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, PrivateSnapshot, Window, random_probes
 from streamlda.utils.arrays import Arrays, named, with_prefix
@@ -142,21 +135,17 @@ class PrivateEngine:
         self._begin_window()
 
     @property
-    def due(self) -> PendingRelease | None:
-        """The release without which no further row is taken, or None."""
-        stage = self.stage
-        if stage is None or stage.slots_left:
-            return None
-        event, stddevs = self.settings.event, stage.stddevs()
-        return PendingRelease(stage.name, stage.first, stage.last, event, stddevs, stage)
+    def due(self) -> Stage | None:
+        """The stage without whose release no further row is taken, or None."""
+        return None if self.stage is None or self.stage.slots_left else self.stage
 
     def accept(self, released: Sums) -> None:
         """Take the noisy sums of the release that was due and continue to the next stage.
 
         If they hold nothing but noise, the window is lost and the next begins.
         """
-        stage, window = self.stage, self.window
-        if stage is None or stage.slots_left:
+        stage, window = self.due, self.window
+        if stage is None:
             raise failure("sums must be accepted when a release is due, but none is due")
         record = ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
         if stage.name != PREFIX:
@@ -187,9 +176,8 @@ class PrivateEngine:
             self.skip(end - self.slots)
         if self.stage is not None and self.stage.slots_left:
             self.end_stage()
-        if isinstance(self.stage, PrefixStage) and not self.stage.drawn:
-            assert self._prefix is not None
-            self._prefix.skip()
+        if self.stage is not None and self.stage.prefix is not None and not self.stage.drawn:
+            self.stage.prefix.skip()
         self.accept(released)
 
     def released(self) -> PrivateSnapshot:
@@ -332,16 +320,15 @@ class PrivateEngine:
         self._begin_round()
 
     def _new_stage(self, name: str, first: int) -> Stage:
-        statistics = self.window.statistics(name)
-        if name == PREFIX:
-            assert self._prefix is not None
-            last = first + self.settings.documents_per_snapshot
-            how = {"by_user": self._by_user}
-            return PrefixStage(name, first, last, statistics, self._prefix, **how)
-        slots = {stage: end - begin for stage, begin, end in self.settings.stage_slots()}[name]
-        mechanism = joint_mechanism(statistics, slots, self.settings, self._multiplier)
-        ends = first, first + slots
-        return Stage(name, *ends, statistics, mechanism, by_user=self._by_user)
+        statistics, slots = self.window.statistics(name), self.settings.documents_per_snapshot
+        prefix = self._prefix if name == PREFIX else None
+        if prefix is None:
+            slots = {stage: end - begin for stage, begin, end in self.settings.stage_slots()}[name]
+            mechanism = joint_mechanism(statistics, slots, self.settings, self._multiplier)
+        else:
+            mechanism = prefix.mechanism
+        ends, by_user = (first, first + slots), self._by_user
+        return Stage(name, *ends, statistics, mechanism, by_user=by_user, prefix=prefix)
 
     @property
     def _by_user(self) -> bool:

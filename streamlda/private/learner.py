@@ -191,18 +191,18 @@ class PrivateLearner(Learner):
         # With what a model of the noisy sums needs besides (`streamlda.private.released`).
         about = {
             "settings": asdict(self.settings),
-            "stddevs": due.stddevs,
+            "stddevs": due.stddevs(),
             "delta": self.delta,
             "columns": self.vocabulary,
             "facts": dict(settings or {}),
         }
         beside: Arrays = {}
-        if due.stage == self.engine.window.first_stage:
+        if due.name == self.engine.window.first_stage:
             about["vocabulary"], beside = vocabulary_parts(vocabulary)
             if self.engine.public is not None:
                 beside |= self.engine.public.arrays(PUBLIC_ARRAYS)
         released = self.releaser.release(
-            *(due.stage, due.first, due.last, due.event, due.release, about),
+            *(due.name, due.first, due.last, self.settings.event, due.release, about),
             config_hash(self.settings, self.vocabulary),
             beside=beside,
         )

@@ -1,78 +1,37 @@
 """Plan of a private run from its settings alone: stages, noise, and topics to expect.
 
-No document is read. What is expected rests on one number, the noise of a direction
-``u = sqrt(d) z / N``: d words, a window of N record slots, and noise of z documents' largest
-contributions in a sum (`private-plan` in ``bench/`` measures all of it).
-
-*Text.* A topic shows once its share stands out of the noise. On 195,000 abstracts and 17,000
-news posts (8,000 words, K = 10, 20 and 40, epsilon 0.5 to 10) the number of topics shown does not
-depend on K, as long as it is below K, and is `SHOWN_TIMES_NOISE` / u (`DENSE_SHOWN_TIMES_NOISE` / u
-where all words have pairs) within a factor of two. How well they predict documents depends on the
-corpus: at equal u, perplexities over those of the word frequencies differ by a factor of two
-between these.
-
-Windows that begin with common words show more of them (`COMMON_SHOWN`, 20,000 to 195,000 abstracts,
-K = 20 to 60), and a public model that fits shows all: whether it does, the first stage says.
-
-*Words*. How many a private choice finds depends on its records over its threshold alone: abstracts
-and newsgroups, 500 to 60,000 at epsilon 0.5 to 3, differ from `WORDS_CHOSEN` by a fifth, long posts
-of a web log have up to twice as many.
-
-*Planted topics*, of equal shares, are easier. Their mean L1 error depends on u K (200 to 5,000
-words, 5 to 40 topics, 5,000 to 400,000 documents), and is larger where only common words have
-pairs: in 29 cells it was 0.64 to 1.54 times what is expected.
+No document is read. What is expected rests on two numbers of d words, a window of N record slots,
+and noise of z documents' largest contributions in a sum: the noise of a direction
+``u = sqrt(d) z / N``, and that of words, ``d z / N``. Formulas were fitted to runs on text
+(`bench/private-choices.md`, `private-plan` in ``bench/``): topics shown are right within a factor
+of two, the perplexity within a tenth, words chosen within a fifth. A public model that fits shows
+all topics: whether it does, the first stage says.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import at_least
+from streamlda.errors import InvalidSettingError, at_least
 from streamlda.guarantee.selection import WordSelection
 from streamlda.model.table import plural
 from streamlda.privacy.statement import SLOTS_ARE_PUBLIC
-from streamlda.private.budget import LEAST_WORDS_PER_TOPIC, few_words
-from streamlda.private.settings import PrivateSettings
+from streamlda.private.settings import LEAST_WINDOW, PrivateSettings
 
-#: Topics of text that are shown, times u.
-SHOWN_TIMES_NOISE = 0.016
+#: Topics of text that moments show, times u: through a projection, and with all pairs of words.
+SHOWN_TIMES_NOISE, DENSE_SHOWN_TIMES_NOISE = 0.016, 0.05
 
-#: The same with the whole pair statistic: 500 and 1,000 words of 20,000 abstracts, epsilon 1, have
-#: 13.5 and 7 topics.
-DENSE_SHOWN_TIMES_NOISE = 0.05
-
-#: The same by u, where windows begin with common words; beyond both ends it goes as 1 / u.
-COMMON_NOISE = (7e-4, 1.2e-3, 1.9e-3, 2.7e-3, 7e-3, 0.02)
-COMMON_SHOWN = (51.0, 30.0, 24.0, 16.0, 9.5, 9.0)
-
-#: Mean L1 error of planted topics by u K, with the whole pair statistic and with common words.
-#: Word frequencies in place of topics have 1.7.
-PLANTED_NOISE = (1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-DENSE_ERROR = (0.015, 0.022, 0.045, 0.075, 0.115, 0.2, 0.38, 0.85, 1.5, 1.65)
-SKETCHED_ERROR = (0.042, 0.06, 0.068, 0.1, 0.145, 0.27, 0.8, 1.4, 1.6, 1.67)
-
-#: Words chosen, by the records that choose over the threshold.
-WORDS_RECORDS = (7, 15, 30, 60, 120, 240, 500, 1330, 4700)
-WORDS_CHOSEN = (1, 6, 28, 90, 260, 630, 1500, 3600, 7300)
-
-#: Perplexity of text over that of its true word frequencies, by the noise of words
-#: (`PrivateSettings.word_noise`): 6,000 to 195,000 abstracts and newsgroups at epsilon 1 and 3
-#: differ from it by a tenth; 5,700 articles of news had 1.15 at 3.7.
-WORD_NOISE = (0.06, 0.17, 0.25, 0.42, 0.65, 1.1, 1.4, 2.1, 4.0, 5.6)
-RATIO = (0.6, 0.69, 0.75, 0.81, 0.9, 0.97, 1.03, 1.16, 1.4, 1.5)
-
-#: Largest such perplexity that is worth having.
+#: Largest perplexity over that of the word frequencies that is worth having.
 MOST_RATIO = 0.95
 
-#: What is looked for: epsilons, in steps of this factor, and numbers of records. Beyond the largest
-#: epsilon a delta of 1e-6 does not cover what the sampler leaves open.
-LEAST_EPSILON, MOST_EPSILON, EPSILON_STEP = 1e-3, 8.0, 1.05
-MOST_RECORDS = 10**12
+#: Windows and epsilons that are looked for. Beyond the largest epsilon a delta of 1e-6 does not
+#: cover what the sampler leaves open.
+RECORDS, EPSILONS = (LEAST_WINDOW, 10**12), (1e-3, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +60,10 @@ class Plan:
         d z / N: noise in the frequency of the mean word, over that frequency.
     perplexity_over_frequencies : float or None
         Perplexity of text over that of its true word frequencies, where a public model does not
-        fit; None where it was not measured, as for the next two.
-    topics_shown, planted_error : float or None
-        What is expected of a window: topics of text, at most K; mean L1 error of planted topics
-        (0 to 2), both where a public model does not fit. None where it was not measured: prefix
-        mode, clipping at the worst case, power methods.
+        fit; None where it was not measured, as for the next one.
+    topics_shown : float or None
+        Topics of text to expect of a window, at most K, where a public model does not fit. None
+        where it was not measured: prefix mode, clipping at the worst case, power methods.
     least_records, least_epsilon : int, float or None
         The least window, and the least epsilon at this window, that would show all topics of
         text; None beyond 1e12 records or epsilon 8.
@@ -128,7 +86,6 @@ class Plan:
     word_noise: float
     perplexity_over_frequencies: float | None
     topics_shown: float | None
-    planted_error: float | None
     least_records: int | None
     least_epsilon: float | None
 
@@ -148,15 +105,22 @@ class Plan:
         at_least(1, records=records)
         wanted, found = settings.n_features, None
         if choice is not None:
-            known = words_records / choice.threshold
-            found = min(float(wanted), interpolate(known, WORDS_RECORDS, WORDS_CHOSEN))
+            found = min(float(wanted), words_shown(words_records / choice.threshold))
             columns = max(round(found), settings.n_components)
             settings = replace(settings, n_features=columns)
         N, K, u = settings.documents_per_snapshot, settings.n_components, noise_of(settings)
         windows = max(0, records - words_records) // N
         known = is_measured(settings)
-        sketched = settings.n_columns is not None
-        errors = SKETCHED_ERROR if sketched else DENSE_ERROR
+
+        def shows_all(**changes: Any) -> bool:
+            # The numbers of stages decide what sampling takes of delta: a window has its own.
+            with suppress(InvalidSettingError):  # Too much of it.
+                return shown(replace(settings, **changes)) >= K
+            return False
+
+        fewest = None
+        if known:
+            fewest = least(lambda n: shows_all(documents_per_snapshot=math.ceil(n)), RECORDS)
         return cls(
             n_components=K,
             n_features=settings.n_features,
@@ -175,9 +139,8 @@ class Plan:
             word_noise=settings.word_noise,
             perplexity_over_frequencies=ratio_of(settings) if known else None,
             topics_shown=min(K, shown(settings)) if known else None,
-            planted_error=interpolate(u * K, PLANTED_NOISE, errors) if known else None,
-            least_records=_least_records(settings) if known else None,
-            least_epsilon=_least_epsilon(settings) if known else None,
+            least_records=None if fewest is None else math.ceil(fewest),
+            least_epsilon=least(lambda e: shows_all(epsilon=e), EPSILONS) if known else None,
         )
 
     @property
@@ -196,10 +159,10 @@ class Plan:
                 f"delta={self.delta:g} documents_per_snapshot={self.documents_per_snapshot}"
             )
         chosen = self.words_chosen
-        if chosen is not None and few_words(chosen, self.words_wanted, self.n_components):
+        if chosen is not None and 2 * chosen < self.words_wanted:
             found.append(
-                "a private choice of words should find half of those wanted and "
-                f"{LEAST_WORDS_PER_TOPIC} for each topic, expected words={chosen:.0f} "
+                "a private choice of words should find half of those wanted, expected "
+                f"words={chosen:.0f} "
                 f"wanted={self.words_wanted} documents={self.words_records} "
                 f"topics={self.n_components}; choose from more records (vocabulary.documents), "
                 "want fewer words (vocabulary.size), or bring a public list (--vocabulary)"
@@ -217,7 +180,7 @@ class Plan:
             )
         ratio = self.perplexity_over_frequencies
         if alone and ratio is not None and ratio > MOST_RATIO:
-            times = self.word_noise / interpolate(MOST_RATIO, RATIO, WORD_NOISE)
+            times = self.word_noise / noise_of_ratio(MOST_RATIO)
             found.append(
                 "topics should predict documents better than their word frequencies do, expected "
                 f"perplexity={ratio:.2f} times theirs word_noise={self.word_noise:.3g}; take a "
@@ -272,7 +235,7 @@ class Plan:
             predicted = f", with {ratio:.2f} times the perplexity of its word frequencies"
         return (
             f"expected: {public}about {self.about:.0f} of {self.n_components} topics of text shown"
-            f"{predicted}; topics of equal shares with an L1 error of {self.planted_error:.2g}"
+            f"{predicted}"
         )
 
     def __str__(self) -> str:
@@ -292,17 +255,24 @@ def noise_of(settings: PrivateSettings) -> float:
 def shown(settings: PrivateSettings) -> float:
     """Return how many topics of text are shown, if as many are wanted, without a public model."""
     u = noise_of(settings)
-    if not settings.refines:
-        return (DENSE_SHOWN_TIMES_NOISE if settings.n_columns is None else SHOWN_TIMES_NOISE) / u
-    beyond = max(1.0, COMMON_NOISE[0] / u) * min(1.0, COMMON_NOISE[-1] / u)
-    return interpolate(u, COMMON_NOISE, COMMON_SHOWN) * beyond
+    if settings.refines:
+        return float(0.25 * u**-0.73)
+    return (DENSE_SHOWN_TIMES_NOISE if settings.n_columns is None else SHOWN_TIMES_NOISE) / u
+
+
+def words_shown(records: float) -> float:
+    """Return how many words a choice finds by its records over its threshold."""
+    return 1 / (25 / records**2 + 0.25 / records + 1 / 12_000) if records else 0.0
 
 
 def ratio_of(settings: PrivateSettings) -> float | None:
     """Return the perplexity to be expected over that of the true word frequencies."""
-    if not settings.refines:
-        return None
-    return interpolate(settings.word_noise, WORD_NOISE, RATIO)
+    return 0.52 + 0.42 * math.sqrt(settings.word_noise) if settings.refines else None
+
+
+def noise_of_ratio(ratio: float) -> float:
+    """Return the noise of words at which `ratio_of` expects a perplexity."""
+    return ((ratio - 0.52) / 0.42) ** 2
 
 
 def is_measured(settings: PrivateSettings) -> bool:
@@ -311,41 +281,12 @@ def is_measured(settings: PrivateSettings) -> bool:
     return usual and settings.clipping == "quantile"
 
 
-def interpolate(x: float, known: tuple[float, ...], values: tuple[float, ...]) -> float:
-    """Return the value at x, between those of the known points on a scale of logarithms."""
-    return float(np.exp(np.interp(np.log(x), np.log(known), np.log(values))))
-
-
-def _least_records(settings: PrivateSettings) -> int | None:
-    def shows_all(records: int) -> bool:
-        # The numbers of stages decide what sampling takes of delta: a window has its own.
-        window = replace(settings, documents_per_snapshot=records)
-        return shown(window) >= settings.n_components
-
-    low, high = 99, 100
-    while not shows_all(high):
-        if high > MOST_RECORDS:
-            return None
-        low, high = high, 2 * high
-    while high - low > max(1, low // 1000):
-        middle = math.isqrt(low * high) if high > 2 * low else (low + high) // 2
+def least(shows_all: Callable[[float], bool], between: tuple[float, float]) -> float | None:
+    """Return the least value that shows all topics, within a hundredth; None beyond the range."""
+    low, high = between
+    if not shows_all(high):
+        return None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
         low, high = (low, middle) if shows_all(middle) else (middle, high)
     return high
-
-
-def _least_epsilon(settings: PrivateSettings) -> float | None:
-    """Return the least epsilon, in steps of a twentieth, that shows all topics."""
-
-    def shows_all(epsilon: float) -> bool:
-        return shown(replace(settings, epsilon=epsilon)) >= settings.n_components
-
-    epsilon = settings.epsilon
-    while shows_all(epsilon):
-        if epsilon <= LEAST_EPSILON:
-            return epsilon
-        epsilon /= EPSILON_STEP
-    while not shows_all(epsilon):
-        epsilon *= EPSILON_STEP
-        if epsilon > MOST_EPSILON:
-            return None
-    return epsilon

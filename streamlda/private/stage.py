@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, require, require_state
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
-from streamlda.guarantee.mechanism import Array, Counts, JointGaussian
+from streamlda.guarantee.mechanism import Array, Block, Counts, JointGaussian
 from streamlda.guarantee.noise import Noise
 from streamlda.guarantee.sums import Contribution, Sums
 from streamlda.guarantee.users import UserBound
-from streamlda.privacy.events import Approximate
 from streamlda.privacy.prefix_release import SAME_NOISE, PrefixRelease
 from streamlda.private.contributions import Statistic, View
 from streamlda.private.settings import PrivateSettings
@@ -26,12 +24,12 @@ from streamlda.utils.threads import one_blas_thread
 #: Doubles that statistics return at a time, about: 4 MiB.
 DOUBLES = 2**19
 
-#: Fewest documents that they return them of: each call takes time of its own.
-LEAST_DOCUMENTS = 16
-
 
 class Stage:
-    """Sums of the statistics of one stage, over the slots from `first` to before `last`."""
+    """Sums of the statistics of one stage, over the slots from `first` to before `last`.
+
+    With a `prefix`, its release is that of this round and all rounds before.
+    """
 
     def __init__(
         self,
@@ -42,12 +40,14 @@ class Stage:
         mechanism: JointGaussian,
         *,
         by_user: bool = False,
+        prefix: PrefixRelease | None = None,
     ) -> None:
         self.name, self.first, self.last = name, first, last
-        self.mechanism = mechanism
-        self.drawn = False  # Whether its release was made; see `PendingRelease`.
+        self.mechanism, self.statistics = mechanism, statistics
+        self.drawn = False  # Whether its release was made.
         self.sums = Sums(mechanism, by_user=by_user)
-        self.statistics = statistics
+        self.prefix = prefix
+        self._round = 0 if prefix is None else prefix.rounds + 1
 
     @property
     def slots_filled(self) -> int:
@@ -64,7 +64,7 @@ class Stage:
         n = batch.n_documents
         distinct = batch.n_entries / max(1, n)
         doubles = max(statistic.doubles(distinct) for statistic in self.statistics)
-        step = max(LEAST_DOCUMENTS, int(DOUBLES / max(1.0, doubles)))
+        step = math.ceil(DOUBLES / max(1.0, doubles))
         for start in range(0, n, step):
             part = batch.rows(start, min(start + step, n))
             view, found = View(part), dict[str, Contribution]()
@@ -79,8 +79,18 @@ class Stage:
         self.sums.skip(n)
 
     def release(self, noise: Noise) -> dict[str, Array]:
-        """Return the sums with noise; see `JointGaussian.release_grid`."""
-        return self.mechanism.release_grid(self.sums.aggregates, noise)
+        """Draw the noise and return the noisy sums, after the price is paid; once."""
+        require(
+            not self.drawn,
+            "noise must be drawn once for a release: more on the same documents is another release",
+            stage=self.name,
+            remedy="accept what the first draw returned",
+        )
+        self.drawn = True
+        with one_blas_thread():
+            if self.prefix is None:
+                return self.mechanism.release_grid(self.sums.aggregates, noise)
+            return self.prefix.step(self.mechanism.from_grid(self.sums.aggregates), noise)
 
     def state(self) -> dict[str, Counts]:
         """Return copies of the raw sums, in steps of the grid: to be kept secret."""
@@ -120,34 +130,10 @@ class Stage:
             self.sums.users = UserBound.from_state(users)
 
     def stddevs(self) -> dict[str, float]:
-        """Return the standard deviation of the noise in each value of a block."""
-        return dict(self.mechanism.stddevs)
-
-
-class PrefixStage(Stage):
-    """A round whose release is that of all rounds so far (`PrefixRelease`)."""
-
-    def __init__(
-        self,
-        name: str,
-        first: int,
-        last: int,
-        statistics: Sequence[Statistic],
-        prefix: PrefixRelease,
-        *,
-        by_user: bool = False,
-    ) -> None:
-        super().__init__(name, first, last, statistics, prefix.mechanism, by_user=by_user)
-        self._prefix = prefix
-        self._round = prefix.rounds + 1
-
-    def release(self, noise: Noise) -> dict[str, Array]:
-        """Return the noisy sums of this and all earlier rounds."""
-        return self._prefix.step(self.mechanism.from_grid(self.sums.aggregates), noise)
-
-    def stddevs(self) -> dict[str, float]:
-        """Return those of the prefix sum that the release of this round gives, or gave."""
-        return self._prefix.stddevs(self._round)
+        """Return the standard deviation of the noise in each value of a block of the release."""
+        if self.prefix is None:
+            return dict(self.mechanism.stddevs)
+        return self.prefix.stddevs(self._round)
 
 
 def check_rows(batch: DocumentBatch, n_features: int) -> None:
@@ -161,36 +147,11 @@ def check_rows(batch: DocumentBatch, n_features: int) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRelease:
-    """A release that is due: what to charge, and how to draw its noise."""
-
-    stage: str
-    first: int  # Slots of its documents, `last` not included.
-    last: int
-    event: Approximate  # What each unit in it pays.
-    stddevs: dict[str, float]  # Of the noise in each value of a block.
-    _sums: Stage = field(repr=False)
-
-    def release(self, noise: Noise) -> dict[str, Array]:
-        """Draw the noise and return the noisy sums, after the price is paid; once."""
-        require(
-            not self._sums.drawn,
-            "noise must be drawn once for a release: more on the same documents is another release",
-            stage=self.stage,
-            remedy="accept what the first draw returned",
-        )
-        self._sums.drawn = True
-        with one_blas_thread():
-            return self._sums.release(noise)
-
-
 def joint_mechanism(
     statistics: Sequence[Statistic], n_max: int, settings: PrivateSettings, multiplier: float
 ) -> JointGaussian:
     """Return the mechanism of a stage of `n_max` slots."""
-    blocks = [block for statistic in statistics for block in statistic.blocks()]
-    return JointGaussian(blocks, multiplier, n_max=n_max, **_unit(settings))
+    return JointGaussian(blocks_of(statistics), multiplier, n_max=n_max, **_unit(settings))
 
 
 def prefix_mechanism(
@@ -201,11 +162,16 @@ def prefix_mechanism(
     A user is in every round and pays for each, so the rows are the rounds themselves: that gives
     the last sum the noise of one release of it, which no other rows can be below.
     """
-    blocks = [block for statistic in statistics for block in statistic.blocks()]
     strategy = BufferedToeplitz(horizon=settings.snapshots)
     if settings.privacy_unit == "user":
         strategy = BufferedToeplitz((), (), settings.snapshots)
-    return PrefixRelease(blocks, multiplier, strategy=strategy, n_max=n_max, **_unit(settings))
+    how = {"strategy": strategy, "n_max": n_max, **_unit(settings)}
+    return PrefixRelease(blocks_of(statistics), multiplier, **how)
+
+
+def blocks_of(statistics: Sequence[Statistic]) -> list[Block]:
+    """Return the blocks of all statistics of a release."""
+    return [block for statistic in statistics for block in statistic.blocks()]
 
 
 def _unit(settings: PrivateSettings) -> dict[str, Any]:

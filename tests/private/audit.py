@@ -29,7 +29,6 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.prefix_release import PrefixSums
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.stage import PrefixStage
 from streamlda.simulate import PlantedLDA
 from tests.private import streams
 
@@ -187,7 +186,7 @@ def audit(settings, absent, present, draws):
     shifted = [
         i
         for i, stage in enumerate(without)
-        if isinstance(stage, PrefixStage) or any(np.any(s) for s in shift[i].values())
+        if stage.prefix is not None or any(np.any(s) for s in shift[i].values())
     ]
     without, within = [without[i] for i in shifted], [within[i] for i in shifted]
     probes = _probes(without, [shift[i] for i in shifted])
@@ -227,7 +226,7 @@ def _expected(stages):
     running = {}
     for stage in stages:
         sums = stage.mechanism.from_grid(stage.sums.aggregates)
-        if isinstance(stage, PrefixStage):
+        if stage.prefix is not None:
             running = {name: running.get(name, 0.0 * array) + array for name, array in sums.items()}
             sums = running
         expected.append(sums)
@@ -242,7 +241,7 @@ def _probes(stages, shift):
     probes = []
     for i, stage in enumerate(stages):
         for name, stddev in stage.mechanism.stddevs.items():
-            direction = shift[-1 if isinstance(stage, PrefixStage) else i][name]
+            direction = shift[-1 if stage.prefix is not None else i][name]
             length = np.linalg.norm(direction)
             if length > 0:
                 probes.append((i, name, direction / (length * stddev)))
@@ -260,14 +259,16 @@ def _looks(stages, probes, draws, noise):
 
 def release_again(stages, noise):
     """Release filled stages with fresh noise: each call stands for a run of its own."""
-    rounds = [stage for stage in stages if isinstance(stage, PrefixStage)]
+    rounds = [stage for stage in stages if stage.prefix is not None]
     if rounds:
-        begun = copy.copy(rounds[0]._prefix)
+        begun = copy.copy(rounds[0].prefix)
         shapes = {block.name: block.shape for block in begun.mechanism.blocks}
         begun._noisy = copy.copy(begun._noisy)
         begun._noisy.rows = {name: StrategyRows(begun.strategy, shapes[name]) for name in shapes}
         begun._sums = {name: PrefixSums(begun.strategy, shapes[name]) for name in shapes}
         begun.rounds = 0
         for stage in rounds:
-            stage._prefix = begun
+            stage.prefix = begun
+    for stage in stages:
+        stage.drawn = False
     return [stage.release(noise) for stage in stages]

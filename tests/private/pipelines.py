@@ -389,18 +389,14 @@ def _in_noise(scene, releases, sums):
         for name, stddev in release.stddevs.items():
             found[f"{label} {name}"] = np.reshape(arrays[name], -1) / stddev
     if rounds:
-        horizon = int(scene.flags["snapshots.most"])
         # Users are in all rounds, each of which is released by itself.
         none = ((), ()) if scene.users else ()
-        strategy = BufferedToeplitz(*none, horizon=horizon)
-        impulses = PrefixSums(strategy, (strategy.horizon,))
-        mixed = np.array([impulses.step(row) for row in np.eye(strategy.horizon)])[: len(rounds)]
+        strategy = BufferedToeplitz(*none, horizon=scene.flags.get("snapshots.most"))
+        impulses = PrefixSums(strategy, (len(rounds),))
+        mixed = np.array([impulses.step(row) for row in np.eye(len(rounds))])
         for name, stddev in rounds[0][0].stddevs.items():
-            apart = solve_triangular(
-                mixed[:, : len(rounds)],
-                np.array([np.reshape(arrays[name], -1) for _, arrays in rounds]),
-                lower=True,
-            )
+            sums = np.array([np.reshape(arrays[name], -1) for _, arrays in rounds])
+            apart = solve_triangular(mixed, sums, lower=True)
             for number, values in enumerate(apart, 1):
                 found[f"{PREFIX} ({number}) {name}"] = values * mixed[0, 0] / stddev
     return found

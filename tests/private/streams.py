@@ -251,8 +251,7 @@ class Run:
         if due is None:
             return
         released = due.release(self.noise) if fed is None else fed
-        self.stages.append((due.stage, due.first, due.last))
-        assert due.event == self.engine.settings.event
+        self.stages.append((due.name, due.first, due.last))
         self.released.append(released)
         self.raw.append({name: array.copy() for name, array in stage.sums.aggregates.items()})
         before = self.engine.snapshot

@@ -103,8 +103,7 @@ def test_nothing_is_taken_while_a_release_is_due():
         with pytest.raises(InvalidSettingError, match="a release that is due must be made"):
             call()
     due = engine.due
-    assert (engine.slots, due.stage, due.first, due.last) == (9, "norms", 0, 9)
-    assert due.event == engine.settings.event
+    assert (engine.slots, due.name, due.first, due.last) == (9, "norms", 0, 9)
     released = due.release(SeededNoise(1))
     with pytest.raises(InvalidSettingError, match="noise must be drawn once"):
         engine.due.release(SeededNoise(2))
@@ -121,7 +120,7 @@ def test_a_stage_can_end_before_its_last_slot():
         own.engine.end_stage()
     own.add(ROWS.rows(0, 300))
     own.engine.end_stage()
-    assert (own.engine.due.stage, own.engine.due.first, own.engine.due.last) == ("pairs", 9, 300)
+    assert (own.engine.due.name, own.engine.due.first, own.engine.due.last) == ("pairs", 9, 300)
     own.settle()
     # The next stage has its own number of slots, from there.
     own.add(ROWS.rows(300, 2 * N))

@@ -63,6 +63,12 @@ ROUTES = {
     "simultaneous": {**WORST, "topics.solver": "simultaneous", "topics.iterations": 3},
     "noisy-power": {**WORST, "topics.solver": "noisy-power", "topics.iterations": 1},
     "prefix": {**WORST, "privacy.mode": "prefix", "snapshots.most": 3},
+    "endless-prefix": {**WORST, "privacy.mode": "prefix"},
+    "noisy-power-prefix": {
+        **WORST,
+        **{"topics.solver": "noisy-power", "topics.iterations": 1},
+        **{"privacy.mode": "prefix", "snapshots.most": 3},
+    },
     "users": {"privacy.unit": "user", "privacy.documents_per_user": 2, "snapshots.most": 1},
     "words": {**WORST, "vocabulary.kind": "private", "vocabulary.documents": 500},
     "common-words-chosen": {"vocabulary.kind": "private", "vocabulary.documents": 700},
@@ -103,7 +109,8 @@ def scene_of(route, folder, monkeypatch, *, of_each_word=False):
     """Return a scene with a canary in each stage, and in the pairs one of each word."""
     slots = 600 if "prefix" in route else SLOTS
     flags = {"snapshots.every": slots, "topics.restarts": 1, **{**ROUTES, **SHORT}[route]}
-    voters, snapshots = flags.get("vocabulary.documents", 0), flags.get("snapshots.most", 1)
+    voters = flags.get("vocabulary.documents", 0)
+    snapshots = flags.get("snapshots.most", 6 if route == "endless-prefix" else 1)
     if route.startswith(("projection", "common-words")):
         # A choice finds some words less.
         monkeypatch.setattr(settings_module, "DENSE_FEATURES", len(WORDS) - 1 - 3 * bool(voters))
@@ -183,14 +190,18 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     assert verdict.likely > CLAIM / 2, str(verdict)
 
 
-LONG = ["common-words-chosen", "common-words-taken-up"]
+PREFIX = ["endless-prefix", "noisy-power-prefix"]
+LONG = ["common-words-chosen", "common-words-taken-up", *PREFIX]
 
 
 @pytest.mark.parametrize(
     "route",
     [
         pytest.param(route, marks=[pytest.mark.long] if route in LONG else [])
-        for route in ["common-words", "common-words-chosen", *SHORT, "quantile", "public", "words"]
+        for route in [
+            *["common-words", "common-words-chosen", *SHORT, *PREFIX],
+            *["quantile", "public", "words"],
+        ]
     ],
 )
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
