@@ -113,3 +113,22 @@ def triples_without(first, pairs, a):
     )
     cube = np.einsum("a,b,c->abc", first, first, first)
     return a / (a + 2) * mixed - 2 * a**2 / ((a + 1) * (a + 2)) * cube
+
+
+def pack_pairs(matrix):
+    """The upper triangle row by row, times sqrt(2) off the diagonal."""
+    return np.array(
+        [x * (1 if i == j else np.sqrt(2)) for (i, j), x in np.ndenumerate(matrix) if i <= j]
+    )
+
+
+def pack_triples(tensor):
+    """The entries i <= j <= k of a symmetric tensor, times the root of how often each occurs."""
+    times = {1: 1, 2: 3, 3: 6}
+    return np.array(
+        [
+            x * np.sqrt(times[len({*at})])
+            for at, x in np.ndenumerate(tensor)
+            if at == tuple(sorted(at))
+        ]
+    )

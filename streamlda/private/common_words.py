@@ -16,7 +16,7 @@ A pair of two words of frequency p is in about N p^2 documents, beside a noise o
 common from a released frequency of `LEAST` sqrt(z / N) on, `WORDS_FOR_TOPIC` K to `MOST_WORDS` of
 them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which
 the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are
-of these, at most K and `MORE_TOPICS` times what a round can tell apart. In the other words each
+of these, at most K and what a round can tell apart. In the other words each
 topic begins as the word frequencies.
 """
 
@@ -29,13 +29,14 @@ from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.contributions import (
+    LESSER_WEIGHT,
     Contributions,
     FirstStatistic,
     PairStatistic,
     Statistic,
     View,
 )
-from streamlda.private.denoising import Denoised, denoise
+from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import most_topics
 from streamlda.private.settings import MOST_WORDS, PrivateSettings
@@ -52,31 +53,18 @@ WORDS, PAIRS = "common words", "common pairs"
 #: 512 of them. There are no triples.
 BOUNDS = ClipBounds(2.0**-5, 2.0**-9, 1.0, "fixed")
 
-#: Weight of word frequencies beside pairs. 0.05 and 0.2 are as good.
-FIRST_WEIGHT = 0.1
-
 #: Least frequency of a common word, over sqrt(z / N); fewest words for each topic.
 LEAST, WORDS_FOR_TOPIC = 0.04, 5
 
 #: Least eigenvalue that is kept, over the spectral norm of the noise alone.
 ABOVE = 1.15
 
-#: Most topics, over those that a round tells apart.
-MORE_TOPICS = 3
-
 #: Sum of the Dirichlet parameters where it is not given.
 ALPHA_0 = 0.12
-
-#: Least frequency of a word, over that of the mean word.
-LEAST_FREQUENCY = 1e-9
 
 #: The same for what pairs of independent words take off before H is sought, a / (a + 1) of them:
 #: columns of H are topics then, not mixtures of these.
 CENTRING_ALPHA_0 = 0.5
-
-#: Noise of words (`PrivateSettings.word_noise`) above which a given alpha_0 counts as at most the
-#: two above: such a window shows broad topics, of which a document has one.
-LOUD = 0.9
 
 #: Fits of H, and steps of each.
 STARTS, STEPS = 3, 300
@@ -154,17 +142,21 @@ def statistics(stage: str, words: NDArray[np.int64] | None, n_features: int) -> 
     if words is None:
         assert stage == WORDS
         return [FirstStatistic(n_features, BOUNDS.first, 1.0)]
-    pairs = PairStatistic(len(words), None, BOUNDS.pair, 1 - FIRST_WEIGHT)
-    first = FirstStatistic(n_features, BOUNDS.first, FIRST_WEIGHT)
+    pairs = PairStatistic(len(words), None, BOUNDS.pair, 1.0)
+    first = FirstStatistic(n_features, BOUNDS.first, LESSER_WEIGHT)
     return [first, OfCommon(pairs, words)]
 
 
 def concentrations(settings: PrivateSettings) -> tuple[float, float]:
-    """Return alpha_0 of the topics that a round begins with, and of the centring of pairs."""
+    """Return alpha_0 of the topics that a round begins with, and of the centring of pairs.
+
+    A given one counts as at most the usual ones where noise in the mean word exceeds its frequency:
+    such a window shows broad topics, of which a document has one.
+    """
     given = settings.alpha_0
     if given is None:
         return ALPHA_0, CENTRING_ALPHA_0
-    if settings.word_noise <= LOUD:
+    if settings.word_noise <= 1:
         return given, given
     return min(given, ALPHA_0), min(given, CENTRING_ALPHA_0)
 
@@ -189,7 +181,7 @@ def topics_of(
     values, vectors = values[::-1], vectors[:, ::-1]
     floor = stddev * np.sqrt(2.0 * len(words))  # Off the diagonal noise has stddev / sqrt(2).
     known = max(1, int(np.sum(values > ABOVE * floor)))
-    K = min(known, settings.n_components, MORE_TOPICS * most_topics(settings))
+    K = min(known, most_topics(settings))
     rng = np.random.default_rng(settings.seed)
     # One is kept even if it is noise; it must not be negative.
     kept = np.maximum(values[:known], 1e-6 * floor)

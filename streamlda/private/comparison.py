@@ -30,8 +30,8 @@ from streamlda.private.topics import PrivateTopics
 
 Array = NDArray[np.float64]
 
-#: Weights in the stage; and of the lengths beside the sums of a round, 1.
-WEIGHTS, LENGTHS_WEIGHT = {"preferred": 0.01, "tokens": 0.03}, 0.002
+#: Weight of the lengths beside the sums of a round, 1.
+LENGTHS_WEIGHT = 0.002
 
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0
@@ -54,8 +54,7 @@ class ComparisonStatistic:
         """Tokens are not negative."""
         shapes = {"preferred": (), "tokens": self._alpha.shape}
         return [
-            Block(name, shape, 1.0, WEIGHTS[name], nonnegative=name == "tokens")
-            for name, shape in shapes.items()
+            Block(name, shape, 1.0, nonnegative=name == "tokens") for name, shape in shapes.items()
         ]
 
     def contributions(self, view: View) -> Contributions:

@@ -24,6 +24,10 @@ CLEAR = 6.0
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
 
+#: Least expected frequency of a word, over that of the mean word.
+LEAST_FREQUENCY = 1e-9
+
+
 class Denoised(NamedTuple):
     """Expected tokens by word and topic, and how likely the noisy ones were by their prior."""
 

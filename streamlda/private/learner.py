@@ -21,6 +21,7 @@ from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import describe_useless, model_of, statement_of
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings, slots_to_spare
+from streamlda.private.stage import Stage
 from streamlda.private.window import PREFIX, PrivateSnapshot
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays
@@ -116,43 +117,38 @@ class PrivateLearner(Learner):
     @property
     def private(self) -> PrivateProgress:
         """State of the running stage, and what became of the last release."""
-        ends_well, missing = self._ends_well(), self._least_missing()
+        missing = self._least_missing()
+        ends_well = self.engine.stage is not None and not missing
         return PrivateProgress(ends_well, missing, self._missed, self._shows_nothing)
 
     def resume(self, stages: int) -> None:
         """Resume with the number of stages that were released before."""
         self._stages = stages
 
-    def _ends_well(self) -> bool:
-        """Return whether the end of the stream may end the running stage.
-
-        A last stage that is half full gives a snapshot: the end is a slot, and so public. What was
-        summed in an unfinished window is dropped.
-        """
-        stage = self.engine.stage
-        whole = self.settings.documents_per_snapshot
-        if stage is None or self._ends.get(stage.name, whole) < whole:
-            return False
-        return stage.slots_left <= slots_to_spare(stage.last - stage.first)
-
     @property
     def slots_missing(self) -> int:
         """Slots that the running window still needs; 0 if no snapshot is left."""
-        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
-        if stage is None:
-            return 0
-        return stage.slots_left + whole - self._ends.get(stage.name, whole)
+        stage = self.engine.stage
+        return 0 if stage is None else stage.slots_left + self._slots_after(stage)
 
-    @property
-    def _ends(self) -> dict[str, int]:
-        """Ends of stages, in slots of a window; rounds of prefix mode are whole windows."""
-        return {name: last for name, _, last in self.settings.stage_slots()}
+    def _slots_after(self, stage: Stage) -> int:
+        """Return the slots of a window after a stage; rounds of prefix mode are whole windows."""
+        whole = self.settings.documents_per_snapshot
+        ends = {name: last for name, _, last in self.settings.stage_slots()}
+        return whole - ends.get(stage.name, whole)
 
     def _least_missing(self) -> int:
-        """Return the fewest further slots with which the end of the stream gives a snapshot."""
-        stage, whole = self.engine.stage, self.settings.documents_per_snapshot
-        prefix = stage is not None and stage.name == PREFIX
-        spare = slots_to_spare(whole) if prefix else whole - self.settings.least_slots
+        """Return the fewest further slots with which the end of the stream gives a snapshot.
+
+        A last stage that is half full gives one: the end is a slot, and so public. What was summed
+        in an unfinished window is dropped.
+        """
+        stage = self.engine.stage
+        if stage is None:
+            return 0
+        spare = slots_to_spare(stage.last - stage.first)
+        if self._slots_after(stage):
+            spare = self.settings.documents_per_snapshot - self.settings.least_slots
         return max(0, self.slots_missing - spare)
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:
@@ -288,12 +284,6 @@ class PrivateLearner(Learner):
         assert snapshot is not None
         return self.model_of(snapshot, vocabulary, settings)
 
-    def of_released(
-        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
-    ) -> TopicModel:
-        """Return the model of `PrivateEngine.released`."""
-        return self.model_of(self.engine.released(), vocabulary, settings)
-
     def model_of(
         self,
         snapshot: PrivateSnapshot,
@@ -301,6 +291,7 @@ class PrivateLearner(Learner):
         settings: Mapping[str, Any] | None = None,
     ) -> TopicModel:
         """Return a snapshot as a model with its privacy statement."""
+        ledger = self.releaser.ledger
         said = statement_of(
             snapshot,
             self.settings,
@@ -308,7 +299,7 @@ class PrivateLearner(Learner):
             delta=self.delta,
             columns=self.vocabulary,
             secure=self.releaser.noise.secure,
-            ledger=self.releaser.ledger_id,
-            generation=self.releaser.generation,
+            ledger=None if ledger is None else ledger.ledger_id,
+            generation=None if ledger is None else ledger.generation,
         )
         return model_of(snapshot, self.settings, said, vocabulary, settings)

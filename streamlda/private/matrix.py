@@ -147,7 +147,7 @@ class MatrixFit:
     def _keep_released(self, learner: PrivateLearner) -> str:
         """Take the topics of what the running window has released; return what came of it."""
         try:
-            self.models = [learner.of_released()]
+            self.models = [learner.model_of(learner.engine.released())]
         except InsufficientDataError as error:
             return f"what was released gives no topics: {error}"
         missing = ", ".join(self.models[0].privacy.get("missing_stages", ()))

@@ -13,30 +13,16 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def pack_pairs(upper: Array) -> Array:
-    """Return the upper triangle row by row, times sqrt(2) off the diagonal."""
-    i, j = np.triu_indices(len(upper))
-    packed: Array = upper[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
-    return packed
-
-
 def unpack_pairs(packed: Array, d: int) -> Array:
-    """Return the symmetric matrix that `pack_pairs` packed."""
+    """Return the symmetric matrix of an upper triangle, times sqrt(2) off the diagonal."""
     i, j = np.triu_indices(d)
     full = np.empty((d, d))
     full[i, j] = full[j, i] = packed / np.where(i == j, 1.0, np.sqrt(2.0))
     return full
 
 
-def pack_triples(tensor: Array) -> Array:
-    """Return the entries i <= j <= k of a symmetric tensor, times sqrt(times they occur)."""
-    i, j, k, scale = _triples(len(tensor))
-    packed: Array = tensor[i, j, k] * scale
-    return packed
-
-
 def unpack_triples(packed: Array, t: int) -> Array:
-    """Return the symmetric tensor that `pack_triples` packed."""
+    """Return the symmetric tensor of its entries i <= j <= k, times `scales_of_triples`."""
     i, j, k, scale = _triples(t)
     full = np.empty((t, t, t))
     for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
@@ -46,7 +32,7 @@ def unpack_triples(packed: Array, t: int) -> Array:
 
 @lru_cache(maxsize=4)
 def scales_of_triples(t: int) -> Array:
-    """Return the square root of how often each entry of `pack_triples` occurs."""
+    """Return the square root of how often each entry i <= j <= k of a tensor occurs."""
     return _triples(t)[3]
 
 

@@ -48,12 +48,11 @@ from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.comparison import halves, held_out_probabilities
-from streamlda.private.contributions import Contributions, View
+from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
-    LEAST_TOKENS,
     RefinementStatistic,
-    even_proportions,
+    proportions_of,
     weights_of_words,
 )
 from streamlda.private.settings import DENSE_FEATURES
@@ -70,10 +69,6 @@ PUBLIC, FITS = "public", "public_fits"
 #: Where its arrays are in states, and in the first release of a window.
 PUBLIC_ARRAYS = "public/"
 
-#: Weight of that block beside the norms, 1. A stage of norms has at least 18 documents for each
-#: that its noise stands for: 0.1 leaves the noise a sixth of what they say together.
-FITS_WEIGHT = 0.1
-
 #: Dirichlet parameter of the background over the sum of those of the topics.
 BACKGROUND_PRIOR = 3.5
 
@@ -82,9 +77,6 @@ MIXED = 0.01
 
 #: Logarithms of lifts are this far from 0 until sums say otherwise.
 SPREAD = 0.3
-
-#: Least fraction of the columns that a public model must have a word for.
-LEAST_COMMON = 0.1
 
 
 @dataclass(frozen=True)
@@ -129,11 +121,9 @@ class PublicTopics:
             columns = np.array([column.get(word, -1) for word in words])
         background = np.where(columns >= 0, model.background[columns], 0.0)
         common = background > 0
-        share = float(common.mean())
         require(
-            share >= LEAST_COMMON,
-            f"a public model must have at least {LEAST_COMMON:.0%} of the words",
-            share=f"{share:.1%}",
+            common.any(),
+            "a public model must have some of the words",
             words=n_features,
             remedy="take a model of the same language, or its words in place of others",
             error=VocabularyError,
@@ -186,8 +176,7 @@ class PublicTopics:
         by_topic, by_word = sums[:, :K], sums.sum(axis=1)
         total = float(by_topic.sum())
         check_documents(min(total, float(by_word.sum())))
-        tokens = np.maximum(by_topic.sum(axis=0), LEAST_TOKENS * total / K)
-        public = tokens * self.components.T
+        public = total * proportions_of(by_topic.sum(axis=0)) * self.components.T
         expected = denoise(by_topic, stddev, self.background, public, SPREAD).tokens
         beyond = np.maximum(expected - public, 0.0)
         divided = np.argsort(-beyond.sum(axis=0), kind="stable")[: n_components - K]
@@ -198,7 +187,7 @@ class PublicTopics:
         frequencies = denoise(by_word[:, None], of_word, self.background, words, SPREAD).tokens
         tokens = expected.sum(axis=0)
         components = np.ascontiguousarray((expected / tokens).T)
-        alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * even_proportions(tokens)
+        alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * proportions_of(tokens)
         none = np.zeros(len(tokens))
         spectral = SpectralTopics(
             *(components, alpha, float(alpha.sum()), none, none, none[:0], none[:0]), documents
@@ -220,7 +209,7 @@ class FitsStatistic:
 
     def blocks(self) -> list[Block]:
         """A document contributes one number of either sign."""
-        return [Block(FITS, (), 1.0, FITS_WEIGHT)]
+        return [Block(FITS, (), 1.0, LESSER_WEIGHT)]
 
     def contributions(self, view: View) -> Contributions:
         """Return what each document says."""

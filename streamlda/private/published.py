@@ -12,7 +12,6 @@ import numpy as np
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.statement import private_statement, seeded
-from streamlda.private.responsibilities import REFINED_NORM
 from streamlda.private.seeds import with_seeds
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics
@@ -109,7 +108,7 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
         name: (getattr(bounds, name), bounds.source) for name in names
     }
     if settings.refines or settings.public_model is not None:
-        found["shares"] = REFINED_NORM, "fixed"
+        found["shares"] = 1.0, "fixed"
     return found
 
 

@@ -24,10 +24,9 @@ from streamlda.private.comparison import LENGTHS_WEIGHT, LONG, ComparisonStatist
 from streamlda.private.contributions import Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
-    LEAST_TOKENS,
     RefinementStatistic,
-    even_proportions,
     get_divisors,
+    proportions_of,
     weights_of_words,
 )
 from streamlda.private.settings import PrivateSettings
@@ -41,9 +40,8 @@ Released = Mapping[str, Array]
 #: logarithms of lifts from 0 until sums say otherwise.
 BACKGROUND_PRIOR, SPREAD = 1.5, 0.7
 
-#: Weight of the block of all words, over the noise in the frequency of a mean word, d z / N, and at
-#: most.
-WORDS_WEIGHT, MOST_WORDS_WEIGHT = 0.4, 4.0
+#: Weight of the block of all words, over the noise in the frequency of a mean word, d z / N.
+WORDS_WEIGHT = 0.4
 
 
 class Refinement:
@@ -70,7 +68,7 @@ class Refinement:
             *given,
             weights,
             background_prior=BACKGROUND_PRIOR,
-            totals_weight=words_weight(self._settings),
+            totals_weight=WORDS_WEIGHT * self._settings.word_noise,
         )
         return [sums, NormStatistic(Lengths(), LENGTHS_WEIGHT)]
 
@@ -96,9 +94,11 @@ class Refinement:
         self._frequencies.add(sums.sum(axis=1), stddev * np.sqrt(K + 1))
         self._frequencies.add(released["words"] / weights, stddevs["words"] / weights)
         background, of_topics = self._frequencies.distribution(), sums[:, :K]
-        total = float(of_topics.sum())
-        check_documents(total, "take larger windows, a larger epsilon, or no refinement")
-        scales = np.outer(background, _tokens_of(of_topics))
+        check_documents(
+            float(of_topics.sum()), "take larger windows, a larger epsilon, or no refinement"
+        )
+        tokens = of_topics.sum(axis=0)
+        scales = np.outer(background, tokens.sum() * proportions_of(tokens))
         rough = denoise(of_topics, stddev, background, scales, SPREAD).tokens
         words, prior = get_divisors(*given, BACKGROUND_PRIOR)
         expected = unmixed_tokens(
@@ -110,7 +110,7 @@ class Refinement:
             self._settings.seed,
         )
         components = expected / expected.sum(axis=0)
-        alpha = self.found.spectral.alpha_0 * even_proportions(_tokens_of(expected))
+        alpha = self.found.spectral.alpha_0 * proportions_of(expected.sum(axis=0))
         self.found = replace(
             self.found,
             components=np.ascontiguousarray(components.T),
@@ -154,12 +154,6 @@ class Refinement:
         return replace(found, refinement=said, ratio=ratio)
 
 
-def _tokens_of(sums: Array) -> Array:
-    """Return the tokens of each topic, none without any."""
-    tokens: Array = np.maximum(sums.sum(axis=0), LEAST_TOKENS * sums.sum() / sums.shape[1])
-    return tokens
-
-
 def _frequencies_alone(found: PrivateTopics) -> PrivateTopics:
     """Return the word frequencies as the only topic."""
     one, words = found.rows(np.zeros(1, dtype=np.intp)), found.background[None]
@@ -172,8 +166,3 @@ def _frequencies_alone(found: PrivateTopics) -> PrivateTopics:
         mixed=np.ones(1),
         prevalence=np.ones(1),
     )
-
-
-def words_weight(settings: PrivateSettings) -> float:
-    """Return the weight of the block of all words; see `WORDS_WEIGHT`."""
-    return min(WORDS_WEIGHT * settings.word_noise, MOST_WORDS_WEIGHT)

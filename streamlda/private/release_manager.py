@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 2
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
     """Return a digest of all that bears on a release, but for documents, words and starts."""
-    values = {name: value for name, value in settings.values().items() if name != "seed"}
+    values = {name: value for name, value in asdict(settings).items() if name != "seed"}
     values["vocabulary"] = vocabulary
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
 
@@ -92,16 +93,6 @@ class ReleaseManager:
             slots = Provenance(ledger.key, stream, by_slots=True)
             self.provenance = provenance or slots
 
-    @property
-    def ledger_id(self) -> str | None:
-        """Random name of the ledger; None without one."""
-        return None if self.ledger is None else self.ledger.ledger_id
-
-    @property
-    def generation(self) -> int | None:
-        """Releases that the ledger has begun; None without one."""
-        return None if self.ledger is None else self.ledger.generation
-
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
         if self.ledger is not None:
@@ -153,16 +144,11 @@ class ReleaseManager:
     def read_stored(self, intent: Release) -> ArraysFile | None:
         """Return what a release gave, or None if it was lost."""
         assert self.ledger is not None
-        return read_release(self.ledger, intent)
-
-
-def read_release(ledger: Ledger, intent: Release) -> ArraysFile | None:
-    """Return what a release gave, or None if it was lost."""
-    path = _path(ledger, intent.number, intent.description)
-    if not path.exists():
-        return None
-    ledger.check_target(path)
-    return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
+        path = _path(self.ledger, intent.number, intent.description)
+        if not path.exists():
+            return None
+        self.ledger.check_target(path)
+        return read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)
 
 
 def _path(ledger: Ledger, number: int, name: str) -> Path:

@@ -22,6 +22,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.events import Approximate, GaussianRelease, from_json, unknown
 from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.ledger import holds
+from streamlda.privacy.prefix_release import SAME_NOISE
 from streamlda.private.common_words import WORDS
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
@@ -31,9 +32,6 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.private.window import PREFIX, PrivateSnapshot
 
 Release = Mapping[str, Any]
-
-#: Most that a noise multiplier differs by where it is worked out on another machine, relative.
-_ROUNDING = 1e-9
 
 
 def released_model(ledger: str | os.PathLike[str], release: int | None = None) -> TopicModel:
@@ -122,7 +120,7 @@ def _multiplier(release: Release, settings: PrivateSettings) -> float:
     match from_json(release["event"]):
         case Approximate(GaussianRelease(paid)) | GaussianRelease(paid):
             require(
-                math.isclose(paid, settings.noise_multiplier, rel_tol=_ROUNDING),
+                math.isclose(paid, settings.noise_multiplier, rel_tol=SAME_NOISE),
                 "the noise of a release must be what its settings say",
                 release=release["intent"],
                 noise_multiplier=paid,

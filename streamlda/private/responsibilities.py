@@ -29,9 +29,6 @@ from streamlda.private.settings import REFINE, REFINEMENT_STAGES, PrivateSetting
 
 Array = NDArray[np.float64]
 
-#: Norm of what a document adds to a round, at most.
-REFINED_NORM = 1.0
-
 #: Iterations over the words of a document.
 INNER_ITERATIONS = 8
 
@@ -41,17 +38,15 @@ WORD_POWER = 0.25
 #: Frequency added to that of every word before, so that noise in a rare one means little.
 LEAST_FREQUENCY = 1e-5
 
-#: Fraction of the prior of the proportions that is equal for all topics.
-EVEN_PRIOR = 0.1
-
 #: Tokens of a topic, at least, over those of the mean topic: noise must not leave one without any.
 LEAST_TOKENS = 0.2
 
 #: Least probability of a word in the E-step: single precision must not lose it.
 LEAST_PROBABILITY = 1e-12
 
-#: Documents of a round for each topic that it tells apart, over the noise in a cell.
-DOCUMENTS_PER_TOPIC = 800
+#: Documents of a round for each topic that it begins with, over the noise in a cell: a third of
+#: what tells a topic apart.
+DOCUMENTS_PER_TOPIC = 270
 
 
 class RefinementStatistic:
@@ -91,10 +86,10 @@ class RefinementStatistic:
     def blocks(self) -> list[Block]:
         """Tokens are not negative."""
         d = len(self._words)
-        blocks = [Block("shares", self._words.shape, REFINED_NORM, 1.0, nonnegative=True)]
+        blocks = [Block("shares", self._words.shape, 1.0, 1.0, nonnegative=True)]
         if self._totals_weight is None:
             return blocks
-        return [*blocks, Block("words", (d,), REFINED_NORM, self._totals_weight, nonnegative=True)]
+        return [*blocks, Block("words", (d,), 1.0, self._totals_weight, nonnegative=True)]
 
     def contributions(self, view: View) -> Contributions:
         """Return the tokens of each document by word and topic, and by word."""
@@ -107,7 +102,7 @@ class RefinementStatistic:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             tokens = gamma * weights[:, None]
             whole = Contribution(tokens, pointers=batch.row_pointers).norms()
-            tokens *= view.by_entry(np.minimum(1.0, REFINED_NORM / whole))[:, None]
+            tokens *= view.by_entry(np.minimum(1.0, 1.0 / whole))[:, None]
         found = {"shares": view.contribute_by_word(tokens)}
         if self._totals_weight is not None:
             found["words"] = view.contribute_by_word(weights)
@@ -130,7 +125,7 @@ def get_divisors(
 
 
 def most_topics(settings: PrivateSettings) -> int:
-    """Return how many topics a round can tell apart, from 1 to those wanted: a public number."""
+    """Return how many topics a round begins with, from 1 to those wanted: a public number."""
     slots = REFINEMENT_STAGES[REFINE] * settings.documents_per_snapshot
     noise = settings.noise_in_documents(settings.noise_multiplier)
     return min(settings.n_components, max(1, int(slots / (DOCUMENTS_PER_TOPIC * noise))))
@@ -143,7 +138,8 @@ def weights_of_words(background: Array) -> Array:
     return scaled
 
 
-def even_proportions(tokens: Array) -> Array:
-    """Return the shares of tokens, a little of each equal for all."""
-    proportions: Array = (1 - EVEN_PRIOR) * tokens / tokens.sum() + EVEN_PRIOR / len(tokens)
+def proportions_of(tokens: Array) -> Array:
+    """Return the shares of tokens, of topics with hardly any a little more; see `LEAST_TOKENS`."""
+    least = np.maximum(tokens, LEAST_TOKENS * tokens.sum() / len(tokens))
+    proportions: Array = least / least.sum()
     return proportions

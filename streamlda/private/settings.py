@@ -37,31 +37,19 @@ DENSE_FEATURES = 1024
 #: A narrow sketch wastes what the noise leaves, a wide one costs time.
 COLUMNS_PER_TOPIC = 6
 
-#: Stages of a window, and fractions of its slots where norms need the usual `NORMS_FRACTION`.
-STAGES = {"norms": 0.015, "pairs": 0.85, "triple norms": 0.015, "triples": 0.12}
-
-#: A stage of norms has `NORMS_PER_NOISE` documents for each that the noise in a bin stands for, so
-#: that the quantile is found, at most `MOST_NORMS` of a window; and no less than `NORMS_FRACTION`
-#: of it, or `ENOUGH_NORMS` documents where that is less. What is not found is
-#: replaced by the largest norm there can be.
-NORMS_PER_NOISE, NORMS_FRACTION, ENOUGH_NORMS, MOST_NORMS = 18.0, 0.015, 1000, 0.1
+#: A stage of norms has this fraction of a window, or `NORMS_PER_NOISE` documents for each that the
+#: noise in a bin stands for, so that the quantile is found; at most `MOST_NORMS` of a window. What
+#: is not found is replaced by the largest norm there can be.
+NORMS_FRACTION, NORMS_PER_NOISE, MOST_NORMS = 0.015, 18.0, 0.1
 
 #: Methods that find topics in the last part of a window.
 NOISY_POWER, SIMULTANEOUS = "noisy-power", "simultaneous"
 SOLVERS = (WHITENED_TENSOR, NOISY_POWER, SIMULTANEOUS)
 
-#: Fraction of a window's slots for the rounds of a power method, in place of "triples" and from the
-#: pairs; and the default number of iterations. The many rounds of
-#: "noisy-power" need more slots.
-ROUNDS_FRACTION = {NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
+#: Fraction of a window's slots for triples, or for the rounds of a power method, and its default
+#: number of iterations. The many rounds of "noisy-power" need more slots.
+TRIPLES_FRACTION = {WHITENED_TENSOR: 0.12, NOISY_POWER: 0.50, SIMULTANEOUS: 0.30}
 ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
-
-#: Range of alpha_0: far beyond it, topics that a round starts from leave single precision.
-LEAST_ALPHA_0, MOST_ALPHA_0 = 1e-6, 1e6
-
-#: A stream that ends within the last stage of a window gives a snapshot if at least this part of
-#: the stage is filled.
-LEAST_LAST_STAGE = 0.5
 
 #: Most of delta that the distance of the sampler from exact noise may take.
 MOST_SET_ASIDE = 0.1
@@ -70,7 +58,7 @@ MOST_SET_ASIDE = 0.1
 LEAST_WINDOW = 100
 LEAST_ROUND = 10
 
-_noise_multiplier = lru_cache(maxsize=64)(noise_multiplier)
+_noise_multiplier = lru_cache(noise_multiplier)
 
 #: Stages of refinement (`streamlda.private.refinement`): one moves topics of common words, and in
 #: one documents compare them with word frequencies. Fractions of a window's slots.
@@ -89,11 +77,11 @@ class PrivateSettings(TopicSettings):
     """Settings of a private engine, fixed for its life. All of it is public.
 
     n_components is the most topics of a snapshot, fewer where noise would hide them. The words
-    must be public or chosen privately. alpha_0 lies from `LEAST_ALPHA_0` to `MOST_ALPHA_0`; None
-    chooses it from the released statistics. The seed is that of the public random projection and
-    the restarts: it seeds no noise. The solver is one release of the whole tensor, or rounds that
-    answer a power method, one release of fresh documents each (`streamlda.private.power`): one
-    component after the other, or all at once. In prefix mode rounds then take one step of it.
+    must be public or chosen privately. alpha_0 None chooses it from the released statistics. The
+    seed is that of the public random projection and the restarts: it seeds no noise. The solver is
+    one release of the whole tensor, or rounds that answer a power method, one release of fresh
+    documents each (`streamlda.private.power`): one component after the other, or all at once. In
+    prefix mode rounds then take one step of it.
     """
 
     epsilon: float  # What the releases of this engine may cost one privacy unit in all.
@@ -132,10 +120,6 @@ class PrivateSettings(TopicSettings):
         known = ClipBounds(**clipping) if isinstance(clipping, Mapping) else clipping
         return cls(**{**values, "clipping": known})
 
-    def values(self) -> dict[str, Any]:
-        """Return all fields by name."""
-        return asdict(self)
-
     def differing(self, values: Mapping[str, Any]) -> list[str]:
         """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
         own, values = (json.loads(json.dumps(each)) for each in (asdict(self), values))
@@ -150,8 +134,6 @@ class PrivateSettings(TopicSettings):
         at_least(LEAST_WINDOW, documents_per_snapshot=self.documents_per_snapshot)
         if self.refinement_rounds is not None:
             between(0, 1, refinement_rounds=self.refinement_rounds)
-        if self.alpha_0 is not None:
-            between(LEAST_ALPHA_0, MOST_ALPHA_0, alpha_0=self.alpha_0)
         object.__setattr__(self, "seed_topics", checked_seeds(self.seed_topics, self.n_components))
         one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
@@ -270,27 +252,22 @@ class PrivateSettings(TopicSettings):
     @property
     def _norms_fraction(self) -> float:
         """Fraction of each stage of norms in the slots that are not for refinement."""
-        N = self.documents_per_snapshot
-        wanted = NORMS_PER_NOISE * self.noise_in_documents(self.noise_multiplier) / N
-        return min(max(wanted, min(NORMS_FRACTION, ENOUGH_NORMS / N)), MOST_NORMS)
+        noise = self.noise_in_documents(self.noise_multiplier) / self.documents_per_snapshot
+        return min(max(NORMS_PER_NOISE * noise, NORMS_FRACTION), MOST_NORMS)
 
     def _cut(self, norms: float) -> dict[str, float]:
         """Return all stages before those of refinement, as fractions of their slots."""
+        measured = self.clipping == "quantile"
         if self.refines:
-            before = {"norms": norms} if self.clipping == "quantile" else {}
+            before = {"norms": norms} if measured else {}
             left = 1 - sum(before.values())
             return before | {name: left * part for name, part in COMMON_STAGES.items()}
-        last = STAGES["triples"]
-        fractions = {"pairs": 1 - last, "triples": last}
-        if self.clipping == "quantile":
-            fractions = {**STAGES, "norms": norms, "triple norms": norms}
-            fractions["pairs"] = 1 - last - 2 * norms
-        if self.solver == WHITENED_TENSOR:
-            return fractions
-        rounds, fraction = self.n_rounds, ROUNDS_FRACTION[self.solver]
-        fractions["pairs"] += last - fraction
-        del fractions["triples"]
-        return fractions | {f"power {i}": fraction / rounds for i in range(1, rounds + 1)}
+        last = TRIPLES_FRACTION[self.solver]
+        found = {"pairs": 1 - last}
+        if measured:
+            found = {"norms": norms, "pairs": 1 - last - 2 * norms, "triple norms": norms}
+        names = [f"power {i}" for i in range(1, self.n_rounds + 1)] or ["triples"]
+        return found | dict.fromkeys(names, last / len(names))
 
     @property
     def n_columns(self) -> int | None:
@@ -397,5 +374,5 @@ def slots_of(stages: Mapping[str, float], n_slots: int) -> list[tuple[str, int, 
 
 
 def slots_to_spare(slots: int) -> int:
-    """Return how many slots of a last stage may be missing where the stream ends."""
-    return int((1 - LEAST_LAST_STAGE) * slots)
+    """Return how many slots of a last stage may be missing where the stream ends: half of them."""
+    return slots // 2

@@ -12,7 +12,7 @@ first and pair statistic, and the triple statistic through the projection W that
    best among nonnegative ones. A word that a topic does not have gets 0 where the spectral
    estimate has noise, and none gets more than its frequency in the corpus allows.
 3. In that fit every word is drawn towards its frequency in the corpus, as far as the known noise
-   hides what the pairs say about it (`LIFT`): so rare words, whose noise is as large as that of
+   hides what the pairs say about it: so rare words, whose noise is as large as that of
    frequent ones, are mixed with the background, and frequent words are left to the data.
 """
 
@@ -41,19 +41,13 @@ from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 
-#: A direction counts as real when its eigenvalue exceeds this part of the noise's spectral norm:
-#: through a projection, and without one, where noise reaches that norm by itself. Through one more
-#: is let in: what noise hides is then drawn to the background, which was best on text.
-FLOOR, DENSE_FLOOR = 0.7, 1.0
+#: A direction through a projection counts as real when its eigenvalue exceeds this part of the
+#: spectral norm of the noise: what noise hides is drawn to the background, which was best on text.
+FLOOR = 0.7
 
 #: Iterations of coordinate descent in the constrained fit, times alpha_0^2 where that is above 1,
 #: and the most: the larger alpha_0, the more alike are columns of the mixing, and the slower it is.
 FIT_ITERATIONS, MOST_FIT_ITERATIONS = 3, 300
-
-#: Prior variance of a word's lift (its probability in a topic over that in the corpus), over the
-#: most that it can be for a topic of that prevalence p, 1/p - 1. Between 0.3 and 1 it makes little
-#: difference.
-LIFT = 0.5
 
 #: Least fraction of alpha_0 that a topic keeps, times the number of topics.
 LEAST_ALPHA = 0.05
@@ -111,7 +105,7 @@ class PairView:
             sketch = pairs - centre * np.outer(first, first @ probes)
             values, vectors = _sketched_eigenpairs(sketch, probes, n_components)
             floor = stddev * (np.sqrt(d) + np.sqrt(m))
-        least = (DENSE_FLOOR if probes is None else FLOOR) * floor
+        least = floor if probes is None else FLOOR * floor
         # Signs are the same on all machines that compute with the same sums.
         vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(len(values))])
         above = np.cumprod(values > least).sum()
@@ -363,9 +357,9 @@ def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Arr
     gram, target = right @ right.T, view.pairs @ right.T
     fitted = topics.T.copy()
     most = view.first[:, None] / prevalence
-    # Prior of a word's probability in a topic: around M1, with a variance of
-    # LIFT (1/prevalence - 1) M1^2; it counts where the noise hides the pairs.
-    spread = LIFT * np.maximum(1 / prevalence - 1, 1e-3) * view.first[:, None] ** 2
+    # Prior of a word's probability in a topic: around M1, with the largest variance that there can
+    # be for a topic of its prevalence, (1/prevalence - 1) M1^2; it counts where noise hides pairs.
+    spread = np.maximum(1 / prevalence - 1, 1e-3) * view.first[:, None] ** 2
     pull = view.stddev**2 / spread
     iterations = min(FIT_ITERATIONS * max(1.0, alpha_0) ** 2, MOST_FIT_ITERATIONS)
     for _ in range(math.ceil(iterations)):

@@ -41,9 +41,6 @@ OF_BACKGROUND = 0.5
 #: Sweeps over the topics in which words' tokens and the priors of lifts move.
 SWEEPS = 8
 
-#: Sums are taken as at least this many standard deviations.
-LEAST_SUM = -8.0
-
 #: Rows of responsibilities that are averaged at a time.
 BLOCK = 16
 
@@ -146,7 +143,7 @@ def _expected(sums: Array, scales: Array, prior: Array) -> tuple[Array, Array]:
 
     In single precision, whose range suffices: what is clear, or far below 0, is not asked.
     """
-    near = np.clip(sums, LEAST_SUM, CLEAR).astype(np.float32)
+    near = np.clip(sums, -CLEAR, CLEAR).astype(np.float32)
     exponents = near[:, None] - np.multiply.outer(scales.astype(np.float32), _LIFTS)
     exponents *= exponents
     exponents *= -0.5

@@ -25,6 +25,7 @@ from streamlda.privacy.statement import ReleasedStage
 from streamlda.private import common_words
 from streamlda.private.common_words import Frequencies
 from streamlda.private.contributions import (
+    LESSER_WEIGHT,
     FirstStatistic,
     NormStatistic,
     PairStatistic,
@@ -43,12 +44,6 @@ from streamlda.utils.arrays import Arrays
 Array = NDArray[np.float64]
 Sums = Mapping[str, Array]
 
-#: Least clip bound over the largest norm.
-LEAST_BOUND = 2.0**-16
-
-#: Weights of the statistics where they are in one release.
-FIRST_WEIGHT, PAIR_WEIGHT, TRIPLE_WEIGHT = 0.10, 0.78, 0.12
-
 #: Slots of a stage of norms, in standard deviations of its noise, of which documents are seen if
 #: half of them hold one: over ten bins that is 2.5 of them in each.
 TELLING_SLOTS = 50
@@ -56,10 +51,9 @@ TELLING_SLOTS = 50
 #: Name of the rounds after the first window in ``prefix`` mode.
 PREFIX = "prefix"
 
-#: The quantile of norms to clip at falls from the first to the second as the noise of a direction,
-#: sqrt(d) / (mu n), grows between these: clipping bends the moments, noise hides it.
-QUANTILES = (0.95, 0.5)
-QUANTILE_NOISE = {"first": (7e-4, 2e-3), "pair": (7e-4, 2e-3), "triple": (7e-4, 4e-3)}
+#: Fraction of documents that are clipped, over the noise of a direction, sqrt(d) z / n; a twentieth
+#: to a half: clipping bends the moments, noise hides it.
+CLIPPED_BY_NOISE = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ class Window:
             return [self._triple()]
         if stage == PREFIX:
             if self.power:
-                answers = self.power.statistic(self.bounds.triple, TRIPLE_WEIGHT)
+                answers = self.power.statistic(self.bounds.triple, LESSER_WEIGHT)
                 return [self._first(), self._pair(), answers]
             return [self._first(), self._pair(), self._triple()]
         if self.refinement and stage in REFINEMENT_STAGES:
@@ -252,11 +246,10 @@ class Window:
         settings = self.settings
         slots = {name: last - first for name, first, last in settings.stage_slots()}
         noise = np.sqrt(settings.n_features) * settings.noise_multiplier / slots["pairs"]
+        q = float(np.clip(1 - CLIPPED_BY_NOISE * noise, 0.5, 0.95))
         for name, norm in largest.items():
-            q = clip_quantile_for(name, noise)
             counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
-            bound = private_quantile(counts, norm_edges(norm), q, stddev)
-            found: Any = {name: max(bound, LEAST_BOUND * norm)}
+            found: Any = {name: private_quantile(counts, norm_edges(norm), q, stddev)}
             self.bounds = replace(self.bounds, **found)
 
     def _pair_view(self, released: Sums, stddevs: Mapping[str, float]) -> PairView:
@@ -312,14 +305,14 @@ class Window:
         return REFINE
 
     def _first(self) -> FirstStatistic:
-        return FirstStatistic(self.settings.n_features, self.bounds.first, FIRST_WEIGHT)
+        return FirstStatistic(self.settings.n_features, self.bounds.first, LESSER_WEIGHT)
 
     def _pair(self) -> PairStatistic:
         d = self.settings.n_features
-        return PairStatistic(d, self.probes, self.bounds.pair, PAIR_WEIGHT)
+        return PairStatistic(d, self.probes, self.bounds.pair, 1.0)
 
     def _triple(self) -> TripleStatistic:
-        return TripleStatistic(self._projection(), self.bounds.triple, TRIPLE_WEIGHT)
+        return TripleStatistic(self._projection(), self.bounds.triple, LESSER_WEIGHT)
 
     def _projection(self) -> Array:
         assert self.whitening is not None
@@ -350,13 +343,3 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
         "(source.text_field, source.user_field), or take larger windows",
         error=InsufficientDataError,
     )
-
-
-def clip_quantile_for(name: str, noise: float) -> float:
-    """Return the quantile of norms to clip a moment at, by the noise in a direction, sqrt(d) z / n.
-
-    Clipping at a low quantile bends the moments, at a high one needs more noise (`bench`).
-    """
-    low, high = np.log(QUANTILE_NOISE[name])
-    part = np.clip((np.log(noise) - low) / (high - low), 0.0, 1.0)
-    return float(QUANTILES[0] + part * (QUANTILES[1] - QUANTILES[0]))

@@ -19,18 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import require
-from streamlda.private.denoising import Denoised, denoise
+from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
 
 Array = NDArray[np.float64]
 
 #: Number of classes: 40 to 300 are as good (`private-public` in ``bench/``).
 CLASSES = 100
-
-#: Steps of k-means.
-STEPS = 30
-
-#: Least frequency of a word that is expected, over that of the mean word.
-LEAST = 1e-9
 
 
 def cluster_words(components: Array, alpha: Array) -> NDArray[np.int64]:
@@ -40,7 +34,7 @@ def cluster_words(components: Array, alpha: Array) -> NDArray[np.int64]:
     shares = alpha[:, None] * components
     vectors = np.sqrt(shares / shares.sum(axis=0)).T
     n = min(CLASSES, len(np.unique(vectors.round(6), axis=0)))
-    found = KMeans(n, n_init=1, max_iter=STEPS, random_state=0).fit(vectors)
+    found = KMeans(n, n_init=1, random_state=0).fit(vectors)
     classes: NDArray[np.int64] = found.labels_.astype(np.int64)
     return classes
 
@@ -70,7 +64,7 @@ class PublicWords:
         sums = np.bincount(of, noisy[:, 0]).astype(float)
         noise = np.sqrt(np.bincount(of, stddev**2))
         known = denoise(sums[:, None], noise, of_class, of_class[:, None]).tokens[:, 0]
-        expected = np.maximum(public * (known / of_class)[of], LEAST / d)
+        expected = np.maximum(public * (known / of_class)[of], LEAST_FREQUENCY / d)
         found = denoise(noisy, stddev, public, expected[:, None])
         better = found.log_likelihood - len(of_class) > otherwise.log_likelihood
         return found if better else otherwise

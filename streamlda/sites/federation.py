@@ -304,7 +304,7 @@ class FederationConfig:
             "format_version": CONFIG_VERSION,
             "label": self.label,
             "colluders": self.colluders,
-            "settings": json.loads(to_json(self.settings.values())),
+            "settings": json.loads(to_json(asdict(self.settings))),
             "vocabulary": {"metadata": words.metadata(), "words": words.words},
             "aggregator": asdict(self.aggregator),
             "sites": [{"key": asdict(m.key), "weight": m.weight} for m in self.members],

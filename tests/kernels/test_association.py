@@ -13,10 +13,10 @@ from streamlda.kernels.association import (
     project,
     random_signs,
 )
-from streamlda.private.packing import pack_pairs
 from streamlda.spectral.moments import group_by_word
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
+from tests.oracle import pack_pairs
 
 #: Rounding of some thousand additions, each within 1.1e-16 of a sum bounded by the scale given.
 ROUNDING = 1e-12

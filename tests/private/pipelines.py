@@ -324,7 +324,7 @@ def audit(scene, n_runs, folder, *, echoes=True, seed=None, until=None):
     for i, row in enumerate(bits):
         run = scene.perform(set(np.flatnonzero(row)), folder / str(i))
         evidence.add(row, *examine(scene, prepared, row, run, echoes=echoes))
-        said = Verdict({}, 0.0, evidence.told, evidence.lone_words, [])
+        said = Verdict({}, evidence.told, evidence.lone_words, [])
         if until in said.faults:
             return said
     return evidence.verdict()

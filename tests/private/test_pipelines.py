@@ -5,9 +5,11 @@ is mu = 0.237.
 
 False alarms: each bound refutes a sound pipeline with probability 1e-8 (`ALPHA`), and at most a
 hundred are looked at in a test; that what is published follows from the releases, and how far a
-canary reaches, are looked up, not estimated. Power: with `PAIRS` pairs of runs the lower bound of
-mu at 95 % is above half of the claim with probability above 0.99, and above 0.96 for users, whose
-canaries share some noise, and for "noisy-power", whose questions a canary answers by half.
+canary reaches, are looked up, not estimated. Power: the bound on mu by the noise that was seen,
+which holds but with probability 1e-8, is a fifth below mu after 400 runs, give or take 4 %. For the
+canary that shows most it must exceed .75 of the claim (of eight each attains all), and for one in
+the first round of prefix mode .55 (without a horizon it has .83 after six rounds): a sound pipeline
+fails with probability below 1e-4.
 
 Planted bugs are sought with the real noise of known keys, and the same canaries in every run: no
 test of them has luck, and a run that tells by itself ends the test. Runs are enough for bugs that
@@ -187,7 +189,9 @@ def test_whole_pipelines_give_away_what_is_claimed(folder, monkeypatch, route):
     verdict = audit(scene, 2 * -(-PAIRS // len(scene.canaries)), folder)
     print(f"{route}\n{verdict}")
     assert not verdict.faults, str(verdict)
-    assert verdict.likely > CLAIM / 2, str(verdict)
+    found = {name: each.measured_surely / CLAIM for name, each in verdict.findings.items()}
+    assert max(found.values()) > 0.75, str(verdict)
+    assert found.get("prefix 1", 1.0) > 0.55, str(verdict)
 
 
 PREFIX = ["endless-prefix", "noisy-power-prefix"]
@@ -207,8 +211,9 @@ LONG = ["common-words-chosen", "common-words-taken-up", *PREFIX]
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
     verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
-    # Canaries attain most of what is claimed: a bug that doubles it is seen.
-    assert all(each.reach > 0.75 * CLAIM for each in verdict.findings.values()), str(verdict)
+    # Canaries attain most of what is claimed, half at questions by chance: what doubles it is seen.
+    for name, each in verdict.findings.items():
+        assert each.reach > (0.5 if name.startswith("power") else 0.75) * CLAIM, str(verdict)
 
 
 # Planted bugs, each where the product could have it.

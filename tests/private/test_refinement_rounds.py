@@ -4,7 +4,6 @@ What holds for all rounds alike is tested in `test_rounds`, `test_sensitivity` a
 """
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,12 +17,9 @@ from streamlda.private import denoising, responsibilities
 from streamlda.private.denoising import LIFTS, denoise
 from streamlda.private.refinement import BACKGROUND_PRIOR
 from streamlda.private.responsibilities import (
-    DOCUMENTS_PER_TOPIC,
     INNER_ITERATIONS,
     RefinementStatistic,
-    most_topics,
 )
-from streamlda.private.settings import REFINEMENT_STAGES
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement
 from tests.private.streams import (
@@ -173,19 +169,6 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
     background = np.full(d, 1 / d)
     denoise(np.ones((d, K)), np.ones(d), background, np.outer(background, tokens))
     np.testing.assert_allclose(np.unique(seen[0]), tokens / d)
-
-
-def test_a_round_tells_as_many_topics_apart_as_documents_and_noise_allow():
-    config = wide(documents_per_snapshot=60_000, n_components=50, snapshots=3)
-    slots = REFINEMENT_STAGES["refine"] * 60_000
-    most = most_topics(config)
-    assert most == int(slots / (DOCUMENTS_PER_TOPIC * config.noise_multiplier))
-    assert 1 <= most_topics(replace(config, epsilon=1.0)) < most < 50
-    assert most_topics(replace(config, n_components=most - 1)) == most - 1
-    replaced = replace(config, neighboring_relation="replace-one")
-    assert most_topics(replaced) == pytest.approx(most / 2**0.5, abs=1)
-    users = replace(config, privacy_unit="user", documents_per_user=2)
-    assert most_topics(users) < most / 2
 
 
 # Topics in documents like text.

@@ -106,7 +106,7 @@ def second_sum(scaled: Array) -> Array:
 
 
 def second_block(dimension: int, radius: float) -> Block:
-    """Return the block of `pack_pairs` of `second_sum`; two samples differ by `SECOND_RATIO`."""
+    """Return the block of a triangle of `second_sum`; two samples differ by `SECOND_RATIO`."""
     cells = dimension * (dimension + 1) // 2
     return SummedBlock("second", (cells,), radius**2, magnitude=1.01)
 

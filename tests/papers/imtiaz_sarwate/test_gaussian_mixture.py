@@ -15,7 +15,8 @@ from streamlda.papers.imtiaz_sarwate.gaussian_mixture import (
     skew_norms,
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
-from streamlda.private.packing import pack_triples, unpack_triples
+from streamlda.private.packing import unpack_triples
+from tests.oracle import pack_triples
 from tests.papers.imtiaz_sarwate.neighbours import (
     Recorder,
     changed,

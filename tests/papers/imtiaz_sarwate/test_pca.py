@@ -19,7 +19,7 @@ from streamlda.papers.imtiaz_sarwate.pca import (
 )
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES, Promise, SimulatedSites
 from streamlda.papers.symmetric import pack, unpack
-from streamlda.private.packing import pack_pairs
+from tests.oracle import pack_pairs
 from tests.papers.imtiaz_sarwate.neighbours import (
     Recorder,
     changed,
