@@ -30,7 +30,7 @@ from streamlda.guarantee.selection import WordSelection
 from streamlda.guarantee.sums import Sums
 from streamlda.guarantee.users import UserBound
 from streamlda.model.topic_model import TopicModel
-from streamlda.private import budget, common_words
+from streamlda.private import budget, common_words, responsibilities
 from streamlda.private import engine as engine_module
 from streamlda.private import settings as settings_module
 from streamlda.private.engine import PrivateEngine
@@ -117,7 +117,8 @@ def scene_of(route, folder, monkeypatch, *, of_each_word=False):
         # A choice finds some words less.
         monkeypatch.setattr(settings_module, "DENSE_FEATURES", len(WORDS) - 1 - 3 * bool(voters))
     if route.startswith("common-words"):
-        # Half of the words are common, and that of the canaries is among them.
+        # Half of the words are common, and that of the canaries is among them; two topics can be.
+        monkeypatch.setattr(responsibilities, "DOCUMENTS_PER_TOPIC", 50)
         monkeypatch.setattr(common_words, "WORDS_FOR_TOPIC", 2)
         monkeypatch.setattr(common_words, "LEAST", 2.5)
     if route == "public":
