@@ -212,9 +212,10 @@ LONG = ["common-words-chosen", "common-words-taken-up", *PREFIX]
 def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
     verdict = audit(scene_of(route, folder, monkeypatch), 6, folder, echoes=False)
     assert not verdict.faults, str(verdict)
-    # Canaries attain most of what is claimed, half at questions by chance: what doubles it is seen.
-    for name, each in verdict.findings.items():
-        assert each.reach > (0.5 if name.startswith("power") else 0.75) * CLAIM, str(verdict)
+    # Canaries attain most of what is claimed: a bug that doubles it is seen. Not of a power method,
+    # which asks about them by chance.
+    found = {name: each.reach for name, each in verdict.findings.items() if "power" not in name}
+    assert min(found.values()) > 0.75 * CLAIM, str(verdict)
 
 
 # Planted bugs, each where the product could have it.
