@@ -243,6 +243,7 @@ def _check(statement: Mapping[str, Any]) -> None:
         "public_model": statement.get("public_model", "none").isalnum(),
         "generation": begun is None or _whole(begun),
         "clip_bounds": all(bound["source"] in CLIP_SOURCES for bound in bounds.values()) and bounds,
+        "seeds": statement.get("seeds", PUBLIC) == PUBLIC,
         "excluded": statement["excluded"],
         "documents_per_user": _whole(users) if of_users else users is None,
         "horizon": horizon is None or (statement["mode"] == "prefix" and _whole(horizon)),

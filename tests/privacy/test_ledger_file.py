@@ -180,6 +180,22 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     assert LedgerReader(path).loss.mu_squared == PRICE
 
 
+def test_older_documents_and_artefacts_that_are_not_on_record_are_found(folder):
+    with create(folder) as ledger:
+        release(ledger, 0, 10)
+        older = documents(ledger.path).read_bytes()
+        release(ledger, 10, 20)
+    newest = documents(ledger.path).read_bytes()
+    documents(ledger.path).write_bytes(older)
+    with pytest.raises(LedgerError, match=r"its own \.documents file"):
+        Ledger.open(ledger.path, TERMS)
+    documents(ledger.path).write_bytes(newest)
+    ledger.folder.mkdir()
+    (ledger.folder / "000003-norms.safetensors").touch()
+    with pytest.raises(LedgerError, match="must not be older"):
+        Ledger.open(ledger.path, TERMS)
+
+
 def test_a_ledger_is_made_only_where_asked_for(folder):
     with pytest.raises(LedgerError, match="must be a ledger of that name"):
         Ledger.open(folder / "ledger", TERMS)

@@ -184,7 +184,7 @@ def test_what_is_covered_keeps_epsilon_and_delta(releases):
         now = [*paid, (1 / MP.mpf(z) ** 2, MP.mpf(tv) / 3 + mp_factor * MP.mpf(tv))]
         B, L = (sum(column) for column in zip(*now, strict=True))
         exact = exact_delta(MP.sqrt(B), MP.mpf(epsilon)) + L
-        allowed = not before.mu_squared or price.rate <= before.rate
+        allowed = before.allows(price)
         if allowed and terms.covers(after):
             assert exact <= delta
         # At the rate of the first nothing is set aside without need.

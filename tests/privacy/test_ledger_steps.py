@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from streamlda.errors import BudgetExceededError, LedgerError
@@ -87,6 +88,18 @@ def test_documents_are_released_once(folder, unit):
         for again in ((0, 10), (9, 12), (10, 12), (5, 15)):
             with pytest.raises(LedgerError, match="two releases"):
                 ledger.begin(cohort_of(*again), EVENT)
+
+
+def test_a_tenth_of_repeats_is_warned_of_once(ledger):
+    said = []
+    ledger.warn = said.append
+    inside = [*range(1000, 1090), *[1000] * 10]
+    for number, texts in enumerate((range(100), [*range(9), *range(200, 291)], inside, inside)):
+        cohort = cohort_of(10 * number, 10 * number + 10)
+        ledger.begin(replace(cohort, values=np.array(texts, dtype=np.uint64)), EVENT)
+        ledger.recover()
+        assert len(said) == (number >= 2)
+    assert "repeated=10 documents=100 release=3" in said[0]
 
 
 def test_state_that_does_not_go_with_the_ledger_is_refused(ledger):

@@ -306,7 +306,7 @@ class LedgerReader:
                 requested=requested,
             )
         rates = {"first": float(loss.rate), "this": float(price.rate)}
-        self._check(not loss.mu_squared or price.rate <= loss.rate, "rate", **rates)
+        self._check(loss.allows(price), "rate", **rates)
 
     def _check(self, holds: object, fault: str, **values: Any) -> None:
         FAULTS.check(holds, fault, **values, path=str(self.path))

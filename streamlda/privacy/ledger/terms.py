@@ -74,6 +74,10 @@ class Loss(NamedTuple):
         """The part of delta that is set aside."""
         return self.mu_squared * self.rate
 
+    def allows(self, price: Loss) -> bool:
+        """Tell whether a release may follow at the rate of the unit's first."""
+        return not self.mu_squared or price.rate <= self.rate
+
     def plus(self, price: Loss) -> Loss:
         """Return the loss after a release, by the rate of the first or a higher one."""
         rate = self.rate if self.mu_squared else price.rate * _RATE_MARGIN
