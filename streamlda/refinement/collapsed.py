@@ -1,4 +1,4 @@
-"""Collapsed variational Bayes over documents in memory: what suits text best while it fits.
+"""Collapsed variational Bayes over documents whose responsibilities fit into memory.
 
 Every entry, a word of a document, keeps its responsibilities. They are found again in turn, and the
 sums by word follow each one, so that no entry sees itself (CVB0 [1]_). From spectral topics this
@@ -66,9 +66,9 @@ class CollapsedVariational:
         self._add(documents, components)
 
     @staticmethod
-    def fits(documents: DocumentBatch, n_topics: int) -> bool:
-        """Return whether the responsibilities take 128 MiB at most."""
-        return documents.n_entries * _row_of(n_topics) <= 8 * MOST_RESPONSIBILITIES
+    def count_parts(documents: DocumentBatch, n_topics: int) -> int:
+        """Return the parts of documents whose responsibilities take about 128 MiB at most each."""
+        return -(-documents.n_entries * _row_of(n_topics) // (8 * MOST_RESPONSIBILITIES))
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""

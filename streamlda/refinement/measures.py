@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import (
-    MAX_TOPICS,
-    resample_topics,
-)
+from streamlda.kernels.refinement import MAX_TOPICS, resample_topics
 from streamlda.model.coherence import topic_npmi
 from streamlda.model.inference import fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel

@@ -29,12 +29,7 @@ from streamlda.utils.arrays import frozen
 from streamlda.utils.progress import progress
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
-_OF_TOPICS = (
-    "eigenvalues",
-    "eigenvalue_noise",
-    "topic_supported",
-    "warnings",
-)
+_OF_TOPICS = ("eigenvalues", "eigenvalue_noise", "topic_supported", "warnings")
 
 
 class Candidate:
@@ -89,26 +84,30 @@ class Candidate:
         return replace(self.start, components=self._learner.components, alpha=self._learner.alpha)
 
     def sweep(self, sweeps: int, seed: int) -> None:
-        """Move the topics by sweeps of that sampler whose sweep costs less, if one suits them.
+        """Move the topics by the sweeps that suit the documents.
 
-        It holds responsibilities of all topics for each entry, where there is memory for them, or
-        draws a topic for each token, of which there must be whole ones.
+        Documents with a token for each topic get collapsed sweeps, or every n-th one if there is no
+        memory for all. Where these are not all, or documents are shorter, a sampler follows, which
+        draws whole tokens: from passes alone it settles slowly where documents mix many topics.
         """
         start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
-        collapses = tokens >= K * len(documents) and CollapsedVariational.fits(documents, K)
         draws = documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries
-        if not (collapses or draws):
-            return
-        given = self._learner.components, self._learner.alpha, settings
-        # The sums of passes make room.
-        del self._learner
-        if collapses:
-            self._learner = collapsed = CollapsedVariational(documents, *given)
+        if tokens >= K * len(documents):
+            parts = CollapsedVariational.count_parts(documents, K)
+            some = documents.sharing(np.arange(len(documents)) % parts == 0)
+            given = self._learner.components, self._learner.alpha, settings
+            # The sums of passes make room.
+            del self._learner
+            self._learner = collapsed = CollapsedVariational(some, *given)
             del given
             collapsed.sweep(sweeps)
             self.done["collapsed_sweeps"] = sweeps
-        else:
+            draws = draws and parts > 1
+            del collapsed, some
+        if draws:
+            given = self._learner.components, self._learner.alpha, settings
+            del self._learner
             self._learner = sampler = GibbsSampler(documents, *given)
             del given
             # Short texts get as many draws as documents of 40 tokens. Relaxed sweeps settle more

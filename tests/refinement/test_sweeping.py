@@ -77,7 +77,7 @@ def test_documents_that_mix_many_topics_are_swept_longer(parts):
         (30, 0.5, "collapsed_sweeps"),
     ],
 )
-def test_the_sampler_is_that_whose_sweep_costs_less(length, times, name):
+def test_the_sweeps_suit_the_documents(length, times, name):
     """Weights have no tokens to draw; documents with as many tokens as topics need none."""
     _, learned, held_out, start = planted(length)
     scaled = DocumentBatch.from_matrix(learned.to_csr() * times, integral=False)
@@ -88,18 +88,18 @@ def test_the_sampler_is_that_whose_sweep_costs_less(length, times, name):
     assert list(swept) == ([] if name is None else [name])
 
 
-def test_more_documents_make_no_worse_topics_where_responsibilities_do_not_fit(monkeypatch):
-    """5,000 have an error of .063. Sweeps with the false alpha_0, not relaxed, left 20,000 .081."""
-    corpus = PlantedLDA(5, 1000, alpha_0=2, mean_length=60, topic_concentration=0.05, seed=0)
+@pytest.mark.parametrize("alpha_0", [2, 20])
+def test_more_documents_make_better_topics_where_responsibilities_do_not_fit(alpha_0, monkeypatch):
+    """5,000 have errors of .063 and .335. Gibbs sweeps from passes alone left 20,000 .371 of 20."""
+    corpus = PlantedLDA(5, 1000, alpha_0=alpha_0, mean_length=60, topic_concentration=0.05, seed=0)
     X, errors, sweeps = corpus.documents(20_000).to_csr(), [], []
     for n in (5000, 20_000):
         model = StreamLDA(5, random_state=0).fit(X[:n]).to_model()
         errors.append(matched_l1_error(corpus.components, model.components).mean)
         sweeps.append(model.diagnostics["refinement"]["sweeps"])
-        assert model.alpha_0 == pytest.approx(1.0)
         # 5 topics take 8 numbers of an entry.
         monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", X.nnz // 2)
-    assert sweeps == [0, 2 * SWEEPS]
+    assert sweeps[0] == 0 < sweeps[1]
     assert errors[1] < 0.75 * errors[0]
 
 
