@@ -10,7 +10,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
 from streamlda.privacy.merged_statement import merged_statement
-from streamlda.privacy.statement import statement_lines
+from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.budget import ledger_terms
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import config_hash
@@ -132,5 +132,7 @@ def test_the_statement_and_the_file_say_so(tmp_path):
     plain = statement_of(snapshot, config_of(()), **given)
     assert "seeds" not in plain
     assert "seeds" in merged_statement([plain, said])
+    with pytest.raises(InvalidSettingError, match="seeds='learned'"):
+        check_statement({**said, "seeds": "learned"})
     model_of(snapshot, config_of(), said).save(tmp_path / "model")
     assert load(tmp_path / "model").seeds == tuple(seed.columns for seed in SEEDS)
