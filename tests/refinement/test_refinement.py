@@ -31,6 +31,7 @@ def model(corpus):
     """Return the spectral start, of documents of its own."""
     settings = EngineSettings(n_components=K, n_features=V, warmup_documents=200, refine=False)
     engine = Engine(settings)
+    corpus.seek(0)
     engine.add(corpus.documents(400))
     return engine.snapshot()
 
