@@ -244,7 +244,8 @@ def _check(statement: Mapping[str, Any]) -> None:
         "generation": begun is None or _whole(begun),
         "clip_bounds": all(bound["source"] in CLIP_SOURCES for bound in bounds.values()) and bounds,
         "seeds": statement.get("seeds", PUBLIC) == PUBLIC,
-        "excluded": statement["excluded"],
+        "excluded": isinstance(statement["excluded"], list | tuple) and statement["excluded"],
+        "missing_stages": isinstance(statement.get("missing_stages", ()), list | tuple),
         "documents_per_user": _whole(users) if of_users else users is None,
         "horizon": horizon is None or (statement["mode"] == "prefix" and _whole(horizon)),
     }
@@ -292,6 +293,7 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     stages = statement["stages"]
     ordered = all(_whole(stage["last"], stage["first"], 2**63 - 2) for stage in stages)
     ordered = ordered and all(_whole(stage["first"], 0) for stage in stages)
+    ordered = ordered and all(isinstance(stage["name"], str) for stage in stages)
     rule = "stages must be a list of name, first, last and noise_multiplier, in order"
     require_said(len(stages) > 0 and ordered, rule, stages=stages)
     paid = [

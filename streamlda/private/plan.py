@@ -284,8 +284,11 @@ def is_measured(settings: PrivateSettings) -> bool:
 def least(shows_all: Callable[[float], bool], between: tuple[float, float]) -> float | None:
     """Return the least value that shows all topics, within a hundredth; None beyond the range."""
     low, high = between
-    if not shows_all(high):
-        return None
+    # A small delta refuses the largest epsilon.
+    while not shows_all(high):
+        high *= 0.95
+        if high < low:
+            return None
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if shows_all(middle) else (middle, high)

@@ -78,6 +78,10 @@ MIXED = 0.01
 #: Logarithms of lifts are this far from 0 until sums say otherwise.
 SPREAD = 0.3
 
+#: Least fraction of the columns that a public model must have a word for: of fewer its topics are
+#: so alike that noise decides whether they are used.
+LEAST_COMMON = 0.1
+
 
 @dataclass(frozen=True)
 class PublicTopics:
@@ -121,9 +125,11 @@ class PublicTopics:
             columns = np.array([column.get(word, -1) for word in words])
         background = np.where(columns >= 0, model.background[columns], 0.0)
         common = background > 0
+        share = float(common.mean())
         require(
-            common.any(),
-            "a public model must have some of the words",
+            share >= LEAST_COMMON,
+            f"a public model must have at least {LEAST_COMMON:.0%} of the words",
+            share=f"{share:.1%}",
             words=n_features,
             remedy="take a model of the same language, or its words in place of others",
             error=VocabularyError,

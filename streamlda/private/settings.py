@@ -132,6 +132,9 @@ class PrivateSettings(TopicSettings):
     def __post_init__(self) -> None:
         TopicSettings.__post_init__(self)
         at_least(LEAST_WINDOW, documents_per_snapshot=self.documents_per_snapshot)
+        if self.alpha_0 is not None:
+            # Single precision must not lose what a round of refinement starts from.
+            between(1e-6, 1e6, alpha_0=self.alpha_0)
         if self.refinement_rounds is not None:
             between(0, 1, refinement_rounds=self.refinement_rounds)
         object.__setattr__(self, "seed_topics", checked_seeds(self.seed_topics, self.n_components))

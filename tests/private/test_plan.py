@@ -54,6 +54,8 @@ def test_the_least_window_and_the_least_epsilon_just_show_all_topics():
     below = plan(documents_per_snapshot=int(0.99 * found.least_records))
     assert below.topics_shown < 10
     assert plan(epsilon=found.least_epsilon / 1.06).topics_shown < 10
+    # Settings of the largest epsilon are refused.
+    assert 0.2 < plan(200_000, documents_per_snapshot=200_000, delta=1e-8).least_epsilon < 8
 
 
 def test_windows_of_common_words_show_more_topics():

@@ -153,7 +153,7 @@ def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
 @pytest.mark.parametrize(
     ("names", "wanted", "words", "error", "rule"),
     [
-        (["a", "b"], 2, ["x"] * 8, VocabularyError, "must have some of the words, got words=8"),
+        (["a", "b"], 2, ["x"] * 8, VocabularyError, "at least 10% of the words, got share='0.0%'"),
         (["a", "b"], 1, ["a", "b"], InvalidSettingError, "topics=2 n_components=1"),
         (None, 2, ["a", "b"], VocabularyError, "must have words"),
         (["a", "b"], 2, None, VocabularyError, "must have the columns of the private rows"),

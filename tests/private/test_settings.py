@@ -50,6 +50,8 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
     ("options", "message"),
     [
         ({"documents_per_snapshot": 99}, "documents_per_snapshot must be .* >= 100"),
+        # Single precision must not lose what a round of refinement starts from.
+        ({"alpha_0": 1e-7}, "alpha_0 must lie in 1e-06..1e"),
         ({"privacy_unit": "household"}, "privacy_unit must be one of document, user"),
         ({"mode": "binary tree"}, "mode must be one of window, prefix"),
         # Before a window is paid for, whose rounds cannot be released.

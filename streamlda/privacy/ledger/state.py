@@ -116,7 +116,7 @@ def describe_documents(
     records, repeated, times = documents.find_most_charged(mu, power)
     if not (records and terms.parallel):
         return None
-    total = sum((Fraction(mu[number] * n) ** power for number, n in times.items()), Fraction(0))
+    total = sum(((Fraction(mu[number]) * n) ** power for number, n in times.items()), Fraction(0))
     total **= 2 // power
     set_aside = sum((prices[number].set_aside * n for number, n in times.items()), Fraction(0))
     loss = Loss(total, set_aside / total if total else Fraction(0))
