@@ -354,18 +354,21 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if collections := _collections(X):
             collections.learn_parts(self, X, analyzer)
             return self
+        settings: RunSettings | None = None
         columns: Columns | None = None
-        if not hasattr(self, "_learner"):
-            settings = self._settings(self._seed(), users)
+        reset = not hasattr(self, "_learner")
+        # Later ones are as they were checked at first.
+        if reset or self._is_private or users is not None:
+            settings = self._settings(self._seed() if reset else 0, users)
+        if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
             self._check_continues()
-            settings = self._settings(0, users)
             X = self._validate_rows(X, reset=False, fits=True)
-        if settings.private:
+        if settings is not None and settings.private:
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
-        if columns is not None:
+        if settings is not None and columns is not None:
             asked = engine_settings(settings, batch.n_features)
             learner = Engine(seed_by_columns(asked, settings.topics.seeds, columns))
         else:

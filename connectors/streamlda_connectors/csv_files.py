@@ -124,10 +124,10 @@ def open_csv(
 
 
 def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHeader | None:
-    """Return the header of a file by the first delimiter that fits; None of one without records."""
+    """Return the first header that a delimiter finds in a file; None of one without records."""
     head, given, guess = blocks.head, options.delimiter, options.encoding is not None
     quotes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
-    faults: list[Rejected] = []
+    faults, found = list[Rejected](), list[CsvHeader]()
     for delimiter in dict.fromkeys((usual, *DELIMITERS)) if given is None else given:
         dialect = Dialect(delimiter, "quotes" if quotes else "")
         if guess and _escapes_all(head, delimiter.encode()):
@@ -137,9 +137,16 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
         start = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
         records = [*splitter.feed(head[start:]), *(splitter.finish() if blocks.is_whole else ())]
         try:
-            return _read_header(records, start, dialect, options)
+            header = _read_header(records, start, dialect, options)
         except Rejected as fault:
             faults.append(fault)
+            continue
+        if header is None:
+            return None
+        found.append(header)
+    if found:
+        # By a wrong delimiter rows look like titles until one fits.
+        return min(found, key=lambda header: header.start)
     missing = [fault for fault in faults if isinstance(fault, MissingColumn)]
     # Most columns are found by the delimiter that the file has.
     raise max(missing, key=lambda fault: len(list(fault.fields))) if missing else faults[0]
@@ -175,12 +182,14 @@ def _read_header(
             is_title = sum(map(bool, names)) < 2
             # Where one record must not decide how others are read, there is a header.
             numbered = options.encoding is not None and _find_texts(names, options) is None
-            if numbered and all(name.isdecimal() for name in options.text_fields):
+            by_number = all(name.isdecimal() for name in options.text_fields)
+            if numbered and by_number:
                 names = [str(number + 1) for number in range(len(names))]
             if _find_texts(names, options) is not None and not (titles and is_title):
                 return CsvHeader(dialect, names, start, start if numbered else end, numbered)
             titles.append(MissingColumn("missing-column", names))
-            if options.encoding is None or not is_title or len(titles) > MOST_TITLES:
+            searched = options.encoding is not None and not by_number
+            if not (searched and is_title) or len(titles) > MOST_TITLES:
                 raise titles[0]
         start = end
     if titles:

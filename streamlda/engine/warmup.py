@@ -43,15 +43,11 @@ def warmup_end(
 def first_projection(
     documents: DocumentBatch, settings: EngineSettings, columns: int | None = None
 ) -> Array:
-    """Find a projection by power steps on the second moment of documents.
-
-    Each step takes twice as many as the one before, and the last one takes all.
-    """
+    """Find a projection by power steps on the second moment of documents."""
     W = random_projection(settings.n_features, columns or settings.n_columns, settings.seed)
-    usable = int(np.count_nonzero(documents.usable))
-    for left in reversed(range(POWER_STEPS)):
+    for _ in range(POWER_STEPS):
         sketch = Moments(W, triple_columns=0)
-        sketch.add(documents.rows(0, documents.find_end(max(W.shape[1], usable >> left))))
+        sketch.add(documents)
         first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
         W = _projection(first, pairs, W, settings)
     return W

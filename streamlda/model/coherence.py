@@ -44,6 +44,7 @@ class NpmiCounter:
 
     def __init__(self, topics_top_words: Any) -> None:
         top = np.asarray(topics_top_words)
+        check(top.ndim == 2 and top.shape[1] > 1, "top words", shape=top.shape)
         self._watched, slots = np.unique(top, return_inverse=True)
         self._slots = slots.reshape(top.shape)
         self._pairs = np.zeros((*top.shape, top.shape[1]))

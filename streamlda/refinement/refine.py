@@ -86,15 +86,17 @@ class Candidate:
     def sweep(self, sweeps: int, seed: int) -> None:
         """Move the topics by the sweeps that suit the documents.
 
-        Documents with a token for each topic get collapsed sweeps, or every n-th one if there is no
-        memory for all. Where these are not all, or documents are shorter, a sampler follows, which
-        draws whole tokens: from passes alone it settles slowly where documents mix many topics.
+        Documents with a token for each topic get collapsed sweeps. If there is no memory for all,
+        every n-th one does, where these have a token for each word of each topic. Where they are
+        not all, or documents are shorter, a sampler follows, which draws whole tokens: from passes
+        alone it settles slowly where documents mix many topics.
         """
         start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
         draws = documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries
-        if tokens >= K * len(documents):
-            parts = CollapsedVariational.count_parts(documents, K)
+        parts = CollapsedVariational.count_parts(documents, K)
+        is_enough = parts == 1 or (draws and tokens >= parts * start.components.size)
+        if tokens >= K * len(documents) and is_enough:
             some = documents.sharing(np.arange(len(documents)) % parts == 0)
             given = self._learner.components, self._learner.alpha, settings
             # The sums of passes make room.

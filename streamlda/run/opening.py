@@ -506,5 +506,11 @@ def _catch_up(
         # Paid for and never drawn: the next records vote.
         words.first_slot = end
         return skipped, Released(None, "a choice of words was lost in a crash")
-    pipeline.begin(words.read_words(found.arrays, found.metadata["selection"]), end)
+    try:
+        pipeline.begin(words.read_words(found.arrays, found.metadata["selection"]), end)
+    except InsufficientDataError as error:
+        raise InsufficientDataError(
+            f"{error}; its record slots up to {end} are spent: begin after them, in another "
+            "checkpoint.folder"
+        ) from error
     return skipped, Released(None)

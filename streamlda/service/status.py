@@ -214,7 +214,7 @@ class Status:
             f"{topic.id} {of}": share
             for of, values in shares.items()
             for topic, share in zip(newest.topics, values, strict=False)
-            if share is not None
+            if topic.id is not None and share is not None
         }
         with self._lock:
             self.topics, self._snapshot = found, newest.created

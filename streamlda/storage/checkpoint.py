@@ -190,9 +190,11 @@ class CheckpointIndex:
         return None if found is None else dict(json.loads(found[0]))
 
     def _check_owner(self, database: sqlite3.Connection) -> None:
-        found = self.owner and database.execute("SELECT owner, number FROM fence").fetchone()
-        if found and found[0] != self.owner:
-            raise self._make_fenced(None, found[1])
+        if self.owner is None:
+            return
+        found = database.execute("SELECT owner, number FROM fence").fetchone()
+        if found is None or found[0] != self.owner:
+            raise self._make_fenced(None, found and found[1])
 
     def _make_fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
         about = {"path": str(self._folder), "generation": number, "taken_in": newest}

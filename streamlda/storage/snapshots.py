@@ -6,8 +6,9 @@
     snapshot-000001.topics.json   ids, prevalence and movement of its topics
     topic-names.json              names of topics by these ids, if any were given
 
-The second file is made from the models and may be deleted. It is made again when it is missing or
-belongs to another model, from `FOLLOWED` snapshots at most; ids then start again at the oldest.
+The second file is made from the models and may be deleted. For the last `FOLLOWED` snapshots it is
+made again when it is missing or belongs to another model; ids then start again at the oldest of
+these without it. Topics of an older snapshot without it have the id None.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ _Value = TypeVar("_Value")
 class Topic(NamedTuple):
     """A topic as a viewer follows it."""
 
-    #: From 1, the same over snapshots, never used again.
-    id: int
+    #: From 1, the same over snapshots, never used again; None where it is not known.
+    id: int | None
     #: Share of all tokens; None where it was not measured.
     prevalence: float | None
     #: Distance to the same topic one snapshot before; None for a new one.
@@ -163,8 +164,12 @@ class Snapshots:
         with self._lock:
             if (known := self._read(number)) is not None:
                 return known
+            recent = self.numbers()[-FOLLOWED:]
+            if number not in recent:
+                shares = self.model(number).shares
+                return self._summarize(number, [Topic(None, share, None) for share in shares], 1)
             before = None
-            for each in [n for n in self.numbers() if n < number][1 - FOLLOWED :]:
+            for each in recent[: recent.index(number)]:
                 before = unless_damaged(self._read_or_follow, each, before) or before
             return self._follow(number, before)
 
@@ -261,10 +266,21 @@ class Snapshots:
         ids = [topic.id for topic in before.topics] if before else []
         next_id = before.next_id if before else 1
         topics, next_id = follow_topics(earlier, ids, self.model(number), next_id)
+        found = self._summarize(number, topics, next_id)
+        stored = asdict(found) | {"topics": found.json()["topics"], "version": _VERSION}
+        del stored["number"], stored["created"]
+        target = self._index(number)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text(json.dumps(stored, separators=(",", ":")), "utf-8")
+        # Not forced to the disk: a torn one is found out by its content and made again.
+        temporary.replace(target)
+        return found
+
+    def _summarize(self, number: int, topics: list[Topic], next_id: int) -> Summary:
         model, path = self.model(number), self.path(number)
         private, interval = is_private(model), model.interval
         cohort = model.privacy["cohort"] if private else {}
-        found = Summary(
+        return Summary(
             number,
             _written(path),
             model.documents_seen,
@@ -275,21 +291,13 @@ class Snapshots:
             next_id=next_id,
             fingerprint=fingerprint(path),
         )
-        stored = asdict(found) | {"topics": found.json()["topics"], "version": _VERSION}
-        del stored["number"], stored["created"]
-        target = self._index(number)
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.write_text(json.dumps(stored, separators=(",", ":")), "utf-8")
-        # Not forced to the disk: a torn one is found out by its content and made again.
-        temporary.replace(target)
-        return found
 
     def _index(self, number: int) -> Path:
         return self.path(number).with_suffix(".topics.json")
 
 
 def follow_topics(
-    before: TopicModel | None, ids: Sequence[int], after: TopicModel, next_id: int
+    before: TopicModel | None, ids: Sequence[int | None], after: TopicModel, next_id: int
 ) -> tuple[list[Topic], int]:
     """Return the topics of `after`, with ids of those they continue, and the next unused id."""
     pairs = matched_topics(before, after, max_distance=NEW_TOPIC_DISTANCE) if before else []
@@ -317,7 +325,7 @@ def is_private(model: TopicModel) -> bool:
     return True
 
 
-def _quality(model: TopicModel, ids: list[int]) -> list[dict[str, Any]]:
+def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
     """Return the quality of each topic, reasons not to rely on it, and the topic nearest to it."""
     own, near = exclusivity(model.components).tolist(), nearest_topics(model.components)
     return [

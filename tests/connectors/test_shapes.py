@@ -263,3 +263,12 @@ def test_a_column_that_is_missing_is_said_with_what_to_do(header, says, tmp_path
 def test_the_first_delimiter_that_has_the_text_is_taken(tmp_path, name, lines, text):
     (tmp_path / name).write_text(lines, "ascii")
     assert drain(FileSource(tmp_path / name)) == ([text], [])
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+@pytest.mark.parametrize("above", ["id{}text\n", "A title\n\nid{}text\n", ""])
+def test_a_comma_in_a_row_is_no_header_below_titles(tmp_path, sign, above):
+    rows = "".join(f"{i}{sign}{text}\n" for i, text in enumerate(("one here", "two, there")))
+    (tmp_path / "a.csv").write_text(above.format(sign) + rows)
+    source = FileSource(tmp_path / "a.csv", text_field="text" if above else "2")
+    assert drain(source) == (["one here", "two, there"], [])

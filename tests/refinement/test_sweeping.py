@@ -88,6 +88,18 @@ def test_the_sweeps_suit_the_documents(length, times, name):
     assert list(swept) == ([] if name is None else [name])
 
 
+@pytest.mark.parametrize("weight", [1.0, 1.5])
+def test_few_of_the_documents_are_not_swept_for_all(weight, monkeypatch):
+    """Topics of a part whose tokens are fewer than words of topics would be those of noise."""
+    _, learned, *_, start = planted(30)
+    scaled = DocumentBatch.from_matrix(learned.to_csr() * weight, integral=False)
+    monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", 2 * learned.n_entries // 40)
+    found = Candidate(start, scaled, 1).settle()
+    found.sweep(2, seed=0)
+    assert "collapsed_sweeps" not in found.done
+    assert (found.done["sweeps"] > 0) == (weight == 1)
+
+
 @pytest.mark.parametrize("alpha_0", [2, 20])
 def test_more_documents_make_better_topics_where_responsibilities_do_not_fit(alpha_0, monkeypatch):
     """5,000 have errors of .063 and .335. Gibbs sweeps from passes alone left 20,000 .371 of 20."""

@@ -23,7 +23,8 @@ const percent = (share) =>
   known(share) ? `${(100 * share).toFixed(share < 0.0995 ? 2 : 1)} %` : "–";
 const number = (n) => (n < 1e6 ? whole : short).format(n);
 const count = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
-const title = (topic) => `Topic ${topic.id}` + (topic.name ? `: ${isolated(topic.name)}` : "");
+const title = (topic) =>
+  (topic.id === null ? "Topic" : `Topic ${topic.id}`) + (topic.name ? `: ${isolated(topic.name)}` : "");
 
 function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

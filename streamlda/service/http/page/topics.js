@@ -18,7 +18,7 @@ const names = () => ({
   interval: "of each snapshot, since the one before",
   all: view.latest.slots ? "by record slots" : "of each snapshot, so far",
 });
-const inLatest = (id) => view.latest.topics.find((topic) => topic.id === id);
+const inLatest = (id) => view.latest.topics.find((topic) => topic.id === id && id !== null);
 
 function moved(topic) {
   if (topic.moved === null) {
@@ -51,7 +51,7 @@ function wordList(topic, n) {
 function trend(topic) {
   const course = view.courses.interval ?? view.courses.all;
   const points = (course?.moments ?? []).filter((each) => known(each.shares.get(topic.id)));
-  if (points.length < 2) return [];
+  if (points.length < 2 || topic.id === null) return [];
   const shares = points.map((each) => each.shares.get(topic.id));
   const [first, last] = [shares[0], shares.at(-1)];
   const of = course === view.courses.interval ? "Share" : "Prevalence";
@@ -84,14 +84,14 @@ function line(values, label, height) {
 }
 
 function card(topic) {
-  const name = `topic-${topic.id}`;
+  const name = `topic-${topic.id ?? "x"}`;
   const open = make("button", { type: "button", class: "plain" }, title(topic));
   open.addEventListener("click", () => openTopic(topic.id));
   const recent = known(topic.recent)
     ? [make("span", { class: "recent quiet" }, `recent ${percent(topic.recent)}`)] : [];
   return make("article", { class: "card", "aria-labelledby": name },
     make("div", { class: "card-head" },
-      make("h3", { id: name }, open),
+      make("h3", { id: name }, topic.id === null ? title(topic) : open),
       make("span", { class: "share" }, percent(topic.prevalence)),
       ...recent, ...moved(topic), ...doubt(topic)),
     wordList(topic, SHOWN_WORDS), ...trend(topic));
