@@ -114,12 +114,15 @@ def open_csv(
     `usual` is the delimiter of the ending of its name.
     """
     # Without a header there are only blank lines, which any columns fit.
-    header = _find_header(blocks, options, usual) or CsvHeader(Dialect(usual), options.text_fields)
+    header = _find_header(blocks, options, usual)
+    if header is None:
+        header = CsvHeader(Dialect(usual), options.text_fields)
+    else:
+        blocks.notes += options.describe_columns(header.names)
     splitter = CsvSplitter(options.max_document_bytes, header.dialect)
     numbers = header.dialect.delimiter.join(header.names)
     first = numbers.encode() if options.as_rows and header.numbered else b""
     start = header.start if options.as_rows else min(header.end, len(blocks.head))
-    blocks.notes += options.describe_columns(header.names)
     return splitter, _make_parser(header, options), start, first
 
 

@@ -54,7 +54,8 @@ def beside(ledger: Path) -> list[Path]:
 def has_ledger(path: Path) -> bool:
     """Tell whether a path is that of a ledger, or of what lies beside one or in its folder."""
     named = [str(path).removesuffix(end) for end in _ENDS]
-    named.append(str(path.parent).removesuffix(_ENDS[2]))
+    if path.parent.name.endswith(_ENDS[2]):
+        named.append(str(path.parent).removesuffix(_ENDS[2]))
     return any(Path(f"{ledger}{_ENDS[1]}").exists() for ledger in named)
 
 
