@@ -166,6 +166,31 @@ def test_documents_are_counted_exactly_and_what_is_cut_short_is_overwritten(rele
         assert sum((prices[i] * n) ** 2 for i, n in most.items()) == max(costs, default=0)
 
 
+def test_repeats_of_many_releases_are_counted_in_few_looks_at_each(tmp_path, monkeypatch):
+    found, looked, merged = ReleasedDocuments(tmp_path / "L.documents"), [], []
+    found.make()
+
+    def search(run, values, look=np.searchsorted):
+        looked.append(len(values))
+        return look(run, values)
+
+    def concatenate(parts, join=np.concatenate, **to):
+        if to:  # Runs that become one.
+            merged.append(sum(map(len, parts)))
+        return join(parts, **to)
+
+    monkeypatch.setattr(np, "searchsorted", search)
+    monkeypatch.setattr(np, "concatenate", concatenate)
+    rng, known, n = np.random.default_rng(2), set(), 256
+    for number in range(1, n + 1):
+        values = rng.integers(4 * n, size=rng.integers(20), dtype=np.uint64)
+        assert found.count_repeats(values) == sum(value in known for value in values.tolist())
+        found.add(number, values)
+        known.update(values.tolist())
+    # Of n releases each would be asked for n / 2 others, were they not merged.
+    assert max(len(looked) / n, sum(merged) / (10 * n)) <= np.log2(n)
+
+
 @pytest.mark.parametrize(("again", "is_refused"), [(100, True), (99, False), (0, False)])
 def test_a_third_of_documents_that_were_released_is_refused(tmp_path, again, is_refused):
     found = ReleasedDocuments(tmp_path / "L.documents")

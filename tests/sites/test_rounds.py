@@ -72,6 +72,7 @@ BAD_RELEASES = {
     "few words": other_array(WORDS, lambda a: a[:-1]),
     "single precision": other_array(WORDS, lambda a: a.astype(np.float32)),
     "NaN": other_array(WORDS, lambda a: a * np.nan),
+    "endless": other_array(WORDS, lambda a: a + np.inf),
     "more than all documents": other_array(WORDS, lambda a: a * 1e4),
     "less than no document": other_array(WORDS, lambda a: -np.abs(a)),
     "no release": lambda this: without(this, "common words/"),

@@ -23,18 +23,8 @@ def budget_table(report: Mapping[str, Any]) -> list[str]:
     counted += [f"{len(found):,} {state}" for state, found in states.items() if found]
     if not report["generation"]:
         return [*lines, "releases    none yet"]
-    lines += [f"releases    {report['generation']:,}: {', '.join(counted)}", "", *_releases(report)]
-    if pending or lost:
-        lines.append("")
-    lines += [
-        f"pending: release {number} is paid for and has not ended: a writer is at work, or its next"
-        " start ends it"
-        for number in pending
-    ]
-    if lost:
-        named = ", ".join(map(str, lost[-5:])) + (", the last of them" if len(lost) > 5 else "")
-        lines.append(f"lost:    {len(lost):,} ended without an artefact ({named}), and stay paid")
-    return lines
+    counts = f"releases    {report['generation']:,}: {', '.join(counted)}"
+    return [*lines, counts, "", *_releases(report)]
 
 
 def figure(value: float | Decimal, *, upward: bool) -> str:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import os
 import secrets
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,8 @@ from streamlda.container import sync_folder, whole_file
 from streamlda.errors import LedgerError, require
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 
-#: A third of the documents of a run must not have been in earlier releases.
-REFUSED_OF = 3
-
-#: A tenth of the documents of a release makes a warning.
-WARNED_OF = 10
+#: A third of the documents of a run that were in releases refuse it, a tenth of a release warn.
+REFUSED_OF, WARNED_OF = 3, 10
 
 KEY_BYTES = 32
 
@@ -48,22 +46,30 @@ class ReleasedDocuments:
 
     def _load(self) -> None:
         """Find the key of the values, None without a file, and the whole segments, by release."""
-        size = self.path.stat().st_size // 8 if self.path.exists() else 0
-        words = np.memmap(self.path, "<u8", mode="r", shape=(size,)) if size else NO_VALUES
-        self._releases, self._end = dict[int, Values](), KEY_BYTES // 8
+        words = self._words()
+        self._segments, self._end = dict[int, slice](), KEY_BYTES // 8
+        #: Sorted values of all releases, from when they are first asked; see `count_repeats`.
+        self._runs: list[Values] | None = None
         secret = words[: self._end].tobytes()
         self.key = FingerprintKey(secret) if len(secret) == KEY_BYTES else None
-        while self._end + 2 <= size:
+        while self._end + 2 <= len(words):
             number, count = map(int, words[self._end : self._end + 2])
-            start, stop = self._end + 2, self._end + 2 + count
-            if number <= self.newest or stop > size:
+            if number <= self.newest or self._end + 2 + count > len(words):
                 break
-            self._releases[number], self._end = words[start:stop], stop
+            self._take(number, count)
+
+    def _words(self) -> Values:
+        size = self.path.stat().st_size // 8 if self.path.exists() else 0
+        return np.memmap(self.path, "<u8", mode="r", shape=(size,)) if size else NO_VALUES
+
+    def _take(self, number: int, count: int) -> None:
+        self._segments[number] = slice(self._end + 2, self._end + 2 + count)
+        self._end += 2 + count
 
     @property
     def newest(self) -> int:
         """The number of the newest release, 0 before the first."""
-        return next(reversed(self._releases), 0)
+        return next(reversed(self._segments), 0)
 
     def make(self) -> FingerprintKey:
         """Put a file with a new key there, for its owner only, before the ledger is made."""
@@ -76,22 +82,30 @@ class ReleasedDocuments:
 
     def add(self, number: int, values: Values) -> None:
         """Put the documents of a release on the disk, in place of a segment that was cut short."""
-        words = np.concatenate([np.array([number, len(values)], "<u8"), np.sort(values)])
+        values = np.sort(values)
+        words = np.concatenate([np.array([number, len(values)], "<u8"), values])
         with self.path.open("r+b") as file:
             file.truncate(8 * self._end)
             file.seek(0, os.SEEK_END)
             file.write(words.astype("<u8").tobytes())
             file.flush()
             os.fsync(file.fileno())
-        self._load()
+        self._take(number, len(values))
+        if self._runs is not None:
+            self._runs.append(values)
+            # Lengths that fall by half or more: each value is merged O(log) times.
+            while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+                self._runs.append(_merged([self._runs.pop(), self._runs.pop()]))
 
     def count_repeats(self, values: Values) -> int:
-        """Count the documents that were in releases. Time O(releases documents log)."""
+        """Count the documents that were in releases. Time O(log^2) each; the first sorts all."""
+        if self._runs is None:
+            words = self._words()
+            self._runs = [_merged([words[part] for part in self._segments.values()])]
         known = np.zeros(len(values), dtype=np.bool_)
-        for found in self._releases.values():
-            if len(found):
-                places = np.minimum(np.searchsorted(found, values), len(found) - 1)
-                known |= found[places] == values
+        for run in self._runs:
+            if len(run):
+                known |= run[np.minimum(np.searchsorted(run, values), len(run) - 1)] == values
         return int(known.sum())
 
     def check_new(self, values: Values, *, remedy: str, **where: Any) -> None:
@@ -114,15 +128,29 @@ class ReleasedDocuments:
 
         r records of a text cost r times the price of one, to a power that makes releases add up.
         """
-        every = np.concatenate([*self._releases.values(), NO_VALUES])
+        words = self._words()
+        releases = {number: words[part] for number, part in self._segments.items()}
+        every = np.concatenate([*releases.values(), NO_VALUES])
         texts, counts = np.unique(every, return_counts=True)
         charged = np.zeros(len(texts))
-        for number, values in self._releases.items():
+        for number, values in releases.items():
             own, times = np.unique(values, return_counts=True)
             charged[np.searchsorted(texts, own)] += (prices[number] * times) ** power
         most = texts[charged.argmax()] if len(texts) else None
-        found = {n: int(np.count_nonzero(each == most)) for n, each in self._releases.items()}
+        found = {n: int(np.count_nonzero(each == most)) for n, each in releases.items()}
         return len(every), int(counts[counts > 1].sum()), found
+
+
+def _merged(parts: Sequence[Values]) -> Values:
+    """Return sorted values as one run, in a file without a name: its pages need no memory."""
+    size = sum(map(len, parts))
+    if not size:
+        return NO_VALUES
+    with TemporaryFile() as file:
+        found = np.memmap(file, "<u8", mode="w+", shape=(size,))
+    np.concatenate(parts, out=found)
+    found.sort(kind="stable")
+    return found
 
 
 def values_of_fingerprints(fingerprints: Iterable[bytes]) -> Values:

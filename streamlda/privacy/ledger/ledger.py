@@ -286,24 +286,20 @@ class LedgerReader:
         Call it before any document is read. Without a cohort it is about documents that were in
         no release yet. `BudgetExceededError` says that the budget does not cover the release.
         """
-        price = self.terms.price(cost(event))
-        requested = float(price.mu_squared)
+        price, loss, terms = self.terms.price(cost(event)), self.before, self.terms
         self._check(self.pending is None, "pending", release=self.generation)
         if cohort is not None:
             known, stream = self.records.touches(cohort), cohort.documents[0].stream
             self._check(not known, "twice", stream=stream, slots=cohort.slots)
-        loss, terms = self.before, self.terms
         if not terms.covers(loss.plus(price)):
             left, spent = round_down(self.left), round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release must fit into the privacy budget left for its documents, got "
-                f"mu_squared={requested!r} set_aside={round_up(price.set_aside)!r} "
+                f"mu_squared={float(price.mu_squared)!r} set_aside={round_up(price.set_aside)!r} "
                 f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta}; "
                 "use more noise, take other documents, or stop: a budget cannot be raised "
                 "afterwards",
-                spent=spent,
-                remaining=left,
-                requested=requested,
+                **{"spent": spent, "remaining": left, "requested": float(price.mu_squared)},
             )
         rates = {"first": float(loss.rate), "this": float(price.rate)}
         self._check(loss.allows(price), "rate", **rates)
@@ -344,12 +340,9 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
     ) -> Self:
         """Open a ledger for writing, or with `create` make it, of `terms`, if there never was one.
 
-        ``PATH.documents`` and ``PATH.lock`` lie beside it and belong to it.
-        `terms` are what it must have been made with; None takes any. ``PATH.releases`` is the
-        folder of artefacts; `on_step` gets the name of each step, for tests.
-
-        A ledger that another process has open for writing is refused; so is one that does not know
-        of its artefacts or of the `evidence`: it is an older copy, or a new one.
+        `terms` are what it must have been made with; None takes any. `on_step` gets the name of
+        each step, for tests. A ledger that another process has open for writing is refused; so is
+        one that does not know of its artefacts or of the `evidence`: an older copy, or a new one.
         """
         file = LedgerFile(path, on_step)
         file.lock()

@@ -1,15 +1,8 @@
 """Releases on record, and what ledgers report of them. No files, no clock.
 
-Kinds of rows, in the order in which a release adds them:
-
-``created``
-    Terms, identity and format; the first row and no other.
-``intent``
-    A release is about to draw noise. Its mu^2 is spent from here on, whatever follows.
-``written``
-    The artefact is complete in a temporary file: its digest, and where it goes.
-``committed`` or ``lost``
-    The artefact has its final name, or there is none and never will be.
+The first row is ``created``: terms, identity, format. A release adds ``intent``, from which on its
+mu^2 is spent, whatever follows; ``written``, with the digest of its artefact in a temporary file
+and where that goes; and ``committed`` where it has its final name, ``lost`` where it never will.
 """
 
 from __future__ import annotations

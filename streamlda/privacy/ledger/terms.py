@@ -2,8 +2,9 @@
 
 Pure arithmetic without files. A release costs each of its units two numbers, which are summed as
 fractions, so that nothing is lost to rounding: mu^2, the squared parameter of Gaussian differential
-privacy, in which releases on the same documents add up, whatever noise was chosen on the way [1]_;
-and the part of delta that is *set aside* for what is not exactly Gaussian.
+privacy, in which releases on the same documents add up, whatever noise was chosen on the way
+(Smith and Thakurta, arXiv 2210.17520); and the part of delta that is *set aside* for what is not
+exactly Gaussian.
 
 What is set aside
 -----------------
@@ -27,11 +28,6 @@ user's first release fixes a rate r = l_1 / mu_1^2. Later ones must have l_i <= 
 r mu_i^2 is set aside for them. Then on every way B is at most the B_r with
 delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at most r B_r. Equal releases, such as the stages
 of a window of users, lose nothing by that.
-
-References
-----------
-.. [1] Smith, Thakurta: "Fully adaptive composition for Gaussian differential privacy",
-   arXiv 2210.17520 (2022).
 """
 
 from __future__ import annotations
@@ -170,7 +166,4 @@ def sqrt_up(value: Fraction) -> float:
 
 def sqrt_down(value: Fraction) -> float:
     """Return a float not above the square root of `value`, and at most a few units below it."""
-    root = math.sqrt(round_down(value))
-    while Fraction(root) ** 2 > value:
-        root = math.nextafter(root, 0.0)
-    return root
+    return round_down(value / Fraction(sqrt_up(value))) if value else 0.0
