@@ -11,7 +11,7 @@ from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.run.parts import skip_records
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
-from tests.service.daemon_process import texts
+from tests.service.daemon_process import private_settings, texts
 
 pytestmark = pytest.mark.long
 
@@ -25,22 +25,11 @@ def open_run(topics, topic, tmp_path):
 
     @contextmanager
     def open_run(folder="run", **flags):
-        given = {
-            "topics.count": 3,
-            "topics.oversampling": 5,
-            "vocabulary.hash_bits": 5,
-            "privacy.epsilon": 12.0,
-            "privacy.delta": 1e-3,
-            "privacy.ledger": str(tmp_path / "ledger"),
-            "snapshots.every": WINDOW,
-            "source.kind": "kafka",
-            "source.format": "text",
-            "kafka.bootstrap": topics.bootstrap,
-            "kafka.topic": topic,
-            "kafka.partitions": "0",
-            "checkpoint.folder": str(tmp_path / folder),
-            **{name.replace("__", "."): value for name, value in flags.items()},
-        }
+        given = private_settings(tmp_path, "", **{"snapshots.every": WINDOW, "kafka.topic": topic})
+        del given["source.files"], given["source.stream"]
+        given |= {"source.kind": "kafka", "source.format": "text", "kafka.partitions": "0"}
+        given |= {"kafka.bootstrap": topics.bootstrap, "checkpoint.folder": str(tmp_path / folder)}
+        given |= {name.replace("__", "."): value for name, value in flags.items()}
         settings = load_settings(None, {}, given)
         with ExitStack() as opened:
             store = opened.enter_context(Store.open(tmp_path / folder))
@@ -58,10 +47,10 @@ def open_run(topics, topic, tmp_path):
     return open_run
 
 
-def release(run, source):
+def release(run, source, most=1000):
     """Read to the end of the stage, and release it."""
     while run.pipeline.due:
-        run.pipeline.add(source.poll(run.pipeline.due, 0.2))
+        run.pipeline.add(source.poll(min(run.pipeline.due, most), 0.2))
     run.pipeline.release()
 
 
@@ -132,9 +121,7 @@ def test_a_release_over_partitions_is_a_range_of_each(
     rows = [as_bytes(texts(400, seed=n + 1)) for n in range(n_partitions)]
     topics.fill(topic, *rows)
     with open_run(**MANY) as (run, source, _):
-        while run.pipeline.due:
-            run.pipeline.add(source.poll(min(run.pipeline.due, 97), 0.2))
-        run.pipeline.release()
+        release(run, source, 97)
         ends = [(log.name, log.next) for log in source.logs().values()]
         slots = run.pipeline.records
     (taken,) = ranges(tmp_path)

@@ -5,21 +5,75 @@ Processes that are killed are in tests/service/test_kafka_daemon.py.
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
+from threading import Thread
 
 import pytest
 
-from streamlda.errors import SourceError, SourceRefusedError
+from streamlda.errors import SourceError
 from streamlda_connectors.kafka import consumer, writing
 from streamlda_connectors.kafka import source as kafka_source
 from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import Truncated
-from tests.kafka.relay import Relay
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import read, wait_until
+
+
+class Relay:
+    """Passes connections on to an address."""
+
+    def __init__(self, target, *, port=0):
+        self._target = target.split(":")
+        self._server = socket.create_server(("127.0.0.1", port))
+        self._opened, self._held, self._silences = [self._server], False, 0
+        self.address = f"127.0.0.1:{self._server.getsockname()[1]}"
+        Thread(target=self._accept, daemon=True).start()
+
+    def fall_silent(self):
+        """Pass on nothing of any connection from now on, and close none: they are half-open."""
+        self._silences += 1
+        self._held = True
+
+    def go_on(self):
+        """Pass new connections on; those that fell silent stay so."""
+        self._held = False
+
+    def _accept(self):
+        with suppress(OSError):
+            while True:
+                client = self._server.accept()[0]
+                self._opened.append(client)
+                if self._held:
+                    continue
+                there = socket.create_connection((self._target[0], int(self._target[1])))
+                self._opened.append(there)
+                for way in ((client, there), (there, client)):
+                    Thread(target=self._pass_on, args=way, daemon=True).start()
+
+    def _pass_on(self, source, target):
+        silences = self._silences
+        with suppress(OSError):
+            while part := source.recv(2**16):
+                if silences != self._silences:
+                    return
+                target.sendall(part)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._server.shutdown(socket.SHUT_RDWR)
+        for each in self._opened:
+            each.close()
+
 
 pytestmark = pytest.mark.long
 
@@ -124,6 +178,15 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
             source.poll(5)
 
 
+def refusal_by(source):
+    """Return the error of a poll, or nothing."""
+    try:
+        source.poll(100, 0.5)
+    except SourceError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, source_of):
     topics.fill(topic, numbers(0, 3))
     source = source_of(topics, topic, refresh_seconds=0.3)
@@ -132,17 +195,8 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     topics.remove(topic)
     # Longer than what was read: no offset tells them apart.
     topics.fill(topic, numbers(0, 9))
-
-    def refused():
-        try:
-            source.poll(100, 0.5)
-        except SourceRefusedError as error:
-            return "a topic must stay the same while it is read" in str(error)
-        except SourceError:
-            pass
-        return False
-
-    wait_until(refused, 60)
+    said = "SourceRefusedError: a topic must stay the same while it is read"
+    wait_until(lambda: refusal_by(source).startswith(said), 60)
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)
 
@@ -153,16 +207,8 @@ def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic
     source = source_of(topics, topic, refresh_seconds=0.3)
     read(source, 3)
     topics.remove(topic)
-
-    def refused():
-        try:
-            source.poll(100, 0.5)
-        except SourceError as error:
-            return "a topic must exist" in str(error)
-        return False
-
-    wait_until(refused, 60)
-    assert refused()
+    wait_until(lambda: "a topic must exist" in refusal_by(source), 60)
+    assert "a topic must exist" in refusal_by(source)
     assert topic not in topics.admin.list_topics()
 
 

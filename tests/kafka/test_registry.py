@@ -1,33 +1,143 @@
 """Records of a schema registry: what each becomes, and what the registry may do meanwhile."""
 
+import base64
 import json
 import logging
+import re
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
-from streamlda.errors import (
-    InvalidSettingError,
-    SourceAccessError,
-    SourceAwayError,
-)
+from streamlda.errors import InvalidSettingError, SourceAccessError, SourceAwayError
 from streamlda_connectors.kafka import Registry, decoding
 from streamlda_connectors.kafka.decoding import RegistryDecoder
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import REASONS, Rejected
-from tests.kafka import schemas
-from tests.kafka.schema_registry import schema_registry
 
 pytestmark = pytest.mark.long
 
 FIELDS = ReadOptions("text", user_field="by.id", time_field="at", id_field="by.id")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
+AUTHOR = {"type": "record", "name": "Author", "fields": [{"name": "id", "type": "long"}]}
+TIME = {"type": "long", "logicalType": "timestamp-millis"}
+AVRO = {
+    "type": "record",
+    "name": "Post",
+    "namespace": "shop",
+    "fields": [
+        {"name": "text", "type": ["null", "string"]},
+        {"name": "by", "type": ["null", AUTHOR], "default": None},
+        {"name": "at", "type": ["null", TIME], "default": None},
+    ],
+}
+JSON = {"title": "Post", "type": "object", "properties": {"text": {"type": "string"}}}
+
+CONTEXT = SerializationContext("posts", MessageField.VALUE)
+
+
+def client_of(registry):
+    return SchemaRegistryClient({"url": registry.url, "max.retries": 0})
+
+
+def avro(registry, *records):
+    with client_of(registry) as client:
+        write = AvroSerializer(client, Schema(json.dumps(AVRO), "AVRO"))
+        return [write(record, CONTEXT) for record in records]
+
+
+def json_schema(registry, *records):
+    with client_of(registry) as client:
+        write = JSONSerializer(json.dumps(JSON), client)
+        return [write(record, CONTEXT) for record in records]
+
+
+class SchemaRegistry:
+    """A real HTTP server with the documented REST API of Confluent; the serializers register."""
+
+    def __init__(self):
+        self.schemas, self.asked = [], []
+        #: What every request is answered with, if anything; and who may ask, if not everybody.
+        self.answer, self.login = None, None
+        self._server = self.port = None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self):
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(length)) if length else None
+                login = self.headers.get("Authorization")
+                status, found = registry.respond(self.command, self.path, body, login)
+                sent = found if isinstance(found, bytes) else json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+            do_POST = do_GET
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port or 0), Handler)
+        self.port = self._server.server_port
+        self._thread = Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def stop(self):
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+    def respond(self, method, path, body, login):
+        self.asked.append(path)
+        if self.answer is not None:
+            return self.answer
+        if self.login is not None:
+            basic = base64.b64encode(self.login.encode()).decode()
+            if login != f"Basic {basic}":
+                return 401, {"error_code": 401, "message": "Unauthorized"}
+        path = urlsplit(path).path
+        if path == "/schemas/types":
+            return 200, ["JSON", "AVRO"]
+        if match := re.fullmatch(r"/schemas/ids/(\d+)", path):
+            if not 0 < int(match[1]) <= len(self.schemas):
+                return 404, {"error_code": 40403, "message": "Schema not found"}
+            shown = self.schemas[int(match[1]) - 1].items()
+            return 200, {key: value for key, value in shown if value != "AVRO"}
+        if re.fullmatch(r"/subjects/[^/]+(/versions)?", path):
+            return 200, {"subject": "s", "version": 1, "id": self.register(body)}
+        return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
+
+    def register(self, schema):
+        """Keep a schema; return its id."""
+        kept = {key: schema[key] for key in ("schema", "schemaType", "references") if key in schema}
+        if kept not in self.schemas:
+            self.schemas.append(kept)
+        return self.schemas.index(kept) + 1
+
 
 @pytest.fixture
 def registry():
-    with schema_registry() as registry:
-        yield registry
+    made = SchemaRegistry()
+    made.start()
+    yield made
+    made.stop()
 
 
 def decoder(registry, options=FIELDS, **settings):
@@ -48,8 +158,8 @@ def read(decode, values):
 def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     one, empty = ("one", "7", NOON.timestamp(), "7"), ("", None, None, None)
     values = [
-        *schemas.avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}, {"text": ""}, {}),
-        *schemas.json_schema(
+        *avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}, {"text": ""}, {}),
+        *json_schema(
             registry,
             {"text": "one", "by": {"id": 7}, "at": NOON.isoformat()},
             {"text": ""},
@@ -61,31 +171,20 @@ def test_a_document_is_the_same_whatever_its_schema_is_written_in(registry):
     assert read(decoder(registry, ReadOptions("by")), values[:1]) == ["not-text"]
 
 
-def test_versions_of_a_schema_come_together(registry):
-    more = {**schemas.AVRO, "fields": [{"name": "n", "type": "int"}, *schemas.AVRO["fields"]]}
-    old = schemas.avro(registry, {"text": "a"}, {"text": "b"})
-    new = schemas.avro(registry, {"text": "c", "n": 1}, {"text": "d", "n": 2}, schema=more)
-    found = read(decoder(registry), [old[0], new[0], old[1], new[1]])
-    assert [text for text, *_ in found] == ["a", "c", "b", "d"]
-    # Each was fetched once.
-    fetched = [path for path in registry.asked if path.startswith("/schemas/ids")]
-    assert len(fetched) == 2
-
-
 def avro_with(schema):
     return {"schema": json.dumps(schema), "schemaType": "AVRO", "references": []}
 
 
 def test_damage_is_one_reject(registry):
     values = [
-        *schemas.avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}),
-        *schemas.json_schema(registry, {"text": "one"}),
+        *avro(registry, {"text": "one", "by": {"id": 7}, "at": NOON}),
+        *json_schema(registry, {"text": "one"}),
     ]
     decode = decoder(registry)
-    avro, written = values
-    assert read(decode, [b"", b"\x00\x00\x00", b"{}", b"\x01" + avro[1:]]) == ["unframed"] * 4
-    cuts = [avro[:size] for size in range(5, len(avro))]
-    assert set(read(decode, [*cuts, avro + b"\x00"])) == {"broken-record"}
+    framed, written = values
+    assert read(decode, [b"", b"\x00\x00\x00", b"{}", b"\x01" + framed[1:]]) == ["unframed"] * 4
+    cuts = [framed[:size] for size in range(5, len(framed))]
+    assert set(read(decode, [*cuts, framed + b"\x00"])) == {"broken-record"}
     assert set(read(decode, [written[:size] for size in range(6, len(written))])) == {"not-json"}
     for value in values:
         for at in range(5, len(value)):
@@ -128,7 +227,7 @@ NO_SCHEMAS = [record("A", a="unknown.Name"), ["null", {"type": "enum"}]]
         ({**avro_with("string"), "schemaType": "CAPNP"}, b"\x02a", "bad-schema"),
         ({**avro_with("string"), "schemaType": "PROTOBUF"}, b"", "bad-schema"),
         (avro_with("string"), b"\x02a", "not-an-object"),
-        (avro_with(["null", schemas.AVRO]), b"\x00", "not-an-object"),
+        (avro_with(["null", AVRO]), b"\x00", "not-an-object"),
     ],
 )
 def test_a_schema_that_is_a_danger_or_of_no_use_rejects_its_records(
@@ -146,14 +245,14 @@ def test_an_unknown_id_is_asked_for_once_a_minute(registry, monkeypatch):
     value = b"\x00\x00\x00\x00\x01\x02\x06one\x00\x00"
     assert read(decode, [value] * 5) == ["unknown-schema"] * 5
     assert registry.asked.count("/schemas/ids/1") == 1
-    schemas.avro(registry, {"text": "one"})
+    avro(registry, {"text": "one"})
     monkeypatch.setattr(decoding, "monotonic", lambda: float("inf"))
     assert read(decode, [value]) == [("one", None, None, None)]
 
 
 def test_what_is_known_is_read_while_the_registry_is_away(registry):
-    values = schemas.avro(registry, {"text": "a"}, {"text": "b"})
-    other = schemas.json_schema(registry, {"text": "c"})
+    values = avro(registry, {"text": "a"}, {"text": "b"})
+    other = json_schema(registry, {"text": "c"})
     decode = decoder(registry)
     assert decode(values[0])[0] == "a"
     registry.stop()
@@ -187,7 +286,7 @@ LOGIN = {"username": "ann", "password_env": "STREAMLDA_TEST_REGISTRY"}
     ],
 )
 def test_an_answer_that_is_none_is_no_fault_of_a_record(registry, answer, kind):
-    (value,) = schemas.avro(registry, {"text": "a"})
+    (value,) = avro(registry, {"text": "a"})
     decode = decoder(registry)
     registry.answer = answer
     for ask in (lambda: decode(value), lambda: decoder(registry)):
@@ -210,7 +309,7 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "right-one")
     decode = decoder(registry, **LOGIN)
     registry.login = None
-    (value,) = schemas.avro(registry, {"text": "a"})
+    (value,) = avro(registry, {"text": "a"})
     registry.login = "ann:next-one"
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "")
     with pytest.raises(InvalidSettingError, match="a secret must be readable and not empty"):
@@ -224,8 +323,8 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
 def test_a_source_passes_no_record_whose_schema_it_cannot_have(
     registry, topics, topic, source_of, tmp_path
 ):
-    known = schemas.avro(registry, {"text": "a"}, {"text": "b"}, {"text": "e"})
-    later = schemas.json_schema(registry, {"text": "c"}, {"text": "d"})
+    known = avro(registry, {"text": "a"}, {"text": "b"}, {"text": "e"})
+    later = json_schema(registry, {"text": "c"}, {"text": "d"})
     topics.fill(topic, [known[0], b"\x00", known[1], *later, None, known[2]])
     skipped = []
     source = source_of(

@@ -29,6 +29,9 @@ FETCH_BYTES, PARTITION_BYTES = 8 * 2**20, 2**20
 #: A member that was not heard of for so long is dead: its partitions move.
 SESSION_SECONDS = 10.0
 
+#: How often a member says that it is alive, and hears whether partitions are to move.
+HEARTBEAT_SECONDS = 2.5
+
 #: How long a member may take to give partitions up, and between two polls.
 REBALANCE_SECONDS = 60.0
 
@@ -226,7 +229,7 @@ class GroupMember(Consumer):
                 auto_offset_reset="latest",
                 partition_assignment_strategy=[CooperativeStickyAssignor],
                 session_timeout_ms=milliseconds(SESSION_SECONDS),
-                heartbeat_interval_ms=milliseconds(SESSION_SECONDS / 4),
+                heartbeat_interval_ms=milliseconds(HEARTBEAT_SECONDS),
                 max_poll_interval_ms=milliseconds(REBALANCE_SECONDS),
             )
             self.consumer.subscribe([settings.topic], listener=self._listener())
