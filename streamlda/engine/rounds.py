@@ -168,13 +168,9 @@ class KeptRound(Rounds):
 
 @dataclass(eq=False)
 class SharedSums(Phase):
-    """Sums of all documents through one projection, which is never replaced.
-
-    Without a `beginning` the projection is one of other documents.
-    """
+    """Sums of all documents through one projection of other documents, which is never replaced."""
 
     moments: Moments
-    beginning: HeldOutPairs | None = None
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take all documents."""
@@ -187,19 +183,17 @@ class SharedSums(Phase):
         return [self.moments]
 
     def held_out(self) -> HeldOutPairs | None:
-        """Return the pairs of all documents, or of half of those that gave the projection."""
-        return self.beginning or HeldOutPairs.of(self.moments)
+        """Return the pairs of all documents."""
+        return HeldOutPairs.of(self.moments)
 
     def state(self) -> State:
         """Return the sums."""
-        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
-        return arrays, {"shared_map": True}
+        return moments_state("current.", self.moments), {"shared_map": True}
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        moments = restored_moments("current.", saved[0])
-        return cls(settings, counters, moments, restored_held_out(saved[0]))
+        return cls(settings, counters, restored_moments("current.", saved[0]))
 
 
 def by_documents(settings: EngineSettings) -> bool:

@@ -272,25 +272,6 @@ class SimultaneousPower:
         """Return all components as they are, whether or not R answers have been taken."""
         return Components(self._values.copy(), self.probes.copy())
 
-    def state(self) -> Arrays:
-        """Return all that `from_state` needs, as copies."""
-        settings = (self.n_iterations, self.order, self.seed, self._iteration)
-        return {
-            "settings": np.array(settings, dtype=np.uint64),
-            "values": self._values.copy(),
-            "probes": self.probes.copy(),
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
-        """Continue where `state` was taken, bit for bit."""
-        iterations, order, seed, iteration = (int(x) for x in state["settings"].tolist())
-        d, k = state["probes"].shape
-        restored = cls(d, k, n_iterations=iterations, order=order, seed=seed)
-        restored._values, restored.probes = state["values"].copy(), state["probes"].copy()
-        restored._iteration = iteration
-        return restored
-
 
 def _checked_answer(
     images: Array | None, values: Array, probes: Array, *, values_only: bool

@@ -37,3 +37,5 @@ def test_power_methods_pass_all_checks(solver):
     make, twin = SOLVERS[solver]
     counts = ("n_iterations",) if make is simultaneous else ("n_restarts", "n_iterations")
     checks.check_solver(make, twin, counts)
+    if make is not simultaneous:
+        checks.check_resume(make)
