@@ -173,10 +173,10 @@ def time_association(documents: DocumentBatch, m: int, seconds: float) -> dict[s
     """Return seconds a call of the kernels of the pair sums."""
     from streamlda.kernels import association
     from streamlda.spectral.moments import group_by_word
+    from streamlda.spectral.whitening import random_projection
 
     rows = documents.counts, documents.word_ids, documents.row_pointers
-    probes = np.empty((documents.n_features, m))
-    association.random_signs(1, probes)
+    probes = random_projection(documents.n_features, m, 1)
     projections = np.empty((len(documents), m))
     totals = np.zeros((1, documents.n_features, m))
     weights = np.ones((len(documents), 1))

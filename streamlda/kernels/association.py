@@ -25,7 +25,6 @@ from streamlda.kernels import (
     OUT_F64_2D,
     OUT_F64_3D,
     OUT_I64_1D,
-    U64,
     kernel,
     parallel_kernel,
 )
@@ -260,22 +259,3 @@ def images_through(
                 weight = weights[n] * counts[entry] * others
                 for i in range(t):
                     images[n, i * n_directions + j] += weight * probes[word, i]
-
-
-@parallel_kernel(lambda seed, probes: (len(probes), 10 * probes.size))
-def random_signs(first: int, last: int, seed: U64, probes: OUT_F64_2D) -> None:
-    """Fill a d x m matrix with random signs / sqrt(m), a function of seed, word id and column only.
-
-    So a row has unit norm, can be made again at any time from the word id, and is the same for
-    every vocabulary size. Time O(d m), parallel over words.
-    """
-    n_probes = probes.shape[1]
-    scale = 1.0 / np.sqrt(n_probes)
-    for word in range(first, last):
-        for j in range(n_probes):
-            # The finaliser of SplitMix64 over a counter made of the row and the column.
-            z = np.uint64(seed) + np.uint64(word * 65536 + j + 1) * np.uint64(0x9E3779B97F4A7C15)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            z = z ^ (z >> np.uint64(31))
-            probes[word, j] = scale if z & np.uint64(1) else -scale

@@ -36,7 +36,6 @@ from streamlda.kernels import (
     OUT_F64_2D,
     OUT_I16_1D,
     OUT_I32_2D,
-    OUT_I64_2D,
     kernel,
     parallel_kernel,
 )
@@ -376,23 +375,3 @@ def move_tokens(
                 if before[t] >= 0:
                     totals[w, before[t]] -= 1
                 totals[w, topics[t]] += 1
-
-
-@kernel
-def tally_topics(
-    row_pointers: I64_1D, token_pointers: I64_1D, topics: I16_1D, at_least: OUT_I64_2D
-) -> None:
-    """Count, for each topic and each j, the documents with more than j tokens of that topic.
-
-    Equivalent to ``at_least[k, j] += 1`` for every document, topic k and j below the document's
-    tokens of k; the shape is (K, longest document). Time O(tokens), serial; memory O(K).
-    """
-    tokens = np.empty(at_least.shape[0], dtype=np.int64)
-    for d in range(len(row_pointers) - 1):
-        begin, end = token_pointers[row_pointers[d]], token_pointers[row_pointers[d + 1]]
-        for t in range(begin, end):
-            tokens[topics[t]] = 0
-        for t in range(begin, end):
-            k = topics[t]
-            at_least[k, tokens[k]] += 1
-            tokens[k] += 1

@@ -19,6 +19,7 @@ from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.matching import matched_topics
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics
+from streamlda.utils.arrays import frozen
 
 Array = NDArray[np.float64]
 
@@ -116,7 +117,9 @@ def _sum_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
         interval = replace(interval, prevalence=(sums @ np.array(interval.prevalence)).tolist())
     return replace(
         model,
-        components=scipy.sparse.csr_array((parts, rows, ends), shape=shape) @ model.components,
+        components=frozen(
+            scipy.sparse.csr_array((parts, rows, ends), shape=shape) @ model.components
+        ),
         # Sums of parts of a Dirichlet distribution have one too.
         alpha=sums @ model.alpha,
         prevalence=None if model.prevalence is None else sums @ model.prevalence,

@@ -226,7 +226,8 @@ def responsibilities(documents: DocumentBatch, words: Array, alpha: Array) -> Ar
         found = theta * words[part.word_ids]
         mass = found.sum(axis=1, keepdims=True)
         even = np.full_like(found, 1 / len(alpha))
-        return np.divide(found, mass, out=even, where=mass >= SMALLEST)
+        shares: Array = np.divide(found, mass, out=even, where=mass >= SMALLEST)
+        return shares
 
     gamma = alpha + documents.lengths[:, None] / len(alpha)
     part, left = documents, np.arange(documents.n_documents)
@@ -244,8 +245,7 @@ def _sum_rows(documents: DocumentBatch, entries: Array) -> Array:
     """Return the sums of numbers of entries over each document."""
     n, places = documents.n_entries, np.arange(documents.n_entries)
     rows = np.ones(n), places, documents.row_pointers
-    summed: Array = scipy.sparse.csr_array(rows, shape=(documents.n_documents, n)) @ entries
-    return summed
+    return np.asarray(scipy.sparse.csr_array(rows, shape=(documents.n_documents, n)) @ entries)
 
 
 def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:

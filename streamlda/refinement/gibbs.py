@@ -31,7 +31,6 @@ from streamlda.kernels.refinement import (
     expect_topics,
     move_tokens,
     resample_topics,
-    tally_topics,
 )
 from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
@@ -223,11 +222,19 @@ def tally(
     n_topics: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many documents have more than j tokens of each topic, and of all."""
-    lengths = np.bincount(np.diff(token_pointers[row_pointers]))
-    longer = np.cumsum(lengths[::-1])[::-1][1:]
-    at_least = np.zeros((n_topics, len(longer)), dtype=np.int64)
-    tally_topics(row_pointers, token_pointers, topics, at_least)
-    return at_least, longer
+    lengths = np.diff(token_pointers[row_pointers])
+    most = int(lengths.max(initial=0))
+    documents = np.repeat(np.arange(len(lengths)), lengths)
+    counts = np.bincount(documents * n_topics + topics, minlength=len(lengths) * n_topics)
+
+    def count_longer(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many numbers of each row are larger than j, for each j below the most."""
+        places = np.arange(len(rows))[:, None] * (most + 1) + rows
+        found = np.bincount(places.ravel(), minlength=len(rows) * (most + 1))
+        longer: NDArray[np.int64] = found.reshape(len(rows), -1)[:, :0:-1].cumsum(axis=1)[:, ::-1]
+        return longer
+
+    return count_longer(counts.reshape(-1, n_topics).T), count_longer(lengths[None])[0]
 
 
 def fit_alpha(

@@ -17,6 +17,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, at_least, require
 from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.diagnostics import count_clear_topics, warn_of_background
+from streamlda.model.hierarchy import permute_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.collapsed import CollapsedVariational
 from streamlda.refinement.gibbs import GibbsSampler
@@ -25,7 +26,6 @@ from streamlda.refinement.schedule import STEPS, annealed, pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, few_directions
-from streamlda.utils.arrays import frozen
 from streamlda.utils.progress import progress
 
 #: Members of the diagnostics of a spectral fit that are about its topics, not its documents.
@@ -183,19 +183,7 @@ def most_prevalent_first(model: TopicModel, samples: Samples) -> TopicModel:
     assert found.prevalence is not None
     seeded = len(found.seeds)
     order = [*range(seeded), *(k for k in found.order if k >= seeded)]
-    known = dict(found.diagnostics)
-    if known["topic_npmi"] is not None:
-        known["topic_npmi"] = [known["topic_npmi"][k] for k in order]
-    start = known["refinement"]["start_topics"]
-    known["refinement"] = {**known["refinement"], "start_topics": [start[k] for k in order]}
-    found = replace(
-        found,
-        components=frozen(found.components[order]),
-        alpha=found.alpha[order],
-        prevalence=found.prevalence[order],
-        diagnostics=known,
-    )
-    return warn_of_background(found)
+    return warn_of_background(permute_topics(found, order))
 
 
 def start_of(model: TopicModel) -> dict[str, Any]:

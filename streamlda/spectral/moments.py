@@ -256,12 +256,15 @@ def half_of(first: int, n: int) -> NDArray[np.uint64]:
     so the halves are equal, and no periodic order of the stream can tell them apart.
     """
     number = np.arange(first, first + n, dtype=np.uint64)
-    # The finaliser of SplitMix64; arrays of unsigned numbers wrap around.
-    z = (number // np.uint64(2) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return (hash_numbers(number // np.uint64(2) + np.uint64(1)) ^ number) & np.uint64(1)
+
+
+def hash_numbers(numbers: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
+    """Return SplitMix64 of some numbers; arrays of unsigned numbers wrap around."""
+    z = np.uint64(seed) + numbers * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    half: NDArray[np.uint64] = (z ^ (z >> np.uint64(31)) ^ number) & np.uint64(1)
-    return half
+    return z ^ (z >> np.uint64(31))
 
 
 def document_weights(batch: DocumentBatch) -> Array:

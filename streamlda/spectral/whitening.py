@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, require
-from streamlda.kernels import association
+from streamlda.spectral.moments import hash_numbers
 from streamlda.utils.arrays import row_blocks
 
 Array = NDArray[np.float64]
@@ -24,11 +24,15 @@ RANK_TOLERANCE = 1e-10
 def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
     """Return random signs / sqrt(m), shape (d, m): rows of unit norm, made from the word id.
 
-    The seed has 64 bits. The projection is no secret and adds no noise.
+    The seed has 64 bits. The projection is no secret and adds no noise. A sign is a function of
+    seed, word id and column alone: so it is the same for every vocabulary size.
     """
-    probes = np.empty((n_features, n_columns))
-    with np.errstate(over="ignore"):
-        association.random_signs(np.uint64(seed), probes)
+    probes, scale = np.empty((n_features, n_columns)), 1.0 / np.sqrt(n_columns)
+    columns = np.arange(1, n_columns + 1, dtype=np.uint64)
+    for rows in row_blocks(n_features):
+        words = np.arange(rows.start, min(rows.stop, n_features), dtype=np.uint64)
+        hashes = hash_numbers(words[:, None] * np.uint64(2**16) + columns, seed)
+        probes[rows] = np.where(hashes & np.uint64(1), scale, -scale)
     return probes
 
 

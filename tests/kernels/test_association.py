@@ -11,9 +11,9 @@ from streamlda.kernels.association import (
     associate_triples,
     list_pairs,
     project,
-    random_signs,
 )
 from streamlda.spectral.moments import group_by_word
+from streamlda.spectral.whitening import random_projection
 from tests import oracle
 from tests.corpora import KINDS, batch_of, corpus, small_corpora
 from tests.oracle import pack_pairs
@@ -42,10 +42,7 @@ def grouped(batch):
 
 
 def signs(seed, d, m):
-    found = np.full((d, m), np.nan)
-    with np.errstate(over="ignore"):
-        random_signs(np.uint64(seed), found)
-    return found
+    return random_projection(d, m, seed)
 
 
 def check_projections(documents, W):

@@ -99,9 +99,6 @@ CALLS = {
         *(*by_word(b), b.probes, b.projections, b.squares, b.weight),
         out=[b.totals[:, :M].copy()],
     ),
-    "random_signs": lambda b: called(
-        association.random_signs, np.uint64(2**63 + 5), out=[zeros(b.n_words, M)]
-    ),
     "fold_in": lambda b: called(
         *(inference.fold_in, *b.rows, b.topics, b.alpha, 60, 1e-3), out=[zeros(b.n_documents, K)]
     ),

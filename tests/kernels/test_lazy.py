@@ -16,9 +16,8 @@ from streamlda.kernels import I64, kernel
 #: What a first fit compiles, each in 0.1 to 0.7 processor seconds. What these call is 0.05 each.
 OF_A_FIT = {
     *("association.associate_projections", "association.project"),
-    *("association.random_signs", "refinement.add_responsibilities"),
     *("inference.fold_in", "inference.word_probabilities"),
-    *("refinement.resample_topics", "refinement.tally_topics"),
+    *("refinement.add_responsibilities", "refinement.resample_topics"),
     *("refinement.collapse_topics", "refinement.expect_topics"),
     *("text.find_words", "words.copy_documents"),
 }
