@@ -51,13 +51,6 @@ _FAULTS = Faults(
             "records": "records must be readable; check the disks of the brokers, then poll again",
             "shorter": "a file ends before what was read of it; restore it, or start from the "
             "beginning",
-            "snapshot refused": "the brokers must take a snapshot; check that they run and that "
-            "all in-sync replicas answer, then publish again",
-            "snapshot size": "a snapshot must fit into one message; raise max.message.bytes of the "
-            "topic (and socket.request.max.bytes of the brokers above 100 MiB), or choose fewer "
-            "topics or words",
-            "snapshots": "a topic of snapshots must be readable to its end; check the disks of the "
-            "brokers and the retention of the topic, then read again",
             "stream": "a stream must be readable; redirect a file or pipe to it",
         },
         SinkAwayError: {
@@ -71,8 +64,6 @@ _FAULTS = Faults(
             "answer": "the brokers must answer; wait, or check that they run",
             "directory": "the directory of a file that is not read to its end is missing; bring "
             "it back, or start from the beginning",
-            "reading": "the brokers must send what they have in time; check that they run, then "
-            "read again",
             "topic": "a topic must exist; create it, or correct its name; who waits for it "
             "continues then",
         },

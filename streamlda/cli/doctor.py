@@ -17,11 +17,11 @@ import click
 from streamlda.cli.options import Given, command
 from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, list_packages
 from streamlda.kernels.machine_code import cache_folder
-from streamlda.run.parts import open_stream, open_topic
+from streamlda.run.parts import open_letters, open_stream
 from streamlda.service.logs import name_reason
 from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.setting import RUN
-from streamlda.settings.table import MIB, KafkaSettings, RunSettings
+from streamlda.settings.table import MIB, RunSettings
 from streamlda.utils.exit_codes import NO
 from streamlda.utils.process import allowed_bytes
 from streamlda.utils.threads import thread_count
@@ -38,9 +38,8 @@ def doctor(given: Given) -> None:
     """Print what this installation has: versions, threads, memory, compiled kernels and extras.
 
     With --config, also ask all that the settings of a daemon connect to: brokers, login, topic,
-    group, schema registry, and the topics for dead letters and snapshots, which are made if they
-    are missing. No group is joined. The exit code is 1 if something that was found cannot be used;
-    an extra that is not installed is not a fault.
+    group, schema registry, and the topic for dead letters. No group is joined. The exit code is 1
+    if something that was found cannot be used; an extra that is not installed is not a fault.
     """
     # Settings are refused before anything is printed.
     settings = given.read() if given.config is not None or given.values else None
@@ -95,16 +94,9 @@ def _ask(settings: RunSettings) -> Iterator[Finding]:
     if settings.source.format == "registry":
         answers = f"{settings.registry.url} answers"
         yield _try("registry", lambda: open_stream(settings).close(), answers)
-    for name, kind, topic in (
-        ("dead letters", "dead-letters", settings.dead_letters.topic),
-        ("output topic", "snapshots", settings.output.topic),
-    ):
-        if topic is not None:
-            yield _open(name, kind, topic, alone)
-
-
-def _open(name: str, kind: str, topic: str, kafka: KafkaSettings) -> Finding:
-    return _try(name, lambda: open_topic(kind, topic, kafka).close(), f"{topic} can be written")
+    if (topic := settings.dead_letters.topic) is not None:
+        text = f"{topic} can be written"
+        yield _try("dead letters", lambda: open_letters(topic, alone).close(), text)
 
 
 def _reach(address: str) -> Finding:

@@ -225,7 +225,7 @@ def open_ledger(
         asked.settings,
         words=asked.choice,
         on_recovery=on_recovery,
-        evidence=store.evidence(name_published_stream(settings)),
+        evidence=store.evidence(),
     )
     return opened.enter_context(ledger)
 

@@ -145,12 +145,12 @@ def connect_by(section: KafkaSettings | RegistrySettings) -> dict[str, Any]:
     return found
 
 
-def open_topic(sink: str, topic: str | None, kafka: KafkaSettings) -> Any:
-    """Open the topic of a sink, ``dead-letters`` or ``snapshots``, if there is one."""
+def open_letters(topic: str | None, kafka: KafkaSettings) -> Any:
+    """Open the topic for dead letters, if there is one."""
     if topic is None:
         return None
-    security = connect_by(kafka)
-    return open_sink(f"kafka-{sink}", topic, bootstrap_servers=kafka.bootstrap, security=security)
+    how = {"bootstrap_servers": kafka.bootstrap, "security": connect_by(kafka)}
+    return open_sink("kafka-dead-letters", topic, **how)
 
 
 def open_exchange(settings: RunSettings, on_rejected: OnRejected | None = None) -> Any:

@@ -25,7 +25,7 @@ from streamlda.errors import (
     require,
 )
 from streamlda.model.document_table import UNREADABLE
-from streamlda.run.parts import open_exchange, open_topic
+from streamlda.run.parts import open_exchange, open_letters
 from streamlda.run.proportions import infer
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.rules import Retry
@@ -126,7 +126,7 @@ class Inference:
                 return
             if self._alone:
                 topic, kafka = self._settings.dead_letters.topic, self._settings.kafka
-                self._letters = open_topic("dead-letters", topic, kafka)
+                self._letters = open_letters(topic, kafka)
             put = None if self._letters is None else self._put
             self._exchange = open_exchange(self._settings, put)
             self._opened = True

@@ -16,7 +16,7 @@ from streamlda.engine.timeline import shares_since
 from streamlda.errors import MISPLACED, SourceAwayError, StreamLDAError
 from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import check_same, open_pipeline
-from streamlda.run.parts import name_stream, open_stream, open_topic
+from streamlda.run.parts import name_stream, open_stream
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
@@ -148,7 +148,6 @@ class Lease(Thread):
             else:
                 self._error = error
             return
-        # A snapshot that could not be sent is, when it is opened again.
         self._close_store()
         self._status.count_failure("output", name_reason(error))
         self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
@@ -171,7 +170,8 @@ class Lease(Thread):
         if not (self._folder / PROJECTION).exists():
             make_beginning(self.settings, self._folder, self._status)
         if self._store is None:
-            self._store = self._open_store()
+            output = self.settings.output
+            self._store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         elif self._due():
             self._publish(self._store)
         self._status.show(self._retry.done(time.monotonic()))
@@ -184,17 +184,6 @@ class Lease(Thread):
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_SECONDS
             self._status.note_group(places=sum(count_saved(self._folder).values()))
-
-    def _open_store(self) -> Store:
-        output = self.settings.output
-        store = Store.open(output=output.folder, file=output.file, keep=output.keep)
-        try:
-            store.sink = open_topic("snapshots", output.topic, self.settings.kafka)
-            store.send()
-        except BaseException:
-            store.close()
-            raise
-        return store
 
     def _newest(self) -> TopicModel | None:
         """Return the newest snapshot, if it is whole, and of what began here."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from streamlda.errors import SourceAwayError
 from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
-from streamlda.run.parts import check_outputs, name_stream, open_topic
+from streamlda.run.parts import check_outputs, name_stream, open_letters
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
@@ -95,9 +95,7 @@ class Opened(NamedTuple):
     def letters(self) -> Letters:
         """Open the topic for rejected records, if there is one, as soon as it is there."""
         settings, topic = self.settings, self.settings.dead_letters.topic
-        sink = self.wait_for(
-            "dead-letters", lambda: open_topic("dead-letters", topic, settings.kafka)
-        )
+        sink = self.wait_for("dead-letters", lambda: open_letters(topic, settings.kafka))
         return Letters(sink, self.status, settings)
 
     def infer(self) -> None:
@@ -144,9 +142,6 @@ def _run_alone(opened: Opened) -> int:
     status.note_snapshot(store.newest_summary())
     letters = opened.letters()
     letters.read_note(store)
-    store.sink = opened.wait_for(
-        "output", lambda: open_topic("snapshots", output.topic, settings.kafka)
-    )
     ledger = opened.wait_for(
         "output",
         lambda: open_ledger(

@@ -43,7 +43,7 @@ NEEDS = {
         "topics.solver=whitened-tensor|online-power",
     "http.operator_token": "http.token",
     "infer.topic": "kafka.topic",
-    "output.topic dead_letters.topic": "kafka.bootstrap",
+    "dead_letters.topic": "kafka.bootstrap",
     "registry.url": "source.format=registry",
     "kafka.key_file": "kafka.certificate_file",
     "registry.password": "registry.username",
@@ -155,8 +155,7 @@ OUTPUTS: Rules = {
     "{http.token} must be set unless {http.host} is loopback":
         lambda s: s.http.port and s.http.host not in LOOPBACK and not s.http.token,
     "{infer.topic} must be a topic of its own":
-        lambda s: s.infer.topic
-        and s.infer.topic in (s.kafka.topic, s.output.topic, s.dead_letters.topic),
+        lambda s: s.infer.topic and s.infer.topic in (s.kafka.topic, s.dead_letters.topic),
     "{infer.group} must be another group than {kafka.group}":
         lambda s: s.infer.topic and s.infer.group and s.infer.group == s.kafka.group,
     "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions reveal "

@@ -302,9 +302,6 @@ class OutputSettings:
     keep: int | float | None = entry(
         "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; default: "
         "all. The newest and private ones stay.", commands=RUN_ONLY)
-    topic: str | None = entry(
-        "topic", None, "Compacted Kafka topic for snapshots.", commands=RUN_ONLY,
-        flag="--output-topic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

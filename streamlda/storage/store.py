@@ -16,7 +16,6 @@ the ledger, stored with each generation, tells.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -57,9 +56,6 @@ KEPT = 2
 #: Names of the files of checkpoints, and of what a crash leaves.
 OURS = re.compile(r"(state-\d{6,}(-[0-9a-f]{16})?|\.streamlda-[0-9a-f]{16}\.tmp)\Z")
 
-#: Words of each topic, and shares of the newest bins of a timeline, that go into a message.
-MESSAGE_WORDS, MESSAGE_SHARES = 50, 40_000
-
 
 class Claim(NamedTuple):
     """A partition that a generation of a group (None without one) assigned to this process."""
@@ -75,8 +71,6 @@ class Store(AbstractContextManager["Store"]):
         #: The folder of checkpoints; None if the run makes none.
         self.folder: Path | None = None
         self.snapshots: Snapshots | None = None
-        #: Topic that snapshots are sent to.
-        self.sink: Any = None
         self._file, self._keep = file, keep
         self._step: OnStep = on_step or (lambda name: None)
         self._locks: list[FileLock] = []
@@ -215,7 +209,7 @@ class Store(AbstractContextManager["Store"]):
     # Snapshots.
 
     def publish(self, model: TopicModel) -> int:
-        """Write a model, and send it; return its number in the folder, 0 without one.
+        """Write a model; return its number in the folder, 0 without one.
 
         A release that is made again after a crash changes no snapshot that is out.
         """
@@ -230,7 +224,6 @@ class Store(AbstractContextManager["Store"]):
             self.snapshots.publish(newest, model)
             if self._keep is not None:
                 self.snapshots.remove_old(self._keep)
-        self.send()
         return newest
 
     def newest_summary(self) -> Summary | None:
@@ -238,24 +231,8 @@ class Store(AbstractContextManager["Store"]):
         listed = [] if self.snapshots is None else self.snapshots.summaries()
         return listed[-1] if listed else None
 
-    def send(self) -> None:
-        """Send the newest snapshot as a message, or raise `SourceError`; always the same bytes."""
-        newest = None if self.snapshots is None else self.snapshots.latest()
-        if self.snapshots is None or self.sink is None or newest is None:
-            return
-        about = self.snapshots.topics(newest, MESSAGE_WORDS)
-        model = self.snapshots.model(newest)
-        if about["timeline"] is not None:
-            bins = max(1, MESSAGE_SHARES // model.n_components)
-            about["timeline"] |= {
-                name: about["timeline"][name][-bins:] for name in ("starts", "documents", "shares")
-            }
-        value = json.dumps(about, sort_keys=True, ensure_ascii=False).encode("utf-8")
-        headers = {"streamlda.snapshot": str(newest), "content-type": "application/json"}
-        self.sink.publish(str(model.settings.get("stream", "")), value, headers)
-
-    def evidence(self, stream: str) -> list[Evidence]:
-        """Return the evidence of a ledger in the newest models: in folder, file and topic."""
+    def evidence(self) -> list[Evidence]:
+        """Return the evidence of a ledger in the newest models of folder and file."""
         found: list[tuple[str, Mapping[str, Any]]] = []
         newest = self._newest_model()
         if self.snapshots is not None and newest is not None:
@@ -263,8 +240,6 @@ class Store(AbstractContextManager["Store"]):
         held = None if self._file is None else unless_damaged(load, Path(self._file))
         if held is not None:
             found.append((str(self._file), held.privacy))
-        if self.sink is not None and (value := self.sink.newest(stream)) is not None:
-            found.append((f"the topic of snapshots, key {stream!r}", _read_statement(value)))
         shown = (Evidence.of(privacy, where) for where, privacy in found if claims_privacy(privacy))
         return [each for each in shown if each is not None]
 
@@ -275,15 +250,6 @@ class Store(AbstractContextManager["Store"]):
         read, numbers = self.snapshots.model, reversed(self.snapshots.numbers())
         models = (unless_damaged(read, number) for number in numbers)
         return next((model for model in models if model is not None), None)
-
-
-def _read_statement(value: bytes) -> Mapping[str, Any]:
-    """Return the privacy statement of a message; empty if it has none."""
-    try:
-        found = json.loads(value)["privacy"]
-    except (ValueError, LookupError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _origin(model: TopicModel) -> str:

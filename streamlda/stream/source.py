@@ -251,5 +251,5 @@ def open_source(connector: str, *args: Any, **options: Any) -> Source:
 
 
 def open_sink(name: str, *args: Any, **options: Any) -> Any:
-    """Open an output by the name that a connector announces: ``"kafka-snapshots"``, ..."""
+    """Open an output by the name that a connector announces: ``"kafka-exchange"``, ..."""
     return _load("streamlda.sinks", "sink", name)(*args, **options)

@@ -89,16 +89,14 @@ def test_a_topic_that_can_be_read_and_one_that_is_missing(topics, topic):
 
 @pytest.mark.long
 def test_all_that_a_file_of_settings_connects_to_has_a_line(topics, topic, tmp_path):
-    for name in (topic, f"{topic}-letters", f"{topic}-snapshots"):
+    for name in (topic, f"{topic}-letters"):
         topics.make(name)
     config = tmp_path / "streamlda.toml"
     config.write_text(
         f'[kafka]\nbootstrap = "{topics.bootstrap}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
         f'partitions = "group"\n[dead_letters]\ntopic = "{topic}-letters"\n'
-        f'[output]\ntopic = "{topic}-snapshots"\n'
     )
     shown = found("--config", config)
     assert shown["group"] == f"offsets of {topic} can be read"
     assert shown["dead letters"] == f"{topic}-letters can be written"
-    assert shown["output topic"] == f"{topic}-snapshots can be written"
     assert shown["login"] == "PLAINTEXT, without a user"

@@ -4,7 +4,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from streamlda_connectors.kafka import DeadLetters, KafkaSource, SnapshotTopic
+from streamlda_connectors.kafka import DeadLetters, KafkaSource
 
 
 @pytest.fixture
@@ -29,22 +29,13 @@ def source_of(opened):
     return source_of
 
 
-def made_for(opened, kind):
-    """Open a sink of a kind, on a topic that is made if it is missing."""
+@pytest.fixture
+def letters_to(opened):
+    """Open a sink of dead letters, on a topic that is made if it is missing."""
 
     def made(topics, topic, **options):
         if topic not in topics.admin.list_topics():
             topics.make(topic)
-        return opened(kind, topics, topic, **options)
+        return opened(DeadLetters, topics, topic, **options)
 
     return made
-
-
-@pytest.fixture
-def letters_to(opened):
-    return made_for(opened, DeadLetters)
-
-
-@pytest.fixture
-def snapshots_to(opened):
-    return made_for(opened, SnapshotTopic)

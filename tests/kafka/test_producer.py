@@ -1,16 +1,15 @@
-"""Dead letters, snapshots and shares on a real broker: durable, bounded, and read back whole."""
+"""Dead letters on a real broker: durable, bounded, and read back whole."""
 
 import hashlib
 import json
 import logging
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import pytest
-from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
-from streamlda.errors import SinkAwayError, SourceAwayError, SourceError
-from streamlda_connectors.kafka import Record, SnapshotTopic
+from streamlda.errors import SinkAwayError, SourceError
+from streamlda_connectors.kafka import Record
 from tests.kafka.topics import read, wait_until
 
 pytestmark = pytest.mark.long
@@ -30,10 +29,6 @@ def put(letters, *records):
 
 def offsets(rows):
     return [int(dict(row.headers)["__connect.errors.offset"]) for row in rows]
-
-
-def pairs(rows):
-    return [(row.key, row.value) for row in rows]
 
 
 def test_a_letter_refers_to_the_record_and_has_its_time_but_no_text(topics, topic, letters_to):
@@ -139,52 +134,3 @@ def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letter
     assert read(source, 2)[0] == [SECRET.decode()]
     letters.flush(10)
     assert SECRET.decode() not in caplog.text
-
-
-def test_snapshots_are_compacted_and_published_again_as_they_were(topics, topic, snapshots_to):
-    snapshots = snapshots_to(topics, topic)
-    for _ in range(2):
-        snapshots.publish("000001", b"\x00one", {"epsilon": "0.5", "name": "caf\u00e9"})
-    snapshots.publish("000002", b"two", {})
-    again = snapshots_to(topics, topic)
-    again.publish("000002", b"two", {})
-    again.close()
-    rows = topics.read(topic)
-    assert pairs(rows) == [(b"000001", b"\x00one")] * 2 + [(b"000002", b"two")] * 2
-    headers = [("epsilon", b"0.5"), ("name", "caf\u00e9".encode())]
-    assert rows[0].headers == rows[1].headers == headers
-    with pytest.raises(SourceError, match="closed=True"):
-        again.publish("000003", b"three", {})
-    with pytest.raises(SourceAwayError, match="a topic must exist"):
-        SnapshotTopic(f"{topic}-missing", bootstrap_servers=topics.bootstrap)
-
-
-def test_the_newest_snapshot_of_a_key_is_found_behind_those_of_others(topics, topic, snapshots_to):
-    topics.make(topic, 2, **{"cleanup.policy": "compact"})
-    snapshots = snapshots_to(topics, topic)
-    assert snapshots.newest("mine") is None
-    for value in (b"older", b"newest"):
-        snapshots.publish("mine", value, {})
-    for number in range(48):
-        snapshots.publish(f"other {number % 5}", b"%d" % number, {})
-    assert snapshots.newest("mine") == b"newest"
-    assert snapshots.newest("other 2") == b"47"
-    assert snapshots.newest("min") is None
-    # The clock of who writes may go back.
-    with closing(KafkaProducer(bootstrap_servers=topics.bootstrap)) as producer:
-        for value, time in ((b"before", 1_700_000_002_000), (b"after", 1_700_000_001_000)):
-            producer.send(topic, value, key=b"clock", timestamp_ms=time)
-        producer.flush(10)
-    assert snapshots.newest("clock") == b"after"
-
-
-def test_a_snapshot_too_large_names_the_limits_and_the_next_one_goes_through(
-    topics, topic, snapshots_to
-):
-    topics.make(topic, **{"max.message.bytes": "5000", "cleanup.policy": "compact"})
-    snapshots = snapshots_to(topics, topic)
-    with pytest.raises(SourceError, match=r"bytes=6000 .*; raise max.message.bytes"):
-        snapshots.publish("1", b"x" * 6000, {})
-    snapshots.publish("1", b"x" * 4000, {})
-    snapshots.publish("3", b"x" * 100, {})
-    assert [row.key for row in topics.read(topic)] == [b"1", b"3"]

@@ -1,6 +1,5 @@
 """Private runs whose ledger is behind what it has released, or another one: they are refused."""
 
-import json
 import multiprocessing
 import shutil
 from contextlib import ExitStack, closing, contextmanager
@@ -24,19 +23,6 @@ from tests.service.daemon_process import texts, write_documents
 WINDOW = 1000
 
 
-class Topic:
-    """A topic of snapshots, kept as long as the object: the last value of each key."""
-
-    def __init__(self):
-        self.values = {}
-
-    def publish(self, key, value, headers):
-        self.values[key] = value
-
-    def newest(self, key):
-        return self.values.get(key)
-
-
 class Group:
     """A consumer group, and the source that shows its offsets there."""
 
@@ -54,7 +40,6 @@ class Scene(NamedTuple):
     folder: Any
     #: The same for all copies: a checkpoint is of that file.
     documents: Any
-    topic: Topic
     group: Group
 
     @contextmanager
@@ -75,7 +60,6 @@ class Scene(NamedTuple):
         settings = run_settings("private", folder / "run", given)
         with ExitStack() as opened:
             store = opened.enter_context(open_store(settings))
-            store.sink = self.topic
             ledger = open_ledger(settings, opened, store, print)
             run = open_pipeline(settings, store, ledger)
             self.group.source = opened.enter_context(closing(run.open_source(settings)))
@@ -104,8 +88,6 @@ class Scene(NamedTuple):
             path = self.folder / name
             if kind not in kinds and path.exists():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if "topic" not in kinds:
-            self.topic.values.clear()
         if "group" not in kinds:
             self.group.left = []
 
@@ -115,7 +97,7 @@ def published(tmp_path_factory):
     """A run that published twice, and what its machine was like after the first time."""
     folder = tmp_path_factory.mktemp("published")
     documents = write_documents(folder / "documents.jsonl", texts(3 * WINDOW))
-    scene = Scene(folder, documents, Topic(), Group())
+    scene = Scene(folder, documents, Group())
     scene.learn()
     shutil.copytree(scene.folder / "run", scene.folder / "before")
     scene.learn()
@@ -125,8 +107,7 @@ def published(tmp_path_factory):
 @pytest.fixture
 def scene(published, tmp_path):
     shutil.copytree(published.folder, tmp_path / "scene")
-    found = Scene(tmp_path / "scene", published.documents, Topic(), Group())
-    found.topic.values.update(published.topic.values)
+    found = Scene(tmp_path / "scene", published.documents, Group())
     found.group.left = [*published.group.left]
     return found
 
@@ -147,7 +128,7 @@ def lose_ledger(scene):
     shutil.rmtree(scene.folder / "run/checkpoints")
 
 
-KINDS = ["releases", "folder", "file", "topic", "group"]
+KINDS = ["releases", "folder", "file", "group"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,17 +177,16 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
         "checkpoint.folder": str(scene.folder / "mine"),
     }
     apart = {"output.folder": str(scene.folder / "my-out"), "output.file": None}
-    others = scene._replace(topic=Topic(), group=Group())
+    others = scene._replace(group=Group())
     others.learn(**mine, **apart)
-    for kind in ("folder", "file", "topic"):
+    for kind in ("folder", "file"):
         taken = dict(apart)
         if kind == "folder":
             taken["output.folder"] = str(scene.folder / "out")
         if kind == "file":
             taken["output.file"] = str(scene.folder / "model")
-        topic = scene.topic if kind == "topic" else Topic()
         with pytest.raises(LedgerError, match="must be of its own ledger"):
-            others._replace(topic=topic).learn(**mine, **taken)
+            others.learn(**mine, **taken)
     assert others.learn(**mine, **apart).settings["places"] == 2 * WINDOW
 
 
@@ -259,5 +239,3 @@ def test_a_snapshot_says_at_which_release_of_the_ledger_it_was_made(published):
     found = [snapshots.model(number).privacy["generation"] for number in snapshots.numbers()]
     stages = len(snapshots.model(1).privacy["stages"])
     assert found == [stages, 2 * stages]
-    (message,) = published.topic.values.values()
-    assert json.loads(message)["privacy"]["generation"] == found[1]

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamlda.errors import InvalidSettingError, ModelFileError, SourceError
+from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics
 from streamlda.model.topic_model import load
 from streamlda.storage.snapshots import Snapshots
-from streamlda.storage.store import MESSAGE_WORDS, Store
+from streamlda.storage.store import Store
 from tests.model.test_matching import hellinger
 from tests.service.planted import model, over_time, private, shifted, topics
 
@@ -192,21 +192,6 @@ def release(**settings):
     return model(topics(), settings=settings)
 
 
-class Topic:
-    """A sink that keeps what it gets."""
-
-    def __init__(self):
-        self.got, self.away = [], False
-
-    def publish(self, key, value, headers):
-        if self.away:
-            raise SourceError("the topic must be reachable, got none")
-        self.got.append((key, value, headers))
-
-    def close(self):
-        pass
-
-
 def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     with Store.open(output=folder, private=False) as store:
         assert store.publish(release()) == 1
@@ -218,28 +203,6 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     others = [release(places=2000), release(stream="mail"), release(K=5)]
     others += [replace(release(), privacy=private() | {"ledger": name}) for name in ("0a", "0b")]
     assert [store.publish(other) for other in others] == [2, 3, 4, 5, 6]
-
-
-def test_a_message_is_the_same_however_often_and_waits_for_its_topic(folder):
-    topic = Topic()
-    store = Store.open(output=folder)
-    store.sink = topic
-    store.send()
-    assert topic.got == [], "before the first snapshot there is nothing to say"
-    topic.away = True
-    with pytest.raises(SourceError, match="reachable"):
-        store.publish(release())
-    topic.away = False
-    assert store.publish(release()) == 1
-    store.close()
-    store = Store.open(output=folder)
-    store.sink = topic
-    store.send()
-    assert len(topic.got) == 2
-    assert topic.got[0] == topic.got[1]
-    key, value, headers = topic.got[0]
-    assert (key, headers["streamlda.snapshot"]) == ("news", "1")
-    assert [len(each["words"]) for each in json.loads(value)["topics"]] == [MESSAGE_WORDS] * 4
 
 
 @pytest.mark.parametrize(

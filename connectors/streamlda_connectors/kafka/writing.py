@@ -1,4 +1,4 @@
-"""Topics that are written: snapshots and dead letters, and answers to documents of a group."""
+"""Topics that are written: dead letters, and answers to documents of a group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -16,17 +16,9 @@ from streamlda.errors import SinkAwayError, SourceAwayError
 from streamlda.stream.source import Answer, Received
 from streamlda_connectors.checks import check_open, fault, with_reason
 from streamlda_connectors.kafka.connection import CLOSE_SECONDS, NO_ANSWER, Brokers, milliseconds
-from streamlda_connectors.kafka.consumer import Client
 from streamlda_connectors.kafka.partitions import Broken, Record
 from streamlda_connectors.kafka.security import ClientSettings, Security
 from streamlda_connectors.kafka.source import GROUP, KafkaSource
-
-#: Largest request: below the socket.request.max.bytes that brokers have by default. What a topic
-#: takes, its brokers say.
-MAX_REQUEST_BYTES = 100 * 2**20 - 2**10
-
-#: Longest that one poll of snapshots waits, and the most records it brings.
-POLL_SECONDS, POLL_RECORDS = 0.5, 100
 
 #: Most letters that wait for the brokers; one takes 2 KB, unless the name of its topic is long.
 MOST_PENDING = 4096
@@ -38,11 +30,25 @@ TRANSACTION_SECONDS = 15.0
 Message = dict[str, Any]
 
 
-class TopicWriter:
-    """Writes to one topic by a ``KafkaProducer`` with ``acks=all`` that can be made again.
+class DeadLetters:
+    """Write a reference to each record that was skipped; fits ``KafkaSource(on_reject=...)``.
 
-    A delivery never times out, so a broker that comes back gets each message once. The topic must
-    exist. Options are `bootstrap_servers` and `request_timeout_seconds`, the longest wait for them.
+    A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
+    the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
+    headers named as in Kafka Connect. Its timestamp is that of the record: brokers refuse one that
+    is far ahead of their clock. The text is not in it, but the hash of a short value can be
+    guessed, so who may read the topic matters.
+
+    Letters are durable when `flush` returns. A letter is written once unless the connection has
+    to be replaced or the process ends before `flush`: then it may be there twice, with the same
+    key. After an error nothing that was put is lost: the next call tries again. At most 4096
+    letters wait. Not safe for several threads.
+
+    With ``message.timestamp.type=LogAppendTime`` brokers keep letters about old records as long as
+    others. The topic must exist. Options are `bootstrap_servers` and `request_timeout_seconds`, the
+    longest wait for them.
+
+    A delivery never times out, so a broker that comes back gets each letter once.
     """
 
     def __init__(
@@ -63,6 +69,32 @@ class TopicWriter:
         self._closed = True
         self._drop_producer()
 
+    def put(self, record: Record, reason: str) -> None:
+        """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
+        seconds = self._settings.request_timeout_seconds
+        self._write(MOST_PENDING - 1, seconds, [_write_letter(record, reason)])
+
+    def flush(self, timeout_seconds: float) -> None:
+        """Wait until all in-sync replicas have every letter; call it again after an error."""
+        self._write(0, timeout_seconds, [])
+
+    def _write(self, most: int, seconds: float, letters: Sequence[Message]) -> None:
+        topic = self._settings.topic
+        try:
+            if (n_pending := self._settle(most, seconds)) > most:
+                raise with_reason(fault("letters late", topic=topic, pending=n_pending), NO_ANSWER)
+            for letter in letters:
+                self._connect()
+                self._pending.append((letter, self._producer.send(topic, **letter)))
+        except SinkAwayError:
+            raise
+        except (self._kafka.errors.KafkaError, SourceAwayError) as error:
+            # It is the letters that are away, and not the source whose poll puts them.
+            self._drop_producer()
+            problem = getattr(error, "reason", "") or type(error).__name__
+            about = {"pending": len(self._pending), "problem": problem}
+            raise fault("letters refused", topic=topic, **about) from error
+
     def _connect(self) -> None:
         """Without a producer, make one, and send what is pending."""
         check_open(self._closed)
@@ -76,7 +108,6 @@ class TopicWriter:
                 acks="all",
                 enable_idempotence=True,
                 delivery_timeout_ms=2**31 - 1,  # The longest: 24 days.
-                max_request_size=MAX_REQUEST_BYTES,
             )
         try:
             with self._brokers.asking("name the partitions of the topic"):
@@ -87,12 +118,6 @@ class TopicWriter:
             close_producer(self._kafka, producer)
             raise
         self._producer, self._pending = producer, deque(again)
-
-    def _send(self, message: Message) -> None:
-        """Send a message, without waiting."""
-        self._connect()
-        future = self._producer.send(self._settings.topic, **message)
-        self._pending.append((message, future))
 
     def _settle(self, most: int, seconds: float) -> int:
         """Wait until at most `most` messages are pending; return how many, or raise a refusal."""
@@ -128,105 +153,6 @@ def close_producer(kafka: Any, producer: Any) -> None:
         # given up, and it closes.
         producer._sender.force_close()
         producer.close(timeout=CLOSE_SECONDS)
-
-
-class SnapshotTopic(TopicWriter):
-    """Publish values under keys, durable one by one; connected from the beginning.
-
-    The topic must have ``cleanup.policy=compact``, so that the last value of a key stays. Options
-    are those of `TopicWriter`. Not safe for several threads.
-    """
-
-    def publish(self, key: str, value: bytes, headers: Mapping[str, str]) -> None:
-        """Write `value` under `key`; on return all in-sync replicas have it.
-
-        After a crash or an error publish it again: the same bytes under a key mean the same twice.
-        """
-        encoded = [(name, text.encode()) for name, text in headers.items()]
-        seconds, errors = self._settings.request_timeout_seconds, self._kafka.errors
-        rule, problem = "snapshot refused", f"no answer in {seconds:g} s"
-        try:
-            self._send({"key": key.encode(), "value": value, "headers": encoded})
-            if not self._settle(0, seconds):
-                return
-        except errors.KafkaError as error:
-            problem = type(error).__name__
-            if isinstance(error, errors.MessageSizeTooLargeError | errors.RecordListTooLargeError):
-                rule = "snapshot size"
-        # What waits would pile up, value by value, while the brokers are away.
-        self._pending.clear()
-        self._drop_producer()
-        raise fault(rule, topic=self._settings.topic, bytes=len(value), problem=problem)
-
-    def newest(self, key: str) -> bytes | None:
-        """Return the last value of a key, or None if there is none; reads the whole topic."""
-        wanted, found = key.encode(), dict[int, Record]()
-        topic, timeout = self._settings.topic, self._settings.request_timeout_seconds
-        try:
-            with closing(Client(self._settings)) as client:
-                logs = client.bounds(client.partitions())
-                client.assign({number: log.start for number, log in logs.items()})
-                at, deadline = client.positions(), monotonic() + timeout
-                # A log may end with marks of transactions, which are no records.
-                while any(at[number] < log.stop for number, log in logs.items()):
-                    for run in client.poll(min(POLL_SECONDS, timeout), POLL_RECORDS):
-                        for row in run.records:
-                            if row.key == wanted:
-                                found[run.partition] = row
-                    before, at = at, client.positions()
-                    if at != before:
-                        deadline = monotonic() + timeout
-                    elif monotonic() > deadline:
-                        raise fault("reading", topic=topic, timeout_seconds=timeout, offsets=at)
-        except Broken as error:
-            raise fault("snapshots", topic=topic, problem=type(error).__name__) from error
-        # Of a partition the last in its order; of several, times tell which is it.
-        last = max(found.values(), key=lambda row: row.timestamp_ms, default=None)
-        return None if last is None else last.value
-
-
-class DeadLetters(TopicWriter):
-    """Write a reference to each record that was skipped; fits ``KafkaSource(on_reject=...)``.
-
-    A letter has the key ``topic/partition/offset``, a value in JSON (the same three, the time of
-    the record in milliseconds, the reason, the size in bytes and the SHA-256 of its value) and
-    headers named as in Kafka Connect. Its timestamp is that of the record: brokers refuse one that
-    is far ahead of their clock. The text is not in it, but the hash of a short value can be
-    guessed, so who may read the topic matters.
-
-    Letters are durable when `flush` returns. A letter is written once unless the connection has
-    to be replaced or the process ends before `flush`: then it may be there twice, with the same
-    key. After an error nothing that was put is lost: the next call tries again. At most 4096
-    letters wait. Not safe for several threads.
-
-    With ``message.timestamp.type=LogAppendTime`` brokers keep letters about old records as long as
-    others. The options are those of `streamlda_connectors.kafka.writing.TopicWriter`.
-    """
-
-    def put(self, record: Record, reason: str) -> None:
-        """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
-        seconds = self._settings.request_timeout_seconds
-        self._write(MOST_PENDING - 1, seconds, [_write_letter(record, reason)])
-
-    def flush(self, timeout_seconds: float) -> None:
-        """Wait until all in-sync replicas have every letter; call it again after an error."""
-        self._write(0, timeout_seconds, [])
-
-    def _write(self, most: int, seconds: float, letters: Sequence[Message]) -> None:
-        topic = self._settings.topic
-        try:
-            if (n_pending := self._settle(most, seconds)) > most:
-                raise with_reason(fault("letters late", topic=topic, pending=n_pending), NO_ANSWER)
-            for letter in letters:
-                self._send(letter)
-        except SinkAwayError:
-            raise
-        except (self._kafka.errors.KafkaError, SourceAwayError) as error:
-            # It is the letters that are away, and not the source whose poll puts them.
-            self._drop_producer()
-            problem = getattr(error, "reason", "") or type(error).__name__
-            about = {"pending": len(self._pending), "problem": problem}
-            raise fault("letters refused", topic=topic, **about) from error
 
 
 def _write_letter(record: Record, reason: str) -> Message:
