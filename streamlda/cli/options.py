@@ -206,7 +206,7 @@ class SettingsCommand(Command):
     def _refuse(self, ctx: click.Context, error: click.NoSuchOption) -> NoReturn:
         """Refuse an unknown option, in favour of ``--set`` where it was the flag of a setting."""
         for name, setting in self.settings.items():
-            flag = setting.get_flag(self.reader)
+            flag = setting.flag
             switched = error.option_name == flag.replace("--", "--no-", 1)
             if error.option_name == flag or (switched and setting.kind == "bool"):
                 value = "VALUE" if setting.kind != "bool" else str(not switched).lower()
@@ -241,7 +241,7 @@ class SettingsCommand(Command):
 
     def _option(self, setting: Setting, *, hidden: bool = False) -> click.Parameter:
         """Return the flag of a setting, or the argument of sources."""
-        name, flag = setting.name.replace(".", "__"), setting.get_flag(self.reader)
+        name, flag = setting.name.replace(".", "__"), setting.flag
         kind: Any = click.Path() if setting.kind in FILES else str
         if setting.kind == "list":
             return click.Argument([name], nargs=-1, type=kind, metavar=f"[{setting.flag}]...")

@@ -2,15 +2,14 @@
 
 The newest model at the time of reading infers a document; before the first model nothing is read.
 The position stands in the consumer group alone, and moves in the transaction that writes the
-results. In a daemon, inference has a thread and clients of its own.
+results.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -32,7 +31,7 @@ from streamlda.service.rules import Retry
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.settings.table import RunSettings
-from streamlda.storage.snapshots import NamedModel, NewestModel, Snapshots, is_private
+from streamlda.storage.snapshots import NamedModel, NewestModel, is_private
 from streamlda.stream.source import Answer, Received
 from streamlda.utils import exit_codes
 
@@ -55,28 +54,22 @@ FATAL = (SourceRefusedError, InvalidSettingError, VocabularyError)
 class Inference:
     """Infers the documents of a topic, a poll at a time, until it is ended.
 
-    `alone`, it writes dead letters, and raises what only a person can mend, and all but brokers
-    that are away where nothing was read yet. In a daemon, which writes letters of the same topic
-    already, failures are shown, and tried again.
+    It raises what only a person can mend, and all but brokers that are away where nothing was read
+    yet. Other failures are logged, and tried again.
     """
 
-    def __init__(
-        self, settings: RunSettings, newest: NewestModel, status: Status, *, alone: bool
-    ) -> None:
-        self._settings, self._newest, self._status = settings, newest, status
-        self._alone = alone
+    def __init__(self, settings: RunSettings, newest: NewestModel) -> None:
+        self._settings, self._newest = settings, newest
+        #: Records by outcome, those that were gone before they were read, and the last snapshot.
+        self.records, self.lost = {"inferred": 0, "rejected": 0}, 0
+        self._snapshot: int | None = None
+        self._status = Status(private=False, stream=f"kafka:{settings.kafka.topic}")
         self._retry = Retry("infer")
         self._exchange: Any = None
         self._letters: Any = None
         self._opened = False
         self._ended = Event()
         self._logged_at = time.monotonic()
-        self._count(0, 0)
-
-    def _count(self, *records: int, snapshot: int | None = None, lost: int = 0) -> None:
-        for outcome, n in zip(("inferred", "rejected"), records, strict=True):
-            self._status.count("inferred", outcome, n)
-        self._status.note(inference_by=snapshot, inference_lost=lost)
 
     def end(self) -> None:
         """End after the open transaction."""
@@ -100,17 +93,15 @@ class Inference:
         away = isinstance(error, SourceAwayError)
         fatal = isinstance(error, FATAL) and not isinstance(error, SourceAccessError)
         known = isinstance(error, StreamLDAError)
-        if self._alone and (fatal or not known or not (away or self._opened)):
+        if fatal or not known or not (away or self._opened):
             raise error
         log_failure("infer-failed", error)
-        self._status.count_failure("infer", name_reason(error))
         self._close()
         self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
 
     def _close(self) -> None:
         exchange, self._exchange = self._exchange, None
         letters, self._letters = self._letters, None
-        self._status.note(inference_lag={})
         for part in (exchange, letters):
             try:
                 if part is not None:
@@ -124,10 +115,9 @@ class Inference:
             if self._newest.find() is None:
                 self._ended.wait(WAIT_SECONDS)
                 return
-            if self._alone:
-                topic, kafka = self._settings.dead_letters.topic, self._settings.kafka
-                self._letters = open_letters(topic, kafka)
-            put = None if self._letters is None else self._put
+            topic, kafka = self._settings.dead_letters.topic, self._settings.kafka
+            self._letters = open_letters(topic, kafka)
+            put = None if self._letters is None else self._letters.put
             self._exchange = open_exchange(self._settings, put)
             self._opened = True
         received = self._exchange.poll(POLL_RECORDS, WAIT_SECONDS)
@@ -135,15 +125,8 @@ class Inference:
             self._answer(self._exchange, received)
         else:
             self._status.show(self._retry.done(time.monotonic()))
-        if self._exchange is not None:
-            self._status.note(inference_lag=self._exchange.lag())
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self.log()
-
-    def _put(self, record: Any, reason: str) -> None:
-        assert self._letters is not None
-        self._letters.put(record, reason)
-        self._status.count("dead_letters", reason)
 
     def _answer(self, exchange: Any, received: Received) -> None:
         newest = self._newest.find()
@@ -159,7 +142,9 @@ class Inference:
             return
         unreadable = received.batch.n_documents - len(answers)
         rejected = len(received.batch.rejects) + unreadable
-        self._count(len(answers), rejected, snapshot=newest.number, lost=exchange.lost())
+        self.records["inferred"] += len(answers)
+        self.records["rejected"] += rejected
+        self.lost, self._snapshot = exchange.lost(), newest.number
         self._status.show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
@@ -175,8 +160,9 @@ class Inference:
     def log(self) -> None:
         """Log how far it is."""
         self._logged_at = time.monotonic()
-        found = self._status.status()["inference"]
-        log("info", "inferred", **found["records"], snapshot=found["snapshot"], lag=found["lag"])
+        lag = [] if self._exchange is None else [*self._exchange.lag().values()]
+        behind = sum(lag) if lag and None not in lag else None
+        log("info", "inferred", **self.records, snapshot=self._snapshot, lost=self.lost, lag=behind)
 
 
 def make_answers(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
@@ -205,28 +191,12 @@ def make_answers(received: Received, newest: NamedModel, settings: RunSettings) 
     return answers
 
 
-def start(settings: RunSettings, snapshots: Snapshots, status: Status) -> Callable[[float], None]:
-    """Infer in a thread, by the newest snapshot of a daemon; return what ends it in time."""
-    newest = NewestModel(snapshots.folder, snapshots)
-    inference = Inference(settings, newest, status, alone=False)
-    thread = Thread(target=inference.run, name="streamlda-inference", daemon=True)
-    thread.start()
-
-    def end(seconds: float) -> None:
-        inference.end()
-        thread.join(seconds)
-
-    return end
-
-
 def run(path: str, settings: RunSettings) -> int:
     """Infer in the foreground until SIGTERM or SIGINT; return the exit code.
 
     Raises what only a person can mend. The end waits for the open transaction.
     """
-    status = Status(private=False, stream=f"kafka:{settings.kafka.topic}")
-    newest = NewestModel(Path(path))
-    inference = Inference(settings, newest, status, alone=True)
+    inference = Inference(settings, NewestModel(Path(path)))
     watch_signals(lambda number: inference.end(), late=lambda: leave(exit_codes.UNFINISHED))
     inference.run()
     inference.log()

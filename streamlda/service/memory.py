@@ -15,7 +15,6 @@ from streamlda.private.stage import DOUBLES
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.spectral.moments import BLOCK_DOCUMENTS
-from streamlda.storage.snapshots import CACHED_MODELS
 from streamlda.stream.vocabulary_choice import (
     MOST_CHARACTERS,
     VOCABULARY_CHARACTERS,
@@ -47,9 +46,6 @@ def memory_needed(settings: RunSettings, n_features: int | None = None) -> int:
     if settings.vocabulary.grow_every is not None:
         # Texts are Python's, of up to 4 bytes a character.
         kept += WORD_BYTES * most_counted(settings.vocabulary.size) + 4 * MOST_CHARACTERS
-    if settings.infer.topic is not None:
-        # Models as the page holds them, each twice.
-        kept += 8 * V * topics.count * 2 * CACHED_MODELS
     return kept + state + max(work, choosing)
 
 

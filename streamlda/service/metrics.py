@@ -49,8 +49,6 @@ METRICS = tuple(Declared(*row) for row in (
     ("Gauge", "kafka_lag_records", "Records that wait.", "lag.partitions", "partition"),
     ("Gauge", "source_record_timestamp_seconds",
      "When the newest record that was learned was made.", "lag.newest", "partition"),
-    ("Counter", "inference", "Records inferred, by outcome.", "inference.records", "outcome"),
-    ("Gauge", "inference_lag_records", "Records to infer.", "inference.partitions", "partition"),
     ("Gauge", "undated_documents", "Documents without a time, or before all bins.", "undated"),
     ("Gauge", "ahead_documents", "Documents from later than the clock allows.", "ahead"),
     ("Gauge", "late_documents", "Documents far from the time bins kept.", "late"),

@@ -16,7 +16,6 @@ from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.parts import check_outputs, name_stream, open_letters
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
-from streamlda.service.inference import start as start_inference
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
@@ -36,9 +35,6 @@ from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
 from streamlda.utils import exit_codes
 from streamlda.utils.process import allowed_bytes
-
-#: How long the end waits for the results that are being written; others are made again.
-INFERENCE_SECONDS = 2.0
 
 
 def check(settings: RunSettings) -> str:
@@ -97,12 +93,6 @@ class Opened(NamedTuple):
         settings, topic = self.settings, self.settings.dead_letters.topic
         sink = self.wait_for("dead-letters", lambda: open_letters(topic, settings.kafka))
         return Letters(sink, self.status, settings)
-
-    def infer(self) -> None:
-        """Begin to infer what comes in another topic, if there is one."""
-        if self.settings.infer.topic is not None:
-            end = start_inference(self.settings, self.snapshots, self.status)
-            self.until_end.callback(end, INFERENCE_SECONDS)
 
     def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run], first: Run) -> int:
         """Run the daemon to its end; return its exit code."""
@@ -182,7 +172,6 @@ def _run_alone(opened: Opened) -> int:
         return Run(partial(open_source, settings, found, letters), make_worker, started)
 
     found = open_found()
-    opened.infer()
     code = opened.run(
         make_rules(settings), letters, lambda: make_run(open_found()), make_run(found)
     )
@@ -199,7 +188,6 @@ def _run_shared(opened: Opened) -> int:
     folder = opened.wait_for("checkpoint", lambda: open_shared_folder(path), OSError)
     letters = opened.letters()
     lease = Lease(settings, folder, status, snapshots)
-    opened.infer()
     lease.start()
     _wait_for_beginning(folder, lease, status)
     partitions = Partitions(

@@ -33,14 +33,11 @@ OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
 FAILURES = (
     *("learn", "release", "output", "checkpoint", "account"),
-    *("dead-letters", "source", "infer"),
+    *("dead-letters", "source"),
 )
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
-STALLABLE = (
-    *("source", "dead-letters", "output", "checkpoint", "infer"),
-    *("beginning", "partitions"),
-)
+STALLABLE = ("source", "dead-letters", "output", "checkpoint", "beginning", "partitions")
 
 #: Members of `/status`: figures, and counters of this process.
 SHOWN = (
@@ -87,10 +84,6 @@ class Figures:
     resident_bytes: int | None = None
     #: Of units that spent most, of those yet to come, and of all.
     budget: Mapping[str, float] | None = None
-    #: Inference: what waits by partition, the snapshot of the last results, records that are gone.
-    inference_lag: Mapping[int, int | None] = field(default_factory=dict)
-    inference_by: int | None = None
-    inference_lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +124,7 @@ class Status:
         self._counted: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         #: Counters of this process.
         self._counts: dict[str, dict[str, int]] = {
-            **{name: {} for name in ("dead_letters", "failure_reasons", "inferred")},
+            **{name: {} for name in ("dead_letters", "failure_reasons")},
             **{"failures": dict.fromkeys(FAILURES, 0), "bytes": {"": 0}},
         }
         self._stalled: dict[str, tuple[float, str]] = {}  # since when, by the wall; why
@@ -220,7 +213,7 @@ class Status:
             self.topics, self._snapshot = found, newest.created
 
     def count(self, name: str, key: str, n: int = 1) -> None:
-        """Add to a counter of this process: ``dead_letters``, ``inferred`` or ``bytes``."""
+        """Add to a counter of this process: ``dead_letters`` or ``bytes``."""
         with self._lock:
             self._counts[name][key] = self._counts[name].get(key, 0) + n
 
@@ -262,7 +255,6 @@ class Status:
                 and {"age_seconds": now - saved[0], "seconds": saved[1], "size_bytes": saved[2]},
                 "last_answer": _iso(known.last_answer),
                 "group": self._group and asdict(self._group),
-                "inference": self._inference(),
             }
 
     def _lag(self) -> dict[str, Any]:
@@ -284,18 +276,6 @@ class Status:
             "waits_for": self._known.waits_for,
             "seconds": max([0.0, *(now - (at or now) for at in behind)]) if is_known else None,
             "newest": {str(n): _iso(at) for n, at in newest.items()},
-        }
-
-    def _inference(self) -> dict[str, Any] | None:
-        if not self._counts["inferred"]:
-            return None
-        lag = dict(sorted(self._known.inference_lag.items()))
-        return {
-            "records": dict(self._counts["inferred"]),
-            "snapshot": self._known.inference_by,
-            "lag": sum(lag.values()) if lag and None not in lag.values() else None,
-            "partitions": {str(number): left for number, left in lag.items()},
-            "lost": self._known.inference_lost,
         }
 
     def count_added(self, name: str) -> dict[str, int]:

@@ -73,7 +73,7 @@ def load_settings(
                 except ValueError as error:
                     got = "" if setting.kind == "secret" else f", got {str(raw)[:80]!r}"
                     by_flag = origin == "flag" and setting.name in flagged
-                    said = setting.get_flag(command) if by_flag else name
+                    said = setting.flag if by_flag else name
                     said = setting.variable if origin == "environment" else said
                     problems.append(f"{said} {error}{got} ({origin})")
     settings = _made({} if problems else values, origins, command)
@@ -159,7 +159,7 @@ def _spell(rule: str, command: str, flagged: Container[str] = ()) -> str:
         setting = SETTINGS[match[1]]
         if not command:
             return setting.parameter or setting.name
-        return setting.get_flag(command) if setting.name in flagged else setting.name
+        return setting.flag if setting.name in flagged else setting.name
 
     return re.sub(r"\{([a-z0-9_.]+)\}", spell, rule)
 

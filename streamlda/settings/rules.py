@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from streamlda.settings.setting import FIT, INFER, WITHOUT_DOCUMENTS
+from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
 from streamlda.settings.table import SETTINGS, KafkaSettings, RunSettings
 from streamlda.stream.credentials import AWS_MSK_IAM, GSSAPI, OAUTHBEARER
 
@@ -158,9 +158,8 @@ OUTPUTS: Rules = {
         lambda s: s.infer.topic and s.infer.topic in (s.kafka.topic, s.dead_letters.topic),
     "{infer.group} must be another group than {kafka.group}":
         lambda s: s.infer.topic and s.infer.group and s.infer.group == s.kafka.group,
-    "{infer.disclose} must be set for {infer.topic} with {privacy.epsilon}: proportions reveal "
-    "each document, which the privacy promise does not cover":
-        lambda s: s.infer.topic and s.private and not s.infer.disclose,
+    "{infer.topic} is not of a daemon any more: run streamlda infer beside it, on {output.folder}":
+        lambda s: s.infer.topic and s.command == RUN,
 }
 #: Of private runs.
 PRIVATE: Rules = {

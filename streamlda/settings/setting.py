@@ -24,8 +24,8 @@ AGREEMENT, PLAN = "site config", "plan"
 WITHOUT_DOCUMENTS = ("", AGREEMENT, PLAN)
 
 #: Sections of the daemon alone, and those whose flags begin with their name.
-DAEMON = ("memory", "dead_letters", "breaker", "http", "log", "infer")
-PREFIXED = ("kafka", "registry", "checkpoint", *DAEMON)
+DAEMON = ("memory", "dead_letters", "breaker", "http", "log")
+PREFIXED = ("kafka", "registry", "checkpoint", "infer", *DAEMON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,6 @@ class Setting:
     #: Words that are values too.
     words: tuple[str, ...] = ()
     flag: str = ""
-    #: Flag in ``streamlda infer``, where it differs.
-    infer_flag: str = ""
     short: str = ""
     #: Name as a parameter of `StreamLDA`, if it is one.
     parameter: str = ""
@@ -74,10 +72,6 @@ class Setting:
     def variable(self) -> str:
         """Environment variable."""
         return f"{PREFIX}{self.section}_{self.key}".upper()
-
-    def get_flag(self, command: str) -> str:
-        """Return the flag in a command."""
-        return self.infer_flag if command == INFER and self.infer_flag else self.flag
 
 
 def entry(kind: str, default: Any, help: str, **more: Any) -> Any:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 
-#: Settings of the daemon, and of the estimator, alone.
-RUN_ONLY, ESTIMATOR_ONLY = (RUN,), ()
+#: Settings of the daemon, of ``streamlda infer`` and of the estimator, alone.
+RUN_ONLY, INFER_ONLY, ESTIMATOR_ONLY = (RUN,), (INFER,), ()
 
 
 # fmt: off
@@ -310,15 +310,16 @@ class InferSettings:
 
     topic: str | None = entry(
         "topic", None, "Kafka topic for the proportions of each document that is read from Kafka.",
-        infer_flag="--output-topic")
+        flag="--output-topic", commands=INFER_ONLY)
     group: str | None = entry(
         "text", None, "Consumer group that shares these documents among processes; default: "
-        "streamlda-infer-TOPIC, with the topic that is written.")
+        "streamlda-infer-TOPIC, with the topic that is written.", commands=INFER_ONLY)
     top: int | None = entry(
         "int", None, "Only the N largest proportions, as pairs of topic and proportion; default: "
-        "all, in order.", least=1, infer_flag="--top")
+        "all, in order.", least=1, flag="--top", commands=INFER_ONLY)
     disclose: bool = entry(
-        "bool", False, "Write proportions of a private model to a topic: they reveal documents.")
+        "bool", False, "Write proportions of a private model to a topic: they reveal documents.",
+        commands=INFER_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

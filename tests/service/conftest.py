@@ -41,15 +41,12 @@ def status():
         newest={0: 1.8e9, 1: 1.8e9},
         lost={"records": 2},
         in_no_bin=(4, 0, 1),
-        inference_by=1,
-        inference_lag={0: 2, 1: None},
         warmup=(1, 2),
         budget=budget(1.0, 1.0, 2.0, 1e-9),
         last_answer=time.time(),
     )
     made.note_checkpoint(0.1, 100)
     made.note_group(partitions=[0], waiting=[1], generation=3, lease=True, places=9)
-    made.count("inferred", "inferred", 6)
     made.note_snapshot(Summary(1, "2026-11-22T12:00:00+00:00", 9, False, [Topic(1, 0.5, None)]))
     return made
 

@@ -1,4 +1,4 @@
-"""Inference as a stream: processes and daemons that are killed, and brokers that go away."""
+"""Inference as a stream: processes that are killed, and brokers that go away."""
 
 import json
 import random
@@ -14,7 +14,6 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.model.topic_model import load
 from streamlda.service.inference import WAIT_SECONDS, Inference
-from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.settings.setting import INFER
 from streamlda.storage.snapshots import NewestModel, Snapshots, fingerprint
@@ -92,13 +91,10 @@ def inference_of(topics, topic, tmp_path):
                 **{name.replace("__", "."): value for name, value in flags.items()},
             }
             settings = load_settings(environment={}, flags=flags, command=INFER)
-            status = Status(private=False, stream=topic)
             snapshots = Snapshots(tmp_path / "snapshots")
-            newest = NewestModel(snapshots.folder, snapshots)
-            parts = (settings, newest, status)
-            made = Inference(*parts, alone=True)
+            made = Inference(settings, NewestModel(snapshots.folder, snapshots))
             opened.callback(made.end)
-            return pool.submit(made.run), status
+            return pool.submit(made.run), made
 
         yield start
 
@@ -108,19 +104,18 @@ def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, 
     topics.make(topic)
     topics.make(f"{topic}-out")
     snapshots = Snapshots(tmp_path / "snapshots")
-    running, status = inference_of(infer__top=2)
+    running, inference = inference_of(infer__top=2)
     documents = as_json(texts(3))
     topics.send(topic, documents)
     time.sleep(2 * WAIT_SECONDS)
-    assert status.status()["inference"]["records"]["inferred"] == 0
+    assert inference.records["inferred"] == 0
     # Those that wait are inferred by the first.
     snapshots.publish(1, planted.model(planted.topics(3, 200, seed=1)))
     wait_until(lambda: len(results(topics, topic, 1)) == 3)
     snapshots.publish(2, planted.model(planted.topics(3, 200, seed=2)))
     topics.send(topic, [*documents, b"{"])
     wait_until(lambda: len(results(topics, topic, 1)) == 6)
-    wait_until(lambda: status.status()["inference"]["records"] == {"inferred": 6, "rejected": 1})
-    assert status.status()["inference"]["lag"] == 0
+    wait_until(lambda: inference.records == {"inferred": 6, "rejected": 1})
     found = results(topics, topic, 1)
     assert [(row["offset"], row["model"]["snapshot"]) for row in found] == [
         *((n, 1) for n in range(3)),
@@ -137,11 +132,11 @@ def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, 
 
 def test_proportions_by_a_private_model_are_disclosed_on_purpose_alone(tmp_path):
     planted.model(planted.topics(3, 200), privacy=planted.private()).save(tmp_path / "model")
-    newest, status = NewestModel(tmp_path / "model"), Status(private=False, stream="s")
+    newest = NewestModel(tmp_path / "model")
     flags = {"kafka.bootstrap": "b", "kafka.topic": "t", "infer.topic": "out"}
     for disclose in (False, True):
         given = load_settings(None, {}, {**flags, "infer.disclose": disclose}, INFER)
-        inference = Inference(given, newest, status, alone=True)
+        inference = Inference(given, newest)
         with nullcontext() if disclose else pytest.raises(InvalidSettingError, match="on purpose"):
             inference._check_private(newest.find())
 

@@ -33,12 +33,7 @@ def test_what_a_control_group_has_no_room_for_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {"topics.representative_documents": 5},
-        {"vocabulary.grow_every": 10_000},
-        {"infer.topic": "answers"},
-    ],
+    "more", [{"topics.representative_documents": 5}, {"vocabulary.grow_every": 10_000}]
 )
 def test_what_is_kept_besides_needs_memory(more):
     begun = {"topics.count": 50, "vocabulary.kind": "learned"}

@@ -112,25 +112,11 @@ def test_what_is_not_known_yet_is_none_and_has_no_metric(status):
     told = status.status()
     unknown = {name for name, value in told.items() if value is None}
     names = "places places_left account checkpoint budget last_answer lost warmup undated ahead "
-    assert unknown == {*(names + "late last_snapshot group inference").split()}
+    assert unknown == {*(names + "late last_snapshot group").split()}
     assert told["lag"] == NO_LAG
     names = {key[0] for key in samples(status)}
     assert not names & {"checkpoint_age_seconds", "privacy_epsilon_spent", "places", "lost_total"}
-    assert not names & {"topic_prevalence", "inference_total", "inference_lag_records"}
-
-
-def test_lag_of_inference_is_known_where_that_of_all_its_partitions_is(status):
-    for outcome, n in (("inferred", 7), ("rejected", 1)):
-        status.count("inferred", outcome, n)
-    status.note(inference_by=8, inference_lost=3)
-    for lag, wanted in (({}, None), ({0: 4}, 4), ({0: 4, 1: None}, None), ({0: 0, 1: 2}, 2)):
-        status.note(inference_lag=lag)
-        told = status.status()["inference"]
-        assert told["lag"] == wanted
-    records = {"inferred": 7, "rejected": 1}
-    rest = {"snapshot": 8, "lag": 2, "partitions": {"0": 0, "1": 2}, "lost": 3}
-    assert told == {"records": records, **rest}
-    assert labelled(status, "inference_total") == records
+    assert "topic_prevalence" not in names
 
 
 def test_the_page_and_prometheus_are_told_the_same(status, clock):

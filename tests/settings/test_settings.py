@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
         ({**PRIVATE, "kafka.partitions": "all", "source.allow_gaps": True}, "with privacy unless"),
         ({"infer.topic": "news"}, "infer.topic must be a topic of its own"),
         ({"infer.topic": "o", "infer.group": "g", "kafka.group": "g"}, "group must be another"),
-        ({**PRIVATE, "infer.topic": "o"}, "infer.disclose must be set for infer.topic with priv"),
+        ({"infer.topic": "o"}, "run streamlda infer beside it"),
         ({"snapshots.time_bins": "month"}, "snapshots.time_bins needs source.time_field"),
     ],
 )
