@@ -8,7 +8,7 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 from zipfile import BadZipFile
 
@@ -148,10 +148,9 @@ class BlockReader:
         found, is_whole, self._blocks = gather_head(self._blocks, most)
         return found if is_whole else None
 
-    def replace(self, blocks: Iterator[bytes]) -> None:
-        """Read `blocks` in place of the bytes of the file, which were read."""
-        self._raw.seek(0, io.SEEK_END)
-        self._blocks, self._is_plain = blocks, False
+    def transform(self, function: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:
+        """Read what a function makes of the blocks, none of which was read."""
+        self._blocks, self._is_plain = filter(None, function(self._blocks)), False
 
     def skip(self, n_bytes: int) -> int:
         """Skip `n_bytes` at the start if that needs no reading; return how many are left."""

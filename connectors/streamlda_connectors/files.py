@@ -27,7 +27,7 @@ from streamlda_connectors.checks import (
 from streamlda_connectors.compressed import BlockReader, check_installed
 from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
-from streamlda_connectors.json_files import open_json
+from streamlda_connectors.json_files import has_lines, open_json
 from streamlda_connectors.lines import LineSplitter, RecordStream, json_parser, parse_text
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
@@ -46,6 +46,9 @@ MOST_NAMED = 5
 
 #: Said of a table that is read as lines of text.
 LINES = "is read as lines of text: name the format of a table (--format csv or json)"
+
+#: Said of JSON that is not a record a line.
+NO_LINES = "has no object on a line of its own: name its format (--format json)"
 
 #: Records that are looked through at once for a time that tells day from month.
 AHEAD_RECORDS = 1000
@@ -373,6 +376,9 @@ class FileReader:
                 parse = partial(parse_text, name=file.name)
             elif file.format == "text" and names_text(blocks.head, options):
                 blocks.notes.append(LINES)
+            elif file.format == "jsonl" and options.encoding is not None:
+                is_json = blocks.head.lstrip().startswith((b"{", b"[")) and b"\n" in blocks.head
+                blocks.notes += [NO_LINES] * (is_json and not has_lines(blocks.head))
             if file.format in ("json", "jsonl"):
                 parse = json_parser(options)
         except BaseException as error:
@@ -399,7 +405,7 @@ class FileReader:
             try:
                 self._fill()
             except Rejected as rejected:
-                self._ended, self.fault = True, rejected.reason
+                self.fault = rejected.reason
                 batch.reject(self.records.location, self.records.record + 1, rejected.reason)
 
     def _fill(self) -> None:
@@ -407,23 +413,22 @@ class FileReader:
         try:
             block = self._blocks.read()
         except Rejected:
-            self._check_length()
+            self._end()
             raise
         if not block:
-            self._check_length()
-            self._ended = True
-            behind = self.records.fed - self.records.consumed
+            self._end()
             self.fault = self.records.finish()
-            self.unread = behind / max(1, self.records.fed)
             return
         dropped = min(self._behind, len(block))
         self._behind -= dropped
         if dropped < len(block):
             self.records.feed(block[dropped:])
 
-    def _check_length(self) -> None:
+    def _end(self) -> None:
         if self._behind:
             raise fault("shorter", name=self._name, bytes_missing=self._behind)
+        self._ended = True
+        self.unread = (self.records.fed - self.records.consumed) / max(1, self.records.fed)
 
     def stored_bytes(self) -> int:
         """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""

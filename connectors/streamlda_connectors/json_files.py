@@ -1,14 +1,18 @@
-"""JSON files: objects one a line, or one array or table, in the memory of the file."""
+"""JSON files: objects one after another or in an array, or one table in the memory of the file."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import orjson
 
 from streamlda_connectors.compressed import BlockReader
+from streamlda_connectors.encodings import HEAD_BYTES
 from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, parse_json, read_field
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import Rejected, shorten_names
@@ -19,36 +23,62 @@ MOST_BYTES = 2**30
 #: Archives of Twitter give their arrays a name of JavaScript.
 _match_assigned = re.compile(rb"\s*[\w.$]+ = ").match
 
+#: An array of objects at the start of a file.
+_match_array = re.compile(rb"\[\s*\{").match
+
+#: Strings with the quote that ends them, and ends of values. No string goes over lines.
+_find_tokens = re.compile(rb'"(?:[^"\\\n]++|\\.)*+("?)|[{}\[\]]').finditer
+
+#: What stands between values that follow each other: also the sign of JSON text sequences.
+_BETWEEN = BYTE_ORDER_MARK + b" \t\r\n,\x1e"
+
 
 def open_json(blocks: BlockReader, options: ReadOptions) -> None:
     """Make `blocks` give the records of a file one a line.
 
-    A file is an array, a table in one object, an object with an array of records, or has an object
-    a line: then its first line is JSON, and not all.
+    A file has an object a line, or objects that follow each other or are in an array. Or it is one
+    object: a table, or one with an array of records.
     """
     if options.encoding is None:
         # One record must not decide how others are read.
         return
     body = blocks.head.removeprefix(BYTE_ORDER_MARK).lstrip()
-    line, _, more = body.partition(b"\n")
-    if options.records_field is None and more.strip() and _parse(line) is not None:
-        return
+    if options.records_field is None:
+        by_number = all(name.isdecimal() for name in options.text_fields)
+        is_array = _match_array(body) is not None and not by_number
+        line, _, more = body.partition(b"\n")
+        if more.strip() and not is_array and _parse(line) is not None:
+            return
+        if is_array or _has_several(body):
+            blocks.transform(partial(split_values, in_array=is_array))
+            return
+        # The first line may be faulty.
+        if more.strip() and has_lines(body):
+            return
     content = blocks.gather(MOST_BYTES)
     found = _parse(content)
     rows: Iterable[Any] | None = found if type(found) is list else None
     if options.records_field is not None:
-        field = options.records_field, options.records_field.split(".")
-        rows = read_field(found, field) if type(found) is dict else None
-        if type(rows) is not list:
+        field, pages = (options.records_field, options.records_field.split(".")), [found]
+        if content is not None and _has_several(body):
+            values = b"".join(split_values(iter([content]), in_array=False))
+            pages = [_parse(value) for value in values.split(b"\n") if value]
+        lists = [read_field(page, field) if type(page) is dict else None for page in pages]
+        if not all(type(each) is list for each in lists):
             raise Rejected("no-records")
+        rows = chain.from_iterable(lists)
     elif type(found) is dict:
         rows = _find_table(found, options, blocks)
     elif found is None and body.startswith(b"["):
         while content is None and blocks.read():
             pass  # Where it is damaged, that is the reason.
         raise Rejected("too-long" if content is None else "not-json")
+    elif found is None and body.startswith(b"{"):
+        # The first value is large.
+        blocks.transform(partial(split_values, in_array=False))
     if rows is not None:
-        blocks.replace(orjson.dumps(row) + b"\n" for row in rows)
+        lines = (orjson.dumps(row) + b"\n" for row in rows)
+        blocks.transform(lambda _: lines)
 
 
 def _parse(content: bytes | None) -> Any:
@@ -61,6 +91,68 @@ def _parse(content: bytes | None) -> Any:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list | dict) else None
+
+
+def has_lines(body: bytes) -> bool:
+    """Return whether some line is an object, or an array that has no objects."""
+    lines = (line for line in body.split(b"\n") if line.startswith((b"{", b"[")))
+    return any(_parse(line) and not _match_array(line) for line in lines)
+
+
+def _has_several(body: bytes) -> bool:
+    """Return whether a value ends and another one follows."""
+    between = _BETWEEN.decode()
+    text = body.decode(errors="replace").lstrip(between)
+    try:
+        end = json.JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return False
+    return text[end:].lstrip(between).startswith(("{", "["))
+
+
+def split_values(blocks: Iterator[bytes], *, in_array: bool) -> Iterator[bytes]:
+    """Yield blocks of objects and arrays as lines, a value a line.
+
+    They follow each other or are in arrays (`in_array`). Raises `Rejected` where the last one does
+    not end. Memory O(block).
+    """
+    ends = _BETWEEN + b"[]" * in_array
+    depth, quote, kept = 0, b"", b""
+    for new in blocks:
+        # A backslash and the sign that it escapes are looked at together.
+        block = quote + kept + new
+        kept = block[len(block.rstrip(b"\\")) :]
+        block = block.removesuffix(kept)
+        at, quote, found = len(quote), b"", list[bytes]()
+        for token in _find_tokens(block):
+            sign = token[0]
+            if sign == b"{" or (sign == b"[" and (depth or not in_array)):
+                if not depth:
+                    found.append(_end_line(block[at : token.start()].strip(ends)))
+                    at = token.start()
+                depth += 1
+            elif sign in b"}]" and depth:
+                depth -= 1
+                if not depth:
+                    found.append(_end_line(block[at : token.end()]))
+                    at = token.end()
+            elif depth and token[1] == b"" and token.end() == len(block):
+                quote = b'"'
+        if depth:
+            found.append(block[at:].replace(b"\n", b" "))
+        else:
+            kept = block[at:].lstrip(ends) + kept
+            if len(kept) > HEAD_BYTES:
+                raise Rejected("not-json")
+        yield b"".join(found)
+    if depth:
+        raise Rejected("not-json")
+    yield kept.rstrip(ends)
+
+
+def _end_line(value: bytes) -> bytes:
+    """Return a value as a line, and nothing as nothing."""
+    return value.replace(b"\n", b" ") + b"\n" if value else b""
 
 
 def _find_table(found: dict[str, Any], options: ReadOptions, blocks: BlockReader) -> Iterable[Any]:

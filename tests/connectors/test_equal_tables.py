@@ -69,6 +69,10 @@ def write_dump(rows, delimiter, end, null):
 def write_json(rows, kind, end):
     if kind == "jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + end for row in rows)
+    if kind in FOLLOWING:
+        values, form, between = FOLLOWING[kind]
+        dumped = (json.dumps(each, ensure_ascii=False, indent=form) for each in values(rows))
+        return "".join(between + each for each in dumped).replace("\n", end)
     names = list(rows[0])
     contents = {
         "array": rows,
@@ -82,7 +86,19 @@ def write_json(rows, kind, end):
     return json.dumps(contents[kind], ensure_ascii=False, indent=1).replace("\n", end)
 
 
-KINDS = ("jsonl", "array", "data", "columns", "lists", "index", "split", "values")
+#: Values that follow each other: as jq, cloud services and text sequences write them, and pages of
+#: web interfaces.
+FOLLOWING = {
+    "objects": (lambda rows: rows, 2, "\n"),
+    "no indent": (lambda rows: rows, 0, "\n\n"),
+    "glued": (lambda rows: rows, None, ""),
+    "commas": (lambda rows: rows, None, ",\n"),
+    "sequence": (lambda rows: rows, None, "\n\x1e"),
+    "arrays": (lambda rows: (rows[:3], rows[3:]), None, "\n"),
+    "pretty arrays": (lambda rows: (rows[:3], rows[3:]), 1, "\n"),
+    "pages": (lambda rows: ({"data": rows[:3]}, {"data": rows[3:]}), 1, "\n"),
+}
+KINDS = ("jsonl", "array", "data", "columns", "lists", "index", "split", "values", *FOLLOWING)
 
 
 def read_table(path, **options):
@@ -134,7 +150,7 @@ def test_json(form, kind, tmp_path):
         path = tmp_path / f"{number}.{'jsonl' if kind == 'jsonl' else 'json'}"
         path.write_bytes(write_json(rows, kind, ENDS[end]).encode(encoding))
         options = {"encoding": encoding} if encoding in NAMED else {}
-        options |= {"records_field": "data"} if kind == "data" else {}
+        options |= {"records_field": "data"} if kind in ("data", "pages") else {}
         by_number = {"id_field": "1", "time_field": "2", "text_field": "3"}
         options |= by_number if kind == "values" else {}
         check_documents(read_table(path, **options))

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamlda.errors import SourceError
+from streamlda_connectors import compressed
 from streamlda_connectors.files import FileSource
 from tests.connectors.test_files import drain
 
@@ -87,6 +88,45 @@ def test_an_array_of_records_that_was_not_named_is_said(content, says, tmp_path)
     notes = FileSource(tmp_path / "a.json", text_field="body").poll(9, 10).notes
     assert [says in note for note in notes if says] == [True] * bool(says)
     assert bool(notes) == bool(says)
+
+
+OBJECTS = [
+    {"body": 'one "\\" {', "of": [{}, "]"]},
+    {"body": "x" * 300, "of": [{}]},
+    {"body": "two"},
+]
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 64])
+@pytest.mark.parametrize("between", ["\n", "", "\r\n,\n"])
+def test_objects_that_follow_each_other_are_cut_and_resumed_anywhere(
+    block, between, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compressed, "BLOCK_BYTES", block)
+    path, options = tmp_path / "a.json", {"text_field": "body", "max_document_bytes": 200}
+    for in_array in (False, True):
+        text = between.join(json.dumps(row, indent=2) for row in OBJECTS)
+        path.write_text(json.dumps(OBJECTS, indent=2) if in_array else text)
+        whole = ['one "\\" {', "two"], [(2, "too-long")]
+        assert drain(FileSource(path, **options)) == whole
+        first = FileSource(path, **options)
+        assert first.poll(1).texts == whole[0][:1]
+        again = FileSource(path, **options)
+        again.seek(first.position())
+        assert drain(again) == (whole[0][1:], whole[1])
+
+
+def test_a_fault_in_an_object_is_its_own_and_a_cut_is_said(tmp_path):
+    path, rows = tmp_path / "a.json", [json.dumps({"body": str(n)}, indent=1) for n in range(9)]
+    path.write_text("\n".join([*rows[:4], rows[4].replace(":", ""), *rows[5:]]))
+    texts = [str(n) for n in range(9) if n != 4]
+    assert drain(FileSource(path, text_field="body")) == (texts, [(5, "not-json")])
+    path.write_text("\n".join(rows)[:-1])
+    poll = FileSource(path, text_field="body").poll(99)
+    assert (poll.documents, [each.record for each in poll.rejects]) == ([*"01234567"], [9])
+    assert "broke off (not-json), with at most 1" in poll.notes[0]
+    path.rename(tmp_path / "a.jsonl")
+    assert "--format json" in FileSource(tmp_path / "a.jsonl").poll(9).notes[0]
 
 
 @pytest.mark.parametrize(
