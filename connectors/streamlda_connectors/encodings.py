@@ -24,12 +24,29 @@ HEAD_BYTES, SAMPLE_BYTES = 2**20, 64 * 1024
 #: Encodings that a guess chooses from: those that offices, databases and older systems write.
 GUESSED = (
     *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255"),
-    *("cp1256", "cp850", "mac_roman", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
+    *(
+        "cp1256",
+        "cp1257",
+        "cp850",
+        "cp852",
+        "mac_roman",
+        "cp932",
+        "euc_jp",
+        "gb18030",
+        "big5",
+        "cp949",
+    ),
 )
 
 #: By how much of disorder (0 to 1), and by which part of its likeness to a language, another
 #: encoding may be worse and still fit as well; and the most disorder of text.
-SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.05, 0.8, 0.1
+SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.1, 0.8, 0.1
+
+#: Signs that stand within words; and of how many beyond ASCII one may be odd in text.
+WITHIN_WORDS, ODDITIES = "\u2019\u2018\u2013\u2014\u2026\xb7\xad\xa0", 20
+
+#: Range of the letters of other alphabets than the Latin one, before signs of East Asia.
+OTHERS = "\u0250", "\u2e80"
 
 #: Zero bytes of a short text that are no evidence of UTF-16.
 FEW_ZEROS = 4
@@ -61,6 +78,8 @@ _KINDS = {
     b"\xfd7zXZ\0": ("xz", "end its name in .xz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
+
+_find_beyond_ascii = re.compile(r"(?s)(?<=(.))([^\x00-\x7f])(?=(.))").finditer
 
 _drop_quoted = re.compile(r'"[^"]*+"').sub
 
@@ -132,7 +151,11 @@ def _guess(head: bytes) -> tuple[str, str]:
 
     # Lines that are ASCII say nothing.
     lines = [line for line in head.splitlines(keepends=True) if not line.isascii()]
-    found = list(from_bytes(b"".join(lines)[:SAMPLE_BYTES], cp_isolation=list(GUESSED)))
+    sample = b"".join(lines)[:SAMPLE_BYTES]
+    n_signs = len(sample.translate(None, bytes(range(128))))
+    found = list(from_bytes(sample, cp_isolation=list(GUESSED)))
+    odd = {id(match): _count_oddities(str(match)) for match in found}
+    found = [match for match in found if odd[id(match)] == min(odd.values())]
     least = min((match.chaos for match in found), default=1.0)
     most = max((match.coherence for match in found), default=0.0)
     near = [
@@ -143,10 +166,37 @@ def _guess(head: bytes) -> tuple[str, str]:
     # The first of equal readings that the list above names.
     names = [min(match.could_be_from_charset, key=GUESSED.index) for match in near]
     how = "name the encoding (--encoding) where that is wrong"
-    if len(names) == 1 and least <= MOST_DISORDER:
+    is_sure = len({str(match) for match in near}) == 1 and least <= MOST_DISORDER
+    if is_sure and min(odd.values()) * ODDITIES <= n_signs:
         return names[0], f"is no UTF-8 and is read as {names[0]}; {how}"
     fits = f"; it may be {' or '.join(names)}" if names else ""
     return UTF_8, f"is no UTF-8{fits}: name its encoding (--encoding)"
+
+
+def _count_oddities(text: str) -> int:
+    """Return how many signs beyond ASCII stand where no writer sets them.
+
+    These are capitals within words, Latin letters before digits or three in a row, letters of
+    another alphabet next to one of ASCII, and symbols between letters or symbols.
+    """
+    n_odd = 0
+    for found in _find_beyond_ascii(f" {text} "):
+        before, sign, behind = found.groups()
+        if sign.isalpha() and sign < OTHERS[0]:
+            in_row = all("\x7f" < each < OTHERS[0] and each.isalpha() for each in (before, behind))
+            n_odd += in_row or behind.isdigit()
+        elif sign.isalpha() and sign < OTHERS[1]:
+            n_odd += any(letter.isascii() and letter.isalpha() for letter in (before, behind))
+        elif not sign.isalpha() and sign not in WITHIN_WORDS:
+            n_odd += all(map(_is_cased_or_symbol, (before, behind)))
+        n_odd += before.islower() and sign.isupper()
+        n_odd += sign.islower() and behind.isupper()
+    return n_odd
+
+
+def _is_cased_or_symbol(sign: str) -> bool:
+    is_symbol = not (sign.isascii() or sign.isalpha() or sign in WITHIN_WORDS)
+    return is_symbol or sign.lower() != sign.upper()
 
 
 class Recoder:

@@ -63,7 +63,9 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
         if content is not None and _has_several(body):
             values = b"".join(split_values(iter([content]), in_array=False))
             pages = [_parse(value) for value in values.split(b"\n") if value]
-        lists = [read_field(page, field) if type(page) is dict else None for page in pages]
+        lists: list[Any] = [
+            read_field(page, field) if type(page) is dict else None for page in pages
+        ]
         if not all(type(each) is list for each in lists):
             raise Rejected("no-records")
         rows = chain.from_iterable(lists)

@@ -11,6 +11,11 @@ from streamlda_connectors.stdin import StdinSource
 
 GERMAN = "Das Paket kam später an; die Größe war falsch, schöne Grüße aus Köln."
 FRENCH = "Le colis est arrivé très tard, le problème a été réglé après, ça va."
+PORTUGUESE = "A encomenda não chegou; o coração é bom. Ação, São Paulo, você está aí?"
+JAPANESE = "荷物が遅れて届きました。お金を返してください。ありがとうございます。"
+ENGLISH = "the parcel came late and we would like the money back please send it again\n" * 40
+CAFES = f"{ENGLISH}the café was closed"
+NAMES = f"{ENGLISH}a naïve résumé of Beyoncé, from the café of El Niño; déjà vu"
 RUSSIAN = "Посылка пришла поздно, прошу вернуть деньги, спасибо большое."
 
 
@@ -47,18 +52,29 @@ def test_sheets_that_are_skipped_are_said_and_a_damaged_workbook_is_rejected(tmp
         (RUSSIAN, "koi8_r", "koi8_r", "is read as koi8_r"),
         (GERMAN, "utf-16-le", "utf-16-le", "is read as utf-16-le"),
         # Too much alike: nothing is read wrongly, and what it may be is said.
-        (FRENCH, "cp1252", None, "it may be cp1250 or cp1252"),
+        (FRENCH, "cp1252", None, "cp1252"),
+        # Few signs beyond ASCII in a page of English.
+        (CAFES, "cp1252", "cp1252", "is read as cp1252"),
+        (NAMES, "cp1252", None, "cp1252"),
+        (NAMES, "cp850", "cp850", "is read as cp850"),
+        (NAMES, "mac_roman", "mac_roman", "is read as mac_roman"),
+        (f"{ENGLISH}“yes”, he said", "cp1252", None, "cp1252"),
+        # Its letters are likelier in another language, or fit one of another script as well.
+        (PORTUGUESE, "cp1252", None, "cp1252"),
+        (JAPANESE, "cp932", None, "cp932"),
     ],
 )
 def test_a_guess_is_said_and_used_if_nothing_else_fits(text, stored, used, said, tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(f"{text}\nplain\n".encode(stored))
-    found, (note,), rejects = read(FileSource(path))
+    found, (note,), rejects = read(FileSource(path), 999)
     assert said in note
-    wanted = [text, "plain"] if used else [None, "plain"]
+    assert "--encoding" in note or "utf" in note
+    lines = [*text.split("\n"), "plain"]
+    wanted = [line if used or line.isascii() else None for line in lines]
     assert [each for _, each in found] == wanted
     assert rejects == ([] if used else ["not-utf8"])
-    assert read(FileSource(path, encoding=stored))[0] == [(None, text), (None, "plain")]
+    assert read(FileSource(path, encoding=stored), 999)[0] == [(None, line) for line in lines]
 
 
 @pytest.mark.parametrize("size", [1, 2])
