@@ -34,6 +34,9 @@ MAX_TOKENS = 2**31
 #: words drawn together with themselves vanishes.
 PSEUDO_TOKENS = 1e6
 
+#: Most words: their ids are 32-bit numbers.
+MOST_FEATURES = 2**31 - 1
+
 FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
 
 #: Entries that are looked at or moved at a time.
@@ -106,6 +109,12 @@ class DocumentBatch:
             "counts must be a matrix of documents by words",
             ndim=matrix.ndim,
             remedy="put a single document into a matrix of one row",
+        )
+        _require(
+            matrix.shape[1] <= MOST_FEATURES,
+            f"counts must have at most {MOST_FEATURES} columns",
+            n_features=matrix.shape[1],
+            remedy="keep the columns of words that some document has",
         )
         # Converting another sparse format adds up duplicates, which small integers cannot hold;
         # scipy has no sparse half precision.

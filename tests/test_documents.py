@@ -213,6 +213,15 @@ def test_a_batch_travels_with_one_copy_of_its_counts(dtype):
     np.testing.assert_array_equal(found.counts, batch.counts)
 
 
+def test_more_columns_than_ids_are_refused_before_memory_is_taken():
+    # A conversion by columns would take 64 GiB.
+    wide = sp.coo_matrix(([1.0], ([0], [2**33 - 1])), shape=(1, 2**33))
+    with pytest.raises(
+        InvalidDocumentsError, match=r"2147483647 columns, got n_features=8589934592;"
+    ):
+        DocumentBatch.from_matrix(wide)
+
+
 def raw(data, indices, indptr, kind=sp.csr_matrix):
     """Return a matrix that still has the duplicates, zeros and order that were put into it."""
     shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)

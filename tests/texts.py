@@ -4,6 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
+#: The default pattern of version 0.1, for models of that version.
+LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
 SKLEARN_PATTERN = r"(?u)\b\w\w+\b"
 TEXTS = ["the red cat, the cat", "A dog", "", "cats x86 dog dog"]
 

@@ -18,11 +18,6 @@ from streamlda.text.functions import Analyze, UnreadableTextError
 from streamlda.text.scripts import TURKISH, find_script_words, fold_text, split_runs
 from streamlda.texts import TokenizedText
 
-#: The default pattern of version 0.1: runs of at least two letters that touch no digit and no
-#: underscore. It has no marks, and its texts are not composed. For models of that version.
-LETTERS = r"(?u)\b[^\W\d_]{2,}\b"
-
-
 _find_runs = re.compile(r"\w+").findall
 _NO_LETTERS = string.digits + "_"
 

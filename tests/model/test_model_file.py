@@ -20,8 +20,9 @@ from streamlda.model.model_file import FORMAT
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.model.topics import current_versions
-from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+from tests.texts import LETTERS
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "topic-model-v1.safetensors"

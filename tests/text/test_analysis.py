@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.stop_words import CONTRACTED
 from streamlda.text.vocabulary import Vocabulary
-from tests.texts import SKLEARN_PATTERN, any_text, endless, reference, small_text
+from tests.texts import LETTERS, SKLEARN_PATTERN, any_text, endless, reference, small_text
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

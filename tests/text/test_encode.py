@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from streamlda.errors import InvalidDocumentsError
-from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.encoding import UNSEEN, count_tokens
 from streamlda.text.vocabulary import MAX_HASH_BITS, Vocabulary
-from tests.texts import TEXTS, reference, small_text, tricky, word_list
+from tests.texts import LETTERS, TEXTS, reference, small_text, tricky, word_list
 
 pytestmark = pytest.mark.kernels
 

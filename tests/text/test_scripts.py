@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.text import stop_words
-from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.scripts import find_script_words, find_unsegmented
 from streamlda.text.vocabulary import Vocabulary
-from tests.texts import any_text
+from tests.texts import LETTERS, any_text
 
 #: Letters, marks, joiners, digits and separators of many scripts, two of them beyond U+FFFF.
 SCRIPTS = (

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-from streamlda.text.analysis import LETTERS, TextAnalyzer
+from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
-from tests.texts import SKLEARN_PATTERN, TEXTS, endless, reference, small_text
+from tests.texts import LETTERS, SKLEARN_PATTERN, TEXTS, endless, reference, small_text
 
 
 def test_from_file_reads_one_word_a_line(tmp_path):
