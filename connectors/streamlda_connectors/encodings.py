@@ -45,8 +45,8 @@ SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.1, 0.8, 0.1
 #: Signs that stand within words; and of how many beyond ASCII one may be odd in text.
 WITHIN_WORDS, ODDITIES = "\u2019\u2018\u2013\u2014\u2026\xb7\xad\xa0", 20
 
-#: Range of the letters of other alphabets than the Latin one, before signs of East Asia.
-OTHERS = "\u0250", "\u2e80"
+#: First letter of other alphabets than the Latin one.
+OTHERS = "\u0250"
 
 #: Zero bytes of a short text that are no evidence of UTF-16.
 FEW_ZEROS = 4
@@ -79,7 +79,12 @@ _KINDS = {
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
 
-_find_beyond_ascii = re.compile(r"(?s)(?<=(.))([^\x00-\x7f])(?=(.))").finditer
+#: Capitals within words, Latin letters before digits or three in a row, letters of another alphabet
+#: next to one of ASCII, and symbols between letters or symbols.
+_find_odd = re.compile(
+    "[aeg](?=[EG])|[eg](?=[AEG])|[eE](?=1|[eE]{2})|[gG](?=[aA])|[aA](?=[gG])"
+    "|(?<=[aegAEGs])s(?=[aegAEGs])"
+).findall
 
 _drop_quoted = re.compile(r'"[^"]*+"').sub
 
@@ -174,29 +179,18 @@ def _guess(head: bytes) -> tuple[str, str]:
 
 
 def _count_oddities(text: str) -> int:
-    """Return how many signs beyond ASCII stand where no writer sets them.
-
-    These are capitals within words, Latin letters before digits or three in a row, letters of
-    another alphabet next to one of ASCII, and symbols between letters or symbols.
-    """
-    n_odd = 0
-    for found in _find_beyond_ascii(f" {text} "):
-        before, sign, behind = found.groups()
-        if sign.isalpha() and sign < OTHERS[0]:
-            in_row = all("\x7f" < each < OTHERS[0] and each.isalpha() for each in (before, behind))
-            n_odd += in_row or behind.isdigit()
-        elif sign.isalpha() and sign < OTHERS[1]:
-            n_odd += any(letter.isascii() and letter.isalpha() for letter in (before, behind))
-        elif not sign.isalpha() and sign not in WITHIN_WORDS:
-            n_odd += all(map(_is_cased_or_symbol, (before, behind)))
-        n_odd += before.islower() and sign.isupper()
-        n_odd += sign.islower() and behind.isupper()
-    return n_odd
+    """Return how many signs beyond ASCII stand where no writer sets them."""
+    return len(_find_odd(text.translate({ord(sign): _get_kind(sign) for sign in set(text)})))
 
 
-def _is_cased_or_symbol(sign: str) -> bool:
-    is_symbol = not (sign.isascii() or sign.isalpha() or sign in WITHIN_WORDS)
-    return is_symbol or sign.lower() != sign.upper()
+def _get_kind(sign: str) -> str:
+    """Return a for letters of ASCII, e for other Latin ones, g for other alphabets, s, 1 or -."""
+    if sign.lower() != sign.upper() or (sign.isalpha() and sign < OTHERS):
+        kind = "a" if sign.isascii() else "e" if sign < OTHERS else "g"
+        return kind.upper() if sign.isupper() else kind
+    if sign.isdigit() and sign.isascii():
+        return "1"
+    return "-" if sign.isascii() or sign.isalpha() or sign in WITHIN_WORDS else "s"
 
 
 class Recoder:
