@@ -24,18 +24,8 @@ HEAD_BYTES, SAMPLE_BYTES = 2**20, 64 * 1024
 #: Encodings that a guess chooses from: those that offices, databases and older systems write.
 GUESSED = (
     *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255"),
-    *(
-        "cp1256",
-        "cp1257",
-        "cp850",
-        "cp852",
-        "mac_roman",
-        "cp932",
-        "euc_jp",
-        "gb18030",
-        "big5",
-        "cp949",
-    ),
+    *("cp1256", "cp1257", "cp850", "cp852", "mac_roman"),
+    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
 )
 
 #: By how much of disorder (0 to 1), and by which part of its likeness to a language, another
