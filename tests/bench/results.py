@@ -3,9 +3,9 @@
 import gzip
 import json
 
-from bench.scenarios import BY_ID
 from bench.tasks import run_here
 from streamlda.simulate import PlantedLDA
+from tests.cli.conftest import LETTERS
 
 MACHINE = {
     **{"cpu": "a cpu", "cores": 2, "memory_bytes": 2**34, "system": "Linux 6.1"},
@@ -15,6 +15,12 @@ VERSIONS = {
     **{"streamlda": "0.1.0", "python": "3.11.7", "numpy": "2.1", "numba": "0.61"},
     **{"gensim": "4.4", "scikit-learn": "1.9", "tomotopy": "0.14", "vowpalwabbit": "9.11"},
     "commit": "abc",
+}
+
+#: Parameters of a small planted corpus.
+TINY = {
+    **{"n_features": 30, "n_components": 3, "alpha_0": 1.0, "topic_concentration": 0.2},
+    **{"mean_length": 40, "documents": 1500},
 }
 
 
@@ -29,19 +35,17 @@ def result_of(name, cases, measured):
     }
 
 
-def made_up(name, measured):
-    """Return a result of all cases of a scenario at full size."""
-    return result_of(name, BY_ID[name].cases(False, ()), measured)
-
-
 def measured_by(task, parameters, inputs=None):
     """Do a task in this process."""
     return run_here(task, parameters, inputs or {}, 0)
 
 
 def planted_corpus(path, n_documents):
-    letters = str.maketrans("0123456789", "abcdefghij")  # digits are no words
-    texts = [t.translate(letters) for t in PlantedLDA(12, 400, seed=0).texts(n_documents)]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    texts = PlantedLDA(12, 400, seed=0).texts(n_documents)
+    return write_lines(path, ({"text": text.translate(LETTERS)} for text in texts))
+
+
+def write_lines(path, rows):
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_bytes(gzip.compress(lines.encode()))
     return path

@@ -9,7 +9,7 @@ from bench import tables
 from bench.__main__ import main
 from bench.compare import COMPARE_KINDS
 from bench.kinds import Case
-from bench.measure import ROOT
+from bench.measure import ROOT, run_child
 from bench.private import PRIVATE, variant
 from bench.private_plan import PRIVATE_PLAN
 from bench.private_public import PRIVATE_PUBLIC
@@ -17,20 +17,7 @@ from bench.private_text import CLUSTERS, LOCAL
 from bench.scenarios import ALL, BY_ID
 from bench.tasks import find_task
 from streamlda.private.settings import PrivateSettings
-from tests.bench.results import measured_by, planted_corpus, result_of
-
-TINY = {
-    "n_features": 30,
-    "n_components": 3,
-    "alpha_0": 1.0,
-    "topic_concentration": 0.2,
-    "mean_length": 40,
-    "documents": 1500,
-}
-
-
-def result_map(result):
-    return {result["scenario"]: result}
+from tests.bench.results import TINY, measured_by, planted_corpus, result_of
 
 
 def test_a_quick_run_measures_in_children_and_stores_elsewhere(tmp_path, monkeypatch, capsys):
@@ -93,7 +80,8 @@ def test_every_case_has_a_task_a_label_of_its_own_and_settings_that_can_be_run(c
 
 def test_tables_depend_on_results_alone():
     measured = {"l1_error": 0.0091, "documents": 1000, "fit_seconds": 0.5}
-    results = result_map(result_of("planted-50-5", [Case("streamlda", "fit", TINY)], measured))
+    made = result_of("planted-50-5", [Case("streamlda", "fit", TINY)], measured)
+    results = {"planted-50-5": made}
     page = "".join(f"<!-- bench:{n} -->\nold\n<!-- /bench:{n} -->\n" for n in ["summary", *BY_ID])
     filled = tables.fill(page, results)
     assert filled == tables.fill(filled, results)
@@ -120,6 +108,15 @@ def test_the_pages_show_the_stored_results_which_are_of_full_size():
     assert "<!-- bench:how-much-noise -->" in privacy
 
 
+def test_a_small_run_of_one_daemon_beside_bare_loops():
+    alone = BY_ID["kafka-throughput"]
+    cases = alone.cases(True, ())
+    measured = run_child(cases[0].task, cases[0].parameters, {}, 0)
+    rate, *_ = alone.figures(result_of(alone.id, cases, measured))
+    assert rate.measured == f"{1 / measured['daemon kafka-python cpu'][0]:,.0f}"
+    assert alone.details(result_of(alone.id, cases, measured))
+
+
 # Private scenarios: tasks in this process, on small corpora.
 
 SMALL = {**TINY, "documents": 20_000}
@@ -140,10 +137,17 @@ def test_planted_error_grows_as_epsilon_falls():
     assert all(run["l1_worst_topic"] >= run["l1_error"] for run in runs.values())
 
 
-def test_a_corpus_is_measured_at_every_epsilon(tmp_path):
-    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
-    inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(tmp_path / "counts.npz")}
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A planted corpus and its counts."""
+    folder = tmp_path_factory.mktemp("planted")
+    corpus = planted_corpus(folder / "planted.jsonl.gz", 800)
+    inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(folder / "counts.npz")}
     measured_by("prepare", {"vocabulary_size": 8000, "held_out_every": 40}, inputs)
+    return inputs
+
+
+def test_a_corpus_is_measured_at_every_epsilon(inputs):
     sizes = {"n_components": 12}
     found = {
         epsilon: measured_by("private_corpus", {**sizes, **variant("private", epsilon)}, inputs)
@@ -158,10 +162,7 @@ def test_a_corpus_is_measured_at_every_epsilon(tmp_path):
     assert found[1.0]["perplexity"] > 200
 
 
-def test_other_private_ways_learn_without_noise_and_not_with_much(tmp_path):
-    corpus = planted_corpus(tmp_path / "planted.jsonl.gz", 800)
-    inputs = {"corpus": str(corpus), "text_field": "text", "counts": str(tmp_path / "counts.npz")}
-    measured_by("prepare", {"vocabulary_size": 8000, "held_out_every": 40}, inputs)
+def test_other_private_ways_learn_without_noise_and_not_with_much(inputs):
     common = {"n_components": 12, "delta": 1e-6}
     for name, least in ((CLUSTERS, 0.85), (LOCAL, 1.05)):
         ratios = {}

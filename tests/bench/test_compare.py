@@ -18,16 +18,9 @@ from bench.entrants import ENTRANTS, NEEDS, ON_TWO, ONE_CORE, missing
 from bench.kinds import Case
 from bench.measure import Harness
 from bench.sittings import add_measurements, merged
-from tests.bench.results import MACHINE, VERSIONS, measured_by, planted_corpus
+from tests.bench.results import MACHINE, TINY, VERSIONS, measured_by, planted_corpus
 
-SMALL = {
-    "n_features": 30,
-    "n_components": 3,
-    "alpha_0": 1.0,
-    "topic_concentration": 0.2,
-    "mean_length": 40,
-    "documents": 200,
-}
+SMALL = {**TINY, "documents": 200}
 QUICKEST = "vowpal-wabbit-1"
 
 

@@ -1,12 +1,8 @@
 """Scenarios of streams that change: a learner that does not follow is seen."""
 
-import pytest
-
 from bench import prequential
 from bench.scenarios import BY_ID
 from tests.bench.results import measured_by, result_of
-
-pytestmark = pytest.mark.bench
 
 
 def figures(name, label, parameters):

@@ -1,8 +1,5 @@
 """Known topics, months in order of date, the start, and streams of a hundred million documents."""
 
-import gzip
-import json
-
 import numpy as np
 import pytest
 
@@ -11,7 +8,8 @@ from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.data import read_all
 from bench.scenarios import BY_ID
 from streamlda.simulate import PlantedLDA
-from tests.bench.results import measured_by, result_of
+from tests.bench.results import measured_by, result_of, write_lines
+from tests.cli.conftest import LETTERS
 
 
 def quick(name):
@@ -43,21 +41,16 @@ def test_known_topics_are_found_and_bad_ones_are_seen(monkeypatch):
     assert not known_truth.figures(broken)[0].met
 
 
-def dated_corpus(path, dates):
-    letters = str.maketrans("0123456789", "abcdefghij")
-    texts = PlantedLDA(10, 300, mean_length=60, seed=0).texts(len(dates))
-    rows = [
-        {"id": f"{date}-05/x", "text": text.translate(letters)}
-        for date, text in zip(dates, texts, strict=True)
-    ]
-    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    return path
-
-
 def dated(tmp_path, monkeypatch, wrong=False):
     """Measure 8,000 dated documents; return the result, and when gensim learned and told."""
     dates = [f"20{year}-{month:02}" for year in (18, 19) for month in range(1, 13)]
-    corpus = dated_corpus(tmp_path / "dated.jsonl.gz", np.sort(dates * 334)[:8000].tolist())
+    dates = np.sort(dates * 334)[:8000].tolist()
+    texts = PlantedLDA(10, 300, mean_length=60, seed=0).texts(8000)
+    rows = zip(dates, texts, strict=True)
+    corpus = write_lines(
+        tmp_path / "dated.jsonl.gz",
+        ({"id": f"{date}-05/x", "text": text.translate(LETTERS)} for date, text in rows),
+    )
     counts = str(tmp_path / "counts.npz")
     count_words(lambda: texts_of_lines(corpus), 300, counts)
     documents, held_out = read_all(counts, 40), read_counts(counts, "held_out")

@@ -80,19 +80,21 @@ LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
 def plant(path, n, n_words, *, n_topics=3, mean_length=40, seed=0, truth=None):
-    """Write documents of planted topics, a line each, and the topics as a model."""
+    """Write documents of planted topics, a line each; the topics as a model, and their words."""
     planted = PlantedLDA(n_topics, n_words, mean_length=mean_length, seed=seed)
     texts = [text.translate(LETTERS) for text in planted.texts(n)]
     as_json = path.suffix == ".jsonl"
     lines = (json.dumps({"text": text}) if as_json else text for text in texts)
     path.write_text("".join(f"{line}\n" for line in lines), "ascii")
     if truth is not None:
+        words = [word.translate(LETTERS) for word in planted.words]
+        truth.with_name("words").write_text("\n".join(words), "ascii")
         TopicModel(
             components=planted.components,
             prevalence=planted.alpha / planted.alpha.sum(),
             alpha=planted.alpha,
             background=planted.alpha @ planted.components / planted.alpha.sum(),
-            vocabulary=Vocabulary.given([word.translate(LETTERS) for word in planted.words]),
+            vocabulary=Vocabulary.given(words),
         ).save(truth)
 
 

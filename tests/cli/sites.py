@@ -2,7 +2,6 @@
 
 import shutil
 
-from streamlda.model.topic_model import load
 from streamlda.sites.federation import FederationConfig
 from tests.cli.conftest import plant, run
 
@@ -23,8 +22,6 @@ def made_at(folder):
         (folder / f"{name}.jsonl").write_text("".join(own), "ascii")
         run("site", "keygen", name, "-o", folder / f"{name}.key")
     run("site", "keygen", "hub", "-o", folder / "hub.key")
-    words = load(folder / "truth").vocabulary.words
-    (folder / "words").write_text("\n".join(words), "ascii")
     return folder
 
 
@@ -76,13 +73,12 @@ def own_key(folder, to, site):
     return key
 
 
-def share_command(folder, to, site, round_file=None, config="config", suffix="jsonl"):
+def share_command(folder, to, site, round_file=None, config="config", records=None, ledger=None):
     """Return the arguments of one site's share, which goes to TO/SITE.share, with a key there."""
     command = (
-        *("site", "share", folder / f"{site}.{suffix}", "--config", folder / config, *KNOWN),
-        *("--round", to / "round1" if round_file is None else round_file),
-        *("--key", own_key(folder, to, site), "--ledger", to / f"{site}.ledger"),
-        *("-o", to / f"{site}.share"),
+        *("site", "share", records or folder / f"{site}.jsonl", "--config", folder / config),
+        *(*KNOWN, "--round", round_file or to / "round1", "--key", own_key(folder, to, site)),
+        *("--ledger", ledger or to / f"{site}.ledger", "-o", to / f"{site}.share"),
     )
     return [str(part) for part in command]
 

@@ -41,7 +41,6 @@ def test_topics_prints_a_table_and_json(folder):
         assert -1 <= topic["npmi"] <= 1
         assert 1 / 3 <= topic["exclusivity"] <= 1
         assert topic["nearest"]["topic"] != topic["topic"]
-    for topic in described["topics"]:
         assert len(topic["words"]) == 4
         assert " ".join(word["word"] for word in topic["words"]) in shown
 
@@ -96,11 +95,8 @@ def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
     folder = Path(shown.split("In ")[1].split(",")[0])
     model = load(folder / "demo.model")
     assert (model.documents_seen, model.n_components) == (500, 2)
-    assert (model.timeline.unit, len(model.timeline.starts), model.timeline.undated) == (
-        "week",
-        5,
-        0,
-    )
+    line = model.timeline
+    assert (line.unit, len(line.starts), line.undated) == ("week", 5, 0)
     assert "Over time" in (folder / "report.html").read_text("utf-8")
 
 

@@ -55,12 +55,8 @@ def test_rejects_are_counted_by_reason_and_named_by_infer(tmp_path):
 
 
 def test_what_is_no_word_is_counted_by_reason(tmp_path):
-    lines = [
-        "The ship 3 saw the salt sea, x",
-        "the U.S. ship and the sea",
-        "salt of the U.S. coast in 2019",
-        "ship",
-    ]
+    lines = ["The ship 3 saw the salt sea, x", "the U.S. ship and the sea"]
+    lines += ["salt of the U.S. coast in 2019", "ship"]
     (tmp_path / "a.txt").write_text("\n".join(lines * 5 + ["rare"]))
     limits = ("--set", "vocabulary.min_document_frequency=2", "--set", "vocabulary.size=3")
     said = run("fit", tmp_path / "a.txt", "-k", 2, *limits, "-o", tmp_path / "m").stderr
@@ -96,11 +92,7 @@ def test_files_that_broke_off_are_named_and_end_with_65_where_too_much_is_lost(t
         ("a.txt", b"", "documents=0 short=0 rejects=0"),
         ("a.txt", b"\xff\xfe\n\xff", " not-utf8=2"),
         ("a.jsonl", b"{oops}\n[]\n", " not-an-object=1 not-json=1"),
-        (
-            "a.jsonl",
-            b'{"body": "secret words here"}\n{"text": 7}\n',
-            "=1; there the fields are body;",
-        ),
+        ("a.jsonl", b'{"body": "secret words"}\n{"text": 7}\n', "=1; there the fields are body;"),
         ("a.txt", b"x" * (17 * 2**20), " too-long=1"),
         ("a.txt", b"apple bread\ncheese\n", "short=2"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a b c"}\n')[:-9], " broken-compression=1"),

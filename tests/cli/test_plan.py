@@ -42,7 +42,6 @@ def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
 
 def test_a_private_fit_says_what_is_expected_and_a_refused_one_does_not(folder, tmp_path):
     to = ("-o", tmp_path / "m", "--ledger", tmp_path / "L", "--vocabulary", folder / "words")
-    (folder / "words").write_text("\n".join(load(folder / "truth").vocabulary.words), "ascii")
     fit = ("fit", folder / "a.jsonl", "-k", 3, *to, "--epsilon", 8, "--delta", "1e-6")
     assert "expected:" not in run(*fit, "--snapshot-every", 90_000, code=65).stderr
     assert run(*fit, "--snapshot-every", 6000).stderr.startswith("expected: about 3 of 3 topics")

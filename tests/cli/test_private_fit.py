@@ -36,8 +36,6 @@ def folder(tmp_path_factory):
         for i, line in enumerate(lines):
             values = {"text": json.loads(line)["text"], "by": f"user{i % 3000}"}
             file.write(("{" if i % TENTH == 3 else json.dumps(values)) + "\n")
-    words = load(folder / "truth").vocabulary.words
-    (folder / "words").write_text("\n".join(words), "ascii")
     return folder
 
 
@@ -161,12 +159,8 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
 
 
 def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
-    users = (
-        "privacy.unit=user",
-        "source.user_field=by",
-        "privacy.documents_per_user=1",
-        "snapshots.most=1",
-    )
+    users = ("privacy.unit=user", "source.user_field=by", "privacy.documents_per_user=1")
+    users += ("snapshots.most=1",)
     given = options(folder, tmp_path, *users, every=9000, epsilon=10)
     run("fit", folder / "a.jsonl", *given)
     statement = load(tmp_path / "m").privacy
@@ -185,10 +179,8 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
 
 
 def chosen_words(size, slots):
-    return (
-        *("vocabulary.kind=private", f"vocabulary.size={size}"),
-        *(f"vocabulary.documents={slots}",),
-    )
+    chosen = ("vocabulary.kind=private", f"vocabulary.size={size}")
+    return (*chosen, f"vocabulary.documents={slots}")
 
 
 def test_prefix_snapshots_take_everything_since_the_start(folder, tmp_path):
@@ -241,7 +233,7 @@ def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, encod
     """Text that cannot be read, where it chooses the words; or that has none of them."""
     records = (folder / "plain.jsonl").read_text("ascii").splitlines()
     text = "".join(f"{json.loads(line)['text']}\n" for line in records)
-    words = ("vocabulary.kind=private", "vocabulary.size=60", "vocabulary.documents=500")
+    words = chosen_words(60, 500)
     if encoding == "ascii":
         (tmp_path / "words").write_text("Jupiter\nSATURN\nuranus\n", "ascii")
         words = ("--vocabulary", tmp_path / "words")

@@ -104,8 +104,6 @@ def planted(tmp_path_factory):
     """Documents of planted topics as lines of text, and a file of their words."""
     folder = tmp_path_factory.mktemp("planted")
     plant(folder / "a.txt", 3000, 20, n_topics=2, mean_length=30, truth=folder / "truth")
-    words = load(folder / "truth").vocabulary.words
-    (folder / "words").write_text("\n".join(words), "ascii")
     return folder
 
 

@@ -170,8 +170,7 @@ def test_one_site_among_invented_ones_signs_and_shares_nothing(folder, tmp_path)
     announced = [RoundKeys(tmp_path / k.public.name).announce(k, config.digest, 1, 1) for k in keys]
     announced[0] = Announcement.load(tmp_path / "east.signed")
     Round.first(config, announced).sign(HUB).save(tmp_path / "round1")
-    command = share_command(folder, tmp_path, "east")
-    command[command.index("--config") + 1] = str(tmp_path / "config")
+    command = share_command(folder, tmp_path, "east", config=tmp_path / "config")
     command = [part for part in command if part not in KNOWN]
     assert message in run(*command, code=CONFIGURATION).stderr
     assert not (tmp_path / "east.ledger").exists()
@@ -192,8 +191,7 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     # Of the secret that masked it, nothing is left.
     assert kept.read_bytes() == (tmp_path / "round-key").read_bytes() == b""
     first = share.read_bytes()
-    ledger = command.index("--ledger") + 1
-    other = [*command[:ledger], str(tmp_path / "other.ledger"), *command[ledger + 1 :]]
+    other = share_command(folder, tmp_path, "east", ledger=tmp_path / "other.ledger")
     assert "earlier shares were paid from another ledger" in run(*other, code=CONFIGURATION).stderr
     assert not (tmp_path / "other.ledger").exists()
     linked = [tmp_path / "linked" / "east.key" if part == str(key) else part for part in other]
@@ -205,21 +203,19 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     report = json.loads(run("budget", tmp_path / "other.ledger", "--json").stdout)
     assert report["generation"] == 0
     # The stored share may be sent again, and nothing is read for it.
-    command[command.index(str(folder / "east.jsonl"))] = str(tmp_path / "away.jsonl")
     share.write_bytes(b"")
-    run(*command)
+    run(*share_command(folder, tmp_path, "east", records=tmp_path / "away.jsonl"))
     assert share.read_bytes() == first
 
 
 def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(folder, tmp_path):
     """Otherwise all sites lose the documents of the rounds before."""
-    round_file = begun(folder, tmp_path)
-    command = share_command(folder, tmp_path, "east", round_file)
+    begun(folder, tmp_path)
     wanted = round(SITES["east"] * EVERY)
     lines = (folder / "east.jsonl").read_text("ascii").splitlines(keepends=True)
     few = tmp_path / "few.jsonl"
     few.write_text("".join(lines[: wanted - 1]), "ascii")
-    short = [str(few) if part == str(folder / "east.jsonl") else part for part in command]
+    short = share_command(folder, tmp_path, "east", records=few)
     said = run(*short, code=DATA).stderr
     assert "remaining rounds of a window" in said
     assert f"slots={wanted - 1} expected={wanted}" in said
@@ -237,14 +233,11 @@ def test_records_that_a_site_shares_again_under_another_path_are_charged_for_eac
     make_config(folder, "other", label="other")
     again = tmp_path / "again"
     again.mkdir()
-    command = share_command(
-        folder, again, "east", begun(folder, again, config="other"), config="other"
-    )
-    command[command.index(str(again / "east.ledger"))] = str(tmp_path / "east.ledger")
+    begun(folder, again, config="other")
     copy = again / "copy.jsonl.gz"
     copy.write_bytes(gzip.compress((folder / "east.jsonl").read_bytes()))
-    place = command.index(str(folder / "east.jsonl"))
-    result = run(*command[:place], copy, *command[place + 1 :])
+    given = {"config": "other", "records": copy, "ledger": tmp_path / "east.ledger"}
+    result = run(*share_command(folder, again, "east", **given))
     assert "charged for each: repeated=" in result.stderr
     report = json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)
     assert report["documents"]["repeated"] == report["documents"]["records"]
@@ -257,10 +250,9 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     records = (folder / "east.jsonl").read_bytes()
 
     def at_east(to, round_file, config="config", *more, code=0):
-        command = share_command(folder, to, "east", round_file, config)
-        command[command.index(str(folder / "east.jsonl"))] = "-"
-        command += ["--format", "jsonl", "--ledger", str(tmp_path / "east.ledger"), *more]
-        return run(*command, given=records, code=code).stderr
+        ledger = tmp_path / "east.ledger"
+        command = share_command(folder, to, "east", round_file, config, "-", ledger)
+        return run(*command, "--format", "jsonl", *more, given=records, code=code).stderr
 
     first = begun(folder, tmp_path)
     # Lines without a document cost nothing.
@@ -331,18 +323,13 @@ def test_bad_configs_are_refused(folder, changes, message, code):
 def test_outputs_that_would_replace_inputs_are_refused(folder, tmp_path):
     command = ["aggregate", tmp_path / "east.share", "--config", folder / "config"]
     command += ["--round", tmp_path / "round1"]
-    over_ledger = share_command(folder, tmp_path, "east")
-    over_ledger[-1] = str(tmp_path / "east.ledger")
-    over_key = share_command(folder, tmp_path, "east")
-    over_key[-1] = str(tmp_path / "east.ledger.documents")
-    over_config = sign_command(folder, tmp_path, "east")
-    over_config[-1] = folder / "config"
+    share = share_command(folder, tmp_path, "east")[:-1]
     for wrong in (
         (*command, "--next-round", tmp_path / "same", "-o", tmp_path / "same"),
         (*command, "--next-round", folder / "config", "-o", tmp_path / "m"),
-        over_ledger,
-        over_key,
-        over_config,
+        (*share, tmp_path / "east.ledger"),
+        (*share, tmp_path / "east.ledger.documents"),
+        (*sign_command(folder, tmp_path, "east")[:-1], folder / "config"),
     ):
         assert "or another output" in run(*wrong, code=CONFIGURATION).stderr
     (tmp_path / "model").touch()  # Of a window before.

@@ -23,8 +23,6 @@ from streamlda_connectors.files import FileSource
 from streamlda_connectors.records import MOST_FIELDS
 from tests.connectors.test_resume import COMPRESS
 
-endings = pytest.mark.parametrize("ending", [ending for ending in COMPRESS if ending])
-
 
 def drain(source, max_records=100):
     texts, rejects = [], []
@@ -134,7 +132,7 @@ def test_missing_extra_is_named(package, extra, name, tmp_path, monkeypatch):
         FileSource(tmp_path)
 
 
-@endings
+@pytest.mark.parametrize("ending", [ending for ending in COMPRESS if ending])
 def test_what_is_whole_in_a_damaged_file_is_read_and_then_the_next_file(ending, tmp_path):
     lines = [f"line {i} {i * 7919 % 1000003}" for i in range(30_000)]
     # Blocks of bz2 are 100 kB then, several of the file.

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from streamlda_connectors import compressed, parquet
 from streamlda_connectors.csv_files import CsvSplitter, Dialect
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.lines import LineSplitter, RecordStream
-from streamlda_connectors.records import BatchBuilder, Skipped
+from streamlda_connectors.lines import LineSplitter
+from streamlda_connectors.records import Skipped
 
 COMPRESS = {
     "": lambda data: data,
@@ -94,13 +94,10 @@ def test_resume_anywhere_gives_the_rest(format, contents, data):
         assert seen + poll.documents == expected
 
 
-def pieces(data, cuts):
-    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    return [data[start:stop] for start, stop in pairwise(bounds)]
-
-
 def fed_in_pieces(splitter, data, cuts):
-    records = [record for piece in pieces(data, cuts) for record in splitter.feed(piece)]
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    pieces = (data[start:stop] for start, stop in pairwise(bounds))
+    records = [record for piece in pieces for record in splitter.feed(piece)]
     return [*records, *splitter.finish()]
 
 
@@ -130,19 +127,6 @@ def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
         size, reason = records.pop()
         assert (size - len(expected.pop()) in (0, 1), reason) == (True, "broken-csv")
     assert [record.decode() for record in records] == expected
-
-
-@given(data=st.binary(max_size=40), cuts=cuts)
-def test_offset_reaches_the_end_of_what_was_fed(data, cuts):
-    stream, fed = RecordStream("x", LineSplitter(5), lambda line: None), 0
-    for piece in pieces(data, cuts):
-        stream.feed(piece)
-        fed += len(piece)
-        stream.take(BatchBuilder(1000, 1.0))
-        assert stream.offset <= fed
-    stream.finish()
-    stream.take(BatchBuilder(1000, 1.0))
-    assert stream.offset == len(data)
 
 
 @pytest.mark.parametrize("ending", [".bz2", ".xz", ".zst"])

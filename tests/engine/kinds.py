@@ -10,7 +10,7 @@ from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import collect_state, write_state
 
@@ -166,6 +166,10 @@ def error(truth, model):
     """Return the mean error of the topics of a model, or of an engine's."""
     model = model.snapshot() if isinstance(model, Engine) else model
     return matched_l1_error(truth.components, model.components).mean
+
+
+def perplexity(model, held_out):
+    return document_completion(held_out, model.components, model.alpha, model.background).perplexity
 
 
 def save_state(path, learner):

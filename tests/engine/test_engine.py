@@ -170,7 +170,8 @@ def rounds_by_hand(documents, warmup, growth):
     return finished, used
 
 
-def check_rounds(growth, monkeypatch):
+@pytest.mark.parametrize("growth", [1.04, 3.0])
+def test_a_round_ends_with_the_document_that_fills_it(growth, monkeypatch):
     monkeypatch.setattr(rounds, "ROUND_GROWTH", growth)
     documents = planted_documents()
     documents = documents.where(documents.usable)
@@ -180,11 +181,6 @@ def check_rounds(growth, monkeypatch):
         found = learner.counters.rounds_finished, learner.counters.projection_documents
         assert found == rounds_by_hand(n, 20, growth)
         learner.add(documents.rows(n, n + 1))
-
-
-@pytest.mark.parametrize("growth", [1.04, 3.0])
-def test_a_round_ends_with_the_document_that_fills_it(growth, monkeypatch):
-    check_rounds(growth, monkeypatch)
 
 
 def test_a_warm_up_ends_with_the_document_that_reaches_a_limit():

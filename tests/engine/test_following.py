@@ -13,11 +13,12 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.lineage import Lineage
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Gain, Scores
-from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.simulate import PlantedLDA
+from tests.engine.kinds import perplexity
 
 K, V, WARMUP, STEP = 6, 300, 2000, 100
 SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP)
@@ -37,10 +38,6 @@ def turning():
         learner.add(part)
         found.append(learner.snapshot())
     return found, (old, new)
-
-
-def perplexity(model, held_out):
-    return document_completion(held_out, model.components, model.alpha, model.background).perplexity
 
 
 def ids(model):

@@ -1,12 +1,10 @@
 """Prevalence of a stream: so far, of an interval, by event time; what a state keeps of it."""
 
-import json
 from functools import cache
 
 import numpy as np
 import pytest
 
-from streamlda.container import to_json
 from streamlda.documents import UNDATED, DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
@@ -14,7 +12,7 @@ from streamlda.engine.timeline import Bins, shares_since
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.text.columns import ColumnChange
 from tests.corpora import LikeText
-from tests.engine.kinds import assert_same_model
+from tests.engine.kinds import assert_same_model, resumed
 
 K, V, WARMUP = 8, 300, 600
 SETTINGS = EngineSettings(n_components=K, n_features=V, warmup_documents=WARMUP)
@@ -48,11 +46,6 @@ def factor(shares, wanted, least=0.005):
     return np.maximum(shares / wanted, wanted / shares)[large].max()
 
 
-def restored(engine):
-    arrays, values = engine.state()
-    return Engine.from_state({n: a.copy() for n, a in arrays.items()}, json.loads(to_json(values)))
-
-
 def test_a_theme_moves_the_share_of_its_topics():
     documents, planted = moving()
     engine, intervals = Engine(SETTINGS), []
@@ -77,7 +70,7 @@ def test_an_interval_is_of_its_own_documents_however_topics_moved():
     for stream, start, stop in ((documents, 3600, 6000), (flipped, 2400, 5200)):
         engine = fed(Engine(SETTINGS), stream, 0, start)
         before = engine.release()
-        model = fed(restored(engine), stream, start, stop).snapshot()
+        model = fed(resumed(engine), stream, start, stop).snapshot()
         wanted = shares_of(model, stream.rows(start, stop))
         assert factor(model.interval.prevalence, wanted) < 1.08
         # As a group of daemons estimates it, from two models alone.
@@ -154,7 +147,7 @@ def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
     documents, _ = moving()
     straight = fed(Engine(SETTINGS), documents, 0, cut)
     straight.snapshot()
-    saved = restored(straight)
+    saved = resumed(straight)
     published = straight.release()
     # It stopped before the next checkpoint: the same records, and the same model again.
     again = saved.release()
@@ -162,7 +155,7 @@ def test_snapshots_change_nothing_and_a_release_repeats_after_a_crash(cut):
     assert published.interval == again.interval
     np.testing.assert_array_equal(published.prevalence, again.prevalence)
     np.testing.assert_array_equal(published.timeline.tokens, again.timeline.tokens)
-    engines = ((straight, 250), (restored(saved), 1000), (saved, 77))
+    engines = ((straight, 250), (resumed(saved), 1000), (saved, 77))
     last = [fed(engine, documents, cut, 5000, size).release() for engine, size in engines]
     for model in last[1:]:
         np.testing.assert_array_equal(last[0].prevalence, model.prevalence)

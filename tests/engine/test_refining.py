@@ -8,7 +8,6 @@ from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
 from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
-from streamlda.model.evaluation import document_completion
 from streamlda.refinement.choice import hold_out
 from tests.engine.kinds import (
     KINDS,
@@ -17,6 +16,7 @@ from tests.engine.kinds import (
     assert_same_state,
     error,
     fed,
+    perplexity,
     resumed,
     text_corpus,
     text_documents,
@@ -58,8 +58,7 @@ def test_topics_are_refined_at_any_time(planted, documents):
         scores, errors = [], []
         for learner in (refining, summing):
             model = learner.snapshot()
-            found = document_completion(held_out, model.components, model.alpha, model.background)
-            scores.append(found.perplexity)
+            scores.append(perplexity(model, held_out))
             errors.append(error(planted, model))
         assert errors[0] < 0.9 * errors[1]
         assert scores[0] < 0.995 * scores[1]

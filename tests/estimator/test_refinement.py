@@ -5,9 +5,10 @@ import pytest
 
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
-from streamlda.model.evaluation import document_completion, matched_l1_error
+from streamlda.model.evaluation import matched_l1_error
 from streamlda.refinement.refine import refined
 from streamlda.simulate import PlantedLDA
+from tests.engine.kinds import perplexity
 
 
 @pytest.mark.statistical
@@ -29,10 +30,7 @@ def test_passes_lower_held_out_perplexity():
     errors = [matched_l1_error(corpus.components, each.components).mean for each in models]
     assert errors[1] < errors[0] < errors[2]
     assert [each.alpha_0 for each in models[:2]] == pytest.approx([1.0, 1.0])
-    scores = [
-        document_completion(held_out, each.components, each.alpha, each.background).perplexity
-        for each in models
-    ]
+    scores = [perplexity(each, held_out) for each in models]
     assert scores[1] < 0.999 * scores[0] < scores[2]
 
 

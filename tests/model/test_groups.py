@@ -11,13 +11,9 @@ import pytest
 from streamlda import StreamLDA, load
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError, VocabularyError
 from streamlda.simulate import PlantedLDA
-from tests.model.test_document_table import WORDS
+from tests.model.test_document_table import WORDS, lda
 
-
-@pytest.fixture(scope="module")
-def lda():
-    return StreamLDA(3, random_state=0).fit([f"{text} {text}" for text in WORDS for _ in range(40)])
-
+__all__ = ["lda"]
 
 TEXTS = pd.Series([*WORDS, None, *WORDS, "zebrafinch"])
 RATINGS = pd.Series([10, 2, 2, 2, None, 10, 10, 4])

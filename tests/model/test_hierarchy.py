@@ -104,7 +104,7 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     assert row.split()[2] == "-"
 
     tree = topic_tree(made.components)
-    (drawn,) = re.findall(r'<svg[^>]*class="plot tree".*?</svg>', page(made), re.DOTALL)
+    (drawn,) = re.findall(r'<svg[^>]*class="plot tree".*?</svg>', render_report(made), re.DOTALL)
     lines = re.findall(r'points="([^"]*)"', drawn)
     assert len(lines) == 4
     # The last bracket is the widest, and ends at the right.
@@ -114,8 +114,4 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     np.testing.assert_allclose((np.array(ends) - 260) / 366, heights, atol=1e-2)
     named = [int(text) for text in re.findall(r">(\d+) ", drawn)]
     assert sorted(named) == [0, 1, 2, 3, 4]
-    assert 'class="plot tree"' not in page(model(topics(1, 40)))
-
-
-def page(made):
-    return render_report(made)
+    assert 'class="plot tree"' not in render_report(model(topics(1, 40)))

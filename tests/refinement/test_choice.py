@@ -27,6 +27,7 @@ from streamlda.refinement.choice import (
 from streamlda.refinement.refine import of_start
 from streamlda.refinement.schedule import passes_for
 from streamlda.simulate import PlantedLDA
+from tests.engine.kinds import perplexity
 
 K, V = 10, 120
 MIXED = PlantedLDA(K, V, alpha_0=15, mean_length=60, seed=3)
@@ -47,12 +48,6 @@ def mixed():
 
 def error(planted, topics):
     return matched_l1_error(planted.components, topics).mean
-
-
-def perplexity(model, documents):
-    return document_completion(
-        documents, model.components, model.alpha, model.background
-    ).perplexity
 
 
 @hypothesis_settings(max_examples=20, deadline=None)

@@ -128,10 +128,6 @@ def test_cards_can_be_ordered_and_searched(visit):
     expect(page.get_by_label("Find")).to_have_value("")
 
 
-def shown_words(page, topic):
-    return page.locator(f"#topic-{topic} .word").all_text_contents()
-
-
 def test_tables_and_drawings_can_be_saved(visit, tmp_path):
     names = words(60)
     names[topics()[1].argmax()] = "=1+1"
@@ -149,7 +145,8 @@ def test_tables_and_drawings_can_be_saved(visit, tmp_path):
     assert len(rows) == 40
     # No program that opens the table takes a word for a formula.
     named = [row["word"].removeprefix("'") for row in rows[:10]]
-    assert named == shown_words(page, rows[0]["topic"])
+    shown = page.locator(f"#topic-{rows[0]['topic']} .word")
+    assert named == shown.all_text_contents()
     assert not [row for row in rows if row["word"].startswith("=")]
     assert [row for row in rows if row["word"] == "'=1+1"]
     assert {row["prevalence"] for row in rows} == {""}
@@ -343,9 +340,9 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     page.locator("#class-shares summary").click()
     rows = page.get_by_role("region", name="Shares of topics by class").locator("tbody tr")
     assert rows.nth(1).locator("td").nth(1).text_content() == f"{100 * expected.shares[1][1]:.1f} %"
-    for name, where in (("classes", "classes"), ("documents", "documents")):
+    for name in ("classes", "documents"):
         with page.expect_download() as download:
-            page.locator(f"#{where} button", has_text="Save as PNG").click()
+            page.locator(f"#{name} button", has_text="Save as PNG").click()
         download.value.save_as(tmp_path / name)
         assert (tmp_path / name).stat().st_size > 3000
     with page.expect_download() as download:

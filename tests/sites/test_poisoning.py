@@ -26,38 +26,37 @@ def fakes(n):
     return DocumentBatch.from_matrix(rows)
 
 
-class Attack:
-    """Makes of a site's own sums and those of as many fake documents what it adds."""
+def attacked(change, config, this, documents):
+    """Return what gives an accumulator its documents, and changes their sums.
 
-    def __init__(self, change):
-        self.change = change
+    `change` makes what is added of a site's own sums and those of as many fake documents.
+    """
 
-    def fill(self, config, this, documents):
-        def filled(accumulator):
-            accumulator.add(documents)
-            fake = ShareAccumulator(this, config, "site0", 0, accumulator.last - accumulator.first)
-            fake.add(fakes(fake.due))
-            own, planted = accumulator.sums(), fake.sums()
-            made = {name: self.change(name, own[name], planted[name]) for name in own}
-            accumulator.sums = lambda: made
+    def filled(accumulator):
+        accumulator.add(documents)
+        fake = ShareAccumulator(this, config, "site0", 0, accumulator.last - accumulator.first)
+        fake.add(fakes(fake.due))
+        own, planted = accumulator.sums(), fake.sums()
+        made = {name: change(name, own[name], planted[name]) for name in own}
+        accumulator.sums = lambda: made
 
-        return filled
+    return filled
 
 
 def kept_alone(times):
     """The attack: more fake documents than slots, of which the counts know nothing."""
-    return Attack(lambda name, own, fake: own if name.endswith("_kept") else own + times * fake)
+    return lambda name, own, fake: own if name.endswith("_kept") else own + times * fake
 
 
 def times_own(times):
     """Fake documents, counted, as many as these times the slots."""
-    return Attack(lambda name, own, fake: np.rint(times * fake).astype(np.int64))
+    return lambda name, own, fake: np.rint(times * fake).astype(np.int64)
 
 
 def in_place_of_others(part):
     """Take off a part of what the other sites are expected to have, and plant as much."""
     more = part * (1 / WEIGHT - 1)
-    return Attack(lambda name, own, fake: np.rint(fake + more * (fake - own)).astype(np.int64))
+    return lambda name, own, fake: np.rint(fake + more * (fake - own)).astype(np.int64)
 
 
 def documents(seed, blanks=0.0):
@@ -76,7 +75,7 @@ def learned(tmp_path, attack, clipping="worst-case", blanks=0.0):
         sites.documents = {name: documents(i, blanks) for i, name in enumerate(sites.sites)}
         this = sites.first
         while this is not None:
-            own = attack.fill(sites.config, this, sites.documents["site0"])
+            own = attacked(attack, sites.config, this, sites.documents["site0"])
             shares = [
                 Share.load(sites.sites["site0"].make_share(this, own)),
                 *(sites.share(name, this) for name in ("site1", "site2")),

@@ -84,13 +84,6 @@ def test_document_answers_equal_dense_moment(kind, a):
     np.testing.assert_allclose(sums.answer(), expected, atol=1e-10)
 
 
-def online(**settings):
-    """Return an online method of 2 components in 5 dimensions, and a stream for it."""
-    X = skewed(np.random.default_rng(13), orthonormal(5, 2, 0), [2, 1], 9000)
-    method = DeflatedPower(5, 2, n_restarts=8, n_iterations=8, seed=11, **settings)
-    return OnlinePower(method, VectorAssociation(5), 300), X
-
-
 @pytest.mark.parametrize("restarts", [1, 8])
 def test_a_residual_tells_whether_a_component_is_one(restarts):
     """Of one iteration from few starts it is not, of more it is."""
@@ -108,7 +101,3 @@ def test_a_residual_tells_whether_a_component_is_one(restarts):
         assert (turned[far > 0.7] > 0.5).all()
     assert (turned < 0.5).all()
     assert (far < 0.3).all()
-
-
-def words():
-    return DocumentAssociation(np.eye(4), 1.0, np.full(4, 0.25), np.zeros((4, 4)))

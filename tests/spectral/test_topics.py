@@ -173,11 +173,6 @@ def low_rank(d, k, seed):
     return second, scale, values[::-1], vectors[:, ::-1]
 
 
-def distance(one, other):
-    """Return the sine of the largest angle between two spaces given by orthonormal columns."""
-    return np.linalg.norm(one @ one.T - other @ other.T, 2)
-
-
 @pytest.mark.fuzz
 @given(
     d=st.integers(12, 30), k=st.integers(1, 4), more=st.integers(0, 8), seed=st.integers(0, 2**32)
@@ -190,4 +185,6 @@ def test_next_projection_recovers_any_low_rank_moment(d, k, more, seed):
     # Rounding, times the condition of the moment and of the sketch.
     sketch = np.linalg.cond((vectors[:, :k] / scale[:, None]).T @ W)
     rounding = 1e-14 * d * sketch * values[0] / values[k - 1]
-    assert distance(unscaled[:, :k], vectors[:, :k]) < rounding + 1e-9
+    # The sine of the largest angle between both spaces.
+    one, other = unscaled[:, :k], vectors[:, :k]
+    assert np.linalg.norm(one @ one.T - other @ other.T, 2) < rounding + 1e-9

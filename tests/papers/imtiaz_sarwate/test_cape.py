@@ -71,13 +71,13 @@ def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
 
 
 @pytest.mark.parametrize("colluders", range(5))
-def test_losses_with_masks_are_those_of_the_covariance_that_the_adversary_sees(colluders):
-    plan = CapePlan((0.05, 0.1, 0.2, 0.4, 0.25), (0.2, 0.2, 0.075, 0.025, 0.12), 1)
-    S = plan.n_sites
+def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
+    plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
     # A mask is a Gaussian zero-sum term of a variance beyond all else.
-    masks = 1e6 * plan.pooled**2 * (np.eye(S) - 1 / S)
-    found = losses_seen(plan, masks, colluders)
-    assert plan.losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
+    masks = 1e6 * plan.pooled**2
+    for variance, losses in ((masks, plan.losses), (plan.kappa**2, plan.gaussian_losses)):
+        found = losses_seen(plan, variance * (np.eye(5) - 1 / 5), colluders)
+        assert losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
 
 
 def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
@@ -86,14 +86,6 @@ def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
     assert by_size.pooled == pytest.approx(0.9 / 100)
     assert spared.aggregate == pytest.approx(0.99 / 900)
     assert by_size.losses(0) == pytest.approx([1 / 9, 1])
-
-
-@pytest.mark.parametrize("colluders", range(5))
-def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
-    plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
-    zero_sum = plan.kappa**2 * (np.eye(5) - 1 / 5)
-    found = losses_seen(plan, zero_sum, colluders)
-    assert plan.gaussian_losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
 
 
 @pytest.mark.parametrize("S", [2, 3, 20])
