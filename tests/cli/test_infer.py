@@ -154,13 +154,6 @@ def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, endin
     assert {found[1][name] for name in ("streamlda_topic", *names[:-1])} == {None}
 
 
-def test_what_cannot_be_appended_to_is_refused(folder, records, tmp_path):
-    given = "infer", folder / "model", records
-    assert "to CSV, got format='jsonl'" in refused(*given, "--append", code=78)
-    assert "to one file, got files=2" in refused(*given, records, "--append", code=78)
-    assert "leave out --top and --dask" in refused(*given, "--append", "--top", 1, code=2)
-
-
 def test_a_broken_row_is_appended_to_without_its_columns(folder, tmp_path):
     text = (folder / "held_out.txt").read_text("ascii").splitlines()[0]
     (tmp_path / "in.csv").write_text(f"id,text\n1,{text}\n\n2,a,b\n3,{text}\n")

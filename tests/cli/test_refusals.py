@@ -25,6 +25,11 @@ REFUSED = [
     (f"{CORPUS} topics.restarts=x", 78, "topics.restarts must be an integer, got 'x' (flag)"),
     (f"{CORPUS} topics.count=4", 2, "topics.count must be given once, got --set and its flag"),
     (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
+    ("plan --checkpoint-folder", 2, "No such option '--checkpoint-folder'"),
+    # Flags that went.
+    ("fit a --hash-bits", 2, "is no option any more; use --set vocabulary.hash_bits=VALUE"),
+    ("fit a --no-refine", 2, "--no-refine is no option any more; use --set topics.refine=false"),
+    ("fit a --kafka-password-file", 2, "any more; use --set kafka.password_file=VALUE"),
     # Settings of a fit.
     ("fit {new}/gone.txt -k 1 -o {new}/m", 74, "gone.txt"),
     (f"{FIT} vocabulary.size=8 vocabulary.hash_bits=4", 78, "size needs vocabulary.kind"),
@@ -44,6 +49,9 @@ REFUSED = [
     (f"{INFER} a.txt --output-topic out", 78, "--output-topic needs --kafka-topic;"),
     (f"{KAFKA} --output-topic out --output x", 2, "must be left out with --kafka-topic"),
     (f"{KAFKA} --output-topic out dead_letters.topic=out", 78, "must be a topic of its own"),
+    (f"{INFER} {{folder}}/a.jsonl --append", 78, "to CSV, got format='jsonl'"),
+    (f"{INFER} {{folder}}/a.jsonl {{folder}}/a.jsonl --append", 78, "to one file, got files=2"),
+    (f"{INFER} a.csv --append --top 1", 2, "leave out --top and --dask"),
     # Plans, and brokers to ask.
     ("plan --records 1000", 2, "set --epsilon and --delta"),
     (PLAN, 78, "--epsilon needs --delta"),

@@ -312,7 +312,6 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
         ({"vocabulary": None}, "words must be public", USAGE),
         ({"epsilon": None, "delta": None}, "must agree on all terms: set --epsilon", USAGE),
         ({"snapshot-every": None}, "must agree on all terms: set --snapshot-every", USAGE),
-        ({"colluders": 3}, "colluders=3 sites=3", CONFIGURATION),
     ],
 )
 def test_bad_configs_are_refused(folder, changes, message, code):
