@@ -58,20 +58,10 @@ def projected(sample, variance, bound):
     return {"third": site.projected(MixtureView(PROJECTION, np.ones(3), variance, bound))}
 
 
-def learned(scheme, epsilon=50.0, route="projected", seed=0, **options):
-    network = network_of(SIZES, scheme, epsilon, route=route, seed=seed)
+def learned(scheme, epsilon, route="projected", **options):
+    network = network_of(SIZES, scheme, epsilon, route=route)
     sites = [MixtureSite(part, RADIUS) for part in SAMPLES]
-    rng = np.random.default_rng(seed)
-    return learn_mixture(sites, K, network, route=route, rng=rng, **options)
-
-
-def mean_error(scheme, route="projected"):
-    errors = []
-    for seed in range(8):
-        found = learned(scheme, 0.5, route, seed).components
-        lengths = np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        errors.append(matched_component_error(MEANS, found / lengths))
-    return np.mean(errors)
+    return learn_mixture(sites, K, network, route=route, rng=np.random.default_rng(0), **options)
 
 
 def test_the_skew_statistic_equals_its_definition():
@@ -130,16 +120,6 @@ def test_means_weights_and_variance_are_found(scheme, route):
     assert matched_component_error(MEANS, found.components) < 0.12
     assert found.weights == pytest.approx(WEIGHTS, abs=0.06)
     assert found.variance == pytest.approx(VARIANCE, rel=0.1)
-
-
-@pytest.mark.statistical
-def test_schemes_are_in_order_and_ours_is_ahead_of_the_papers_route():
-    # Means over 8 fixed seeds; gaps are over three standard errors.
-    schemes = ("pooled", "pooled-private", "cape", "conventional", "local")
-    pooled, pooled_private, cape, conventional, local = map(mean_error, schemes)
-    assert pooled < cape < conventional < local
-    assert cape == pytest.approx(pooled_private, abs=0.1)
-    assert cape < 0.5 * mean_error("cape", "paper")
 
 
 def test_noise_alone_gives_no_components_and_a_public_variance_is_used():
