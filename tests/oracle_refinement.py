@@ -1,8 +1,8 @@
 """Slow twins of the refinement kernels: plain loops over lists, one document at a time.
 
 Only the random numbers are those of the kernels, so that samples can be compared one by one.
-Arithmetic is in single precision, as in the kernels: a choice that hangs on the last bit must
-fall the same way.
+Arithmetic is in single precision, as in the kernels: a choice that the last bit decides must
+be the same.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamlda.kernels.refinement import stream_key, unit
 F32 = np.float32
 
 
-def documents_of(batch):
+def iterate_documents(batch):
     """Yield each document as a list of (entry, word, count)."""
     for d in range(batch.n_documents):
         entries = range(batch.row_pointers[d], batch.row_pointers[d + 1])
@@ -28,7 +28,7 @@ def expect_and_score(batch, words, alpha, inner_iterations):
     """Responsibilities, and the log-likelihood of each document: words predicted by the others."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
     responsibilities, nats = np.zeros((len(batch.counts), len(alpha))), []
-    for document in documents_of(batch):
+    for document in iterate_documents(batch):
         for iteration in range(inner_iterations):
             nats.append(0.0)
             for e, word, count in document:
@@ -46,7 +46,7 @@ def expect_and_score(batch, words, alpha, inner_iterations):
 def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
     """CVB0 with over-relaxation, in double precision: the sum of a document for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
-    for document in documents_of(batch):
+    for document in iterate_documents(batch):
         for e, word, count in document:
             own = min(count, 1.0) * gamma[e]
             tokens = sum((c * gamma[o] for o, _, c in document), start=np.zeros(len(alpha)))
@@ -63,7 +63,7 @@ def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep
     """Draw each token from a list of (topic, weight): those of the document, then the prior's."""
     topics = list(topics)
     sums = np.cumsum(words * alpha, axis=1, dtype=F32)
-    for d, document in enumerate(documents_of(batch)):
+    for d, document in enumerate(iterate_documents(batch)):
         tokens = [
             t for e, _, _ in document for t in range(token_pointers[e], token_pointers[e + 1])
         ]

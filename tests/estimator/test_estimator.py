@@ -209,6 +209,8 @@ def test_every_parameter_reaches_the_engine():
     [
         ({"n_components": 0}, "n_components must be >= 1, got n_components=0"),
         ({"n_components": 10.0}, "n_components must be an integer, got n_components=10.0"),
+        ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
+        ({"epsilon": 1.0}, "epsilon needs delta"),
         ({"alpha_0": "automatic"}, "alpha_0 must be a number"),
         ({"refinement_passes": "slow"}, "must be a number"),
         (

@@ -314,7 +314,9 @@ def test_seeded_topics_are_named_by_columns_or_by_their_numbers():
     planted = PlantedLDA(3, 60, seed=4, topic_concentration=0.1)
     X = planted.documents(1200).to_csr()
     columns = np.argsort(-planted.components[2])[:3].tolist()
-    model = StreamLDA(3, random_state=0, seed_topics={"mine": columns}).fit(X).to_model()
+    lda = StreamLDA(3, random_state=0, seed_topics={"mine": [*columns, 60]})
+    with pytest.warns(UserWarning, match="unknown=1: 60; they seed nothing"):
+        model = lda.fit(X).to_model()
     assert model.names == ["mine", None, None]
     assert hellinger(model.components[:1], planted.components).argmin() == 2
     frame = pd.DataFrame(X.toarray(), columns=[f"w{i}" for i in range(60)])

@@ -134,36 +134,6 @@ def test_kernels_equal_oracle_on_any_small_corpus(drawn):
     check_all(*drawn)
 
 
-def medium_corpus():
-    """Return a batch with more words than tasks and a map."""
-    rng = np.random.default_rng(7)
-    frequency = rng.dirichlet(np.full(150, 0.2))
-    documents = [rng.choice(150, n, p=frequency).tolist() for n in rng.integers(0, 60, 200)]
-    return batch_of(documents, 150), rng.uniform(-1, 1, (150, 4))
-
-
-def test_word_sums_do_not_depend_on_the_cut_into_batches_and_inputs_are_left_alone():
-    batch, W = medium_corpus()
-    weights = np.random.default_rng(8).uniform(0, 1, (200, 2))
-    inputs = [a.copy() for a in arrays(batch)]
-    assert not any(a.flags.writeable for a in arrays(batch))
-    W.flags.writeable = weights.flags.writeable = False
-
-    def summed(bounds):
-        cross, triples = np.zeros((2, *W.shape)), np.zeros(W.shape)
-        for start, stop in zip([0, *bounds], [*bounds, 200], strict=True):
-            part, own = batch.rows(start, stop), weights[start:stop]
-            by_word, y, y2 = grouped(part), projected(part, W), projected(part, W**2)
-            associate_projections(*by_word, y, own, cross)
-            associate_triples(*by_word, W, y, y2, own[:, 0].copy(), triples)
-        return cross.tobytes(), triples.tobytes()
-
-    whole = summed([])
-    for cuts in ([50], [0, 1, 1, 7, 199, 200], list(range(0, 200, 5))):
-        assert summed(cuts) == whole
-    assert all(np.array_equal(a, b) for a, b in zip(inputs, arrays(batch), strict=True))
-
-
 def test_random_signs_depend_on_seed_word_and_column_alone():
     for seed in (0, 1, 2**63, 2**64 - 1):
         expected = [[oracle.random_sign(seed, word, j) for j in range(9)] for word in range(70)]

@@ -108,26 +108,6 @@ def test_resample_topics_equals_oracle(kind, K):
         topics = found
 
 
-def test_documents_draw_the_same_wherever_the_stream_is_cut():
-    batch = batch_of(corpus("random"), 9)
-    words, alpha, own = topics_of(9, 6)
-    responsibilities, _ = expected(batch, words, alpha, 2)
-    topics = drawn(batch, words, own, alpha)
-    whole = drawn(batch, words, own, alpha, sweep=1, topics=topics)
-    pointers = token_pointers(batch)
-    for cut in (1, 17, 39):
-        for start, stop in ((0, cut), (cut, len(batch))):
-            part = batch.rows(start, stop)
-            entries = slice(batch.row_pointers[start], batch.row_pointers[stop])
-            tokens = slice(pointers[entries.start], pointers[entries.stop])
-            part_responsibilities, _ = expected(part, words, alpha, 2)
-            assert part_responsibilities.tobytes() == responsibilities[entries].tobytes()
-            part_topics = drawn(part, words, own, alpha, first=start)
-            assert part_topics.tolist() == topics[tokens].tolist()
-            again = drawn(part, words, own, alpha, first=start, sweep=1, topics=part_topics)
-            assert again.tolist() == whole[tokens].tolist()
-
-
 @pytest.mark.parametrize("kind", SMALL)
 def test_sums_by_word_equal_numpy(kind):
     batch = batch_of(corpus(kind), 9)

@@ -270,3 +270,14 @@ def test_an_estimate_that_predicts_worse_is_refused_and_that_is_said(monkeypatch
     monkeypatch.setattr("streamlda.engine.alpha_0.alpha_0_of", lambda model, documents: 1.0)
     usual = StreamLDA(K, **how).partial_fit(X)
     np.testing.assert_allclose(found.components_, usual.components_, rtol=1e-6)
+
+
+@pytest.mark.statistical
+def test_a_given_alpha_0_holds_where_the_start_is_kept():
+    """Of short texts another candidate, which alpha_0 was fitted to, may lose to the start."""
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(300, 0.05), 20)
+    X = [rng.multinomial(8, rng.dirichlet(np.full(20, 0.05)) @ topics) for _ in range(1500)]
+    model = StreamLDA(20, alpha_0=0.3, random_state=3).fit(np.array(X)).to_model()
+    assert model.diagnostics["refinement_choice"]["kept"] == "start"
+    assert model.alpha_0 == pytest.approx(model.settings["alpha_0"]) == 0.3
