@@ -4,22 +4,16 @@ import csv
 from itertools import pairwise
 
 import pytest
-from click.testing import CliRunner
 
-from streamlda.cli import Commands
-from streamlda.cli.models import report
 from streamlda.model.topic_model import load
 from streamlda.privacy.statement import seeded
+from tests.cli.conftest import run as run_command
 from tests.report.test_report import Page
 from tests.service.planted import model, private, shifted, topics
 
 
 def run(*arguments, code=0):
-    group = Commands("streamlda", commands=[report])
-    result = CliRunner().invoke(group, ["report", *map(str, arguments)])
-    assert result.exit_code == code, (result.exit_code, result.stderr, result.exception)
-    assert "Traceback" not in result.stderr
-    return result
+    return run_command("report", *arguments, code=code)
 
 
 @pytest.fixture

@@ -56,3 +56,4 @@ def test_a_fit_shows_its_progress_on_a_terminal_when_it_is_asked_to(verbose, ter
         for stage in ("documents: ", "refinement passes: "):
             assert (stage in screen.getvalue()) == bool(asked and terminal)
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    assert fits[0].diagnostics_["refinement"]["passes"] == 2

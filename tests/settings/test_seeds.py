@@ -4,7 +4,7 @@ import pytest
 
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
-from streamlda.settings.build import SeedWords, read_seeds, seed_by_columns, seed_by_words
+from streamlda.settings.build import SeedWords, read_seeds, seed_by_words
 from streamlda.settings.load import settings_of_parameters
 from streamlda.text.vocabulary import Vocabulary
 
@@ -58,14 +58,6 @@ def test_words_are_read_as_in_texts_and_unknown_ones_are_named():
     assert not said
     with pytest.raises(InvalidSettingError, match="topic='ice' words=2 unknown='snow, nasa'"):
         columns_of(SeedWords("ice", ("snow", "nasa")))
-
-
-def test_columns_are_known_by_their_names_or_numbers():
-    with pytest.warns(UserWarning, match="unknown=1: 5;"):
-        found = seed_by_columns(ASKED, ["a: 4 5"], {})
-    assert found.seed_topics[0].columns == (4,)
-    found = seed_by_columns(ASKED, ["a: y"], {"feature_names_in_": ["x", "y"]})
-    assert found.seed_topics[0].columns == (1,)
 
 
 @pytest.mark.parametrize(

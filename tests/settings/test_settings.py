@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamlda.errors import InvalidSettingError
 from streamlda.estimator import StreamLDA
 from streamlda.settings.build import text_settings
-from streamlda.settings.load import PARAMETERS, load_settings, settings_of_parameters
+from streamlda.settings.load import PARAMETERS, load_settings
 from streamlda.settings.setting import Secret, shown
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 
@@ -276,19 +276,6 @@ def test_the_estimator_has_the_defaults_of_the_table():
     assert named == {name: s.default for name, s in PARAMETERS.items()} | special
     described = re.findall(r"\n([a-z0-9_, ]+) : ", inspect.cleandoc(StreamLDA.__doc__))
     assert PARAMETERS.keys() <= {name for names in described for name in names.split(", ")}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_components": "10"}, "n_components must be a number, got n_components='10'"),
-        ({"n_components": 10.0}, "n_components must be an integer"),
-        ({"epsilon": 1.0}, "epsilon needs delta"),
-    ],
-)
-def test_parameters_are_checked_by_the_table_under_their_own_names(parameters, message):
-    with pytest.raises(InvalidSettingError, match=message):
-        settings_of_parameters(parameters)
 
 
 def test_a_secret_comes_from_a_file_or_a_variable_and_is_never_shown(tmp_path, write, monkeypatch):

@@ -17,11 +17,11 @@ from streamlda.errors import (
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.sites.aggregate import aggregate
-from streamlda.sites.announcement import MAX_ATTEMPTS, RoundKeys
+from streamlda.sites.announcement import MAX_ATTEMPTS
 from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
-from streamlda.sites.site import ShareAccumulator, Site, draw_local_noise
+from streamlda.sites.site import ShareAccumulator, draw_local_noise
 from tests.sites.protocol import D, Sites, added, counts_of, filled, planted, settings_of, spent
 
 
@@ -178,14 +178,6 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
     assert aggregate(at_work.config, again, at_work.shares(again)).released
     with pytest.raises(LedgerError, match="lost and is paid for"):
         site.begin(this)
-
-
-def test_a_config_that_was_not_signed_is_refused(at_work, site, tmp_path):
-    """Another key file, or a link of this one, has signed nothing."""
-    ledger = site.ledger
-    with pytest.raises(InvalidSettingError, match="and has not signed this one"):
-        Site(at_work.config, at_work.keys[0], RoundKeys(tmp_path / "k"), ledger, "x", None, 99)
-    assert not (tmp_path / "k.rounds").exists()
 
 
 @pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])

@@ -6,14 +6,13 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.frequencies import WordFrequencies
 from streamlda.text.stop_words import CONTRACTED
 from streamlda.text.vocabulary import Vocabulary
-from tests.texts import LETTERS, SKLEARN_PATTERN, any_text, endless, reference, small_text
+from tests.texts import LETTERS, SKLEARN_PATTERN, any_text, endless, reference
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -25,19 +24,6 @@ def test_tokenizer_equals_sklearn(lowercase, pattern, text):
     expected = reference(analyzer).build_analyzer()(text)
     assert analyzer.build_tokenizer()(text) == expected
     assert analyzer.build_analyzer()(text) == expected
-
-
-@settings(deadline=None)
-@given(
-    text=small_text | any_text,
-    stop_words=st.sampled_from([None, "english", ["the", "ab"]]),
-    shortest=st.integers(1, 3),
-    more=st.integers(0, 2),
-)
-def test_analyzer_equals_sklearn_with_stop_words_and_ngrams(text, stop_words, shortest, more):
-    ngrams = (shortest, shortest + more)
-    analyzer = TextAnalyzer(True, LETTERS, stop_words, ngrams, normalize=False)
-    assert analyzer.build_analyzer()(text) == reference(analyzer).build_analyzer()(text)
 
 
 def test_analyzer_is_equal_hashed_and_stored_by_content():
