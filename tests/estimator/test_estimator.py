@@ -171,13 +171,10 @@ def test_a_saved_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, t
 
 
 def test_unfitted_and_cloned_estimators_say_so(fitted):
-    copy = clone(fitted)
-    assert copy.get_params() == fitted.get_params()
-    for lda in (StreamLDA(), copy):
+    for lda in (StreamLDA(), clone(fitted)):
         assert not hasattr(lda, "components_")
-        for call in (lda.transform, lda.score, lda.perplexity):
-            with pytest.raises(NotFittedError):
-                call(np.ones((2, 3)))
+        with pytest.raises(NotFittedError):
+            lda.perplexity(np.ones((2, 3)))
         for call in (lda.top_words, lda.to_model):
             with pytest.raises(NotFittedError):
                 call()

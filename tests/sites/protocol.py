@@ -57,13 +57,6 @@ def planted(n, d=D, seed=1):
     return PlantedLDA(2, d, mean_length=20, seed=seed).documents(n)
 
 
-def counts_of(batch):
-    counts = np.zeros((batch.n_documents, batch.n_features))
-    rows = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
-    counts[rows, batch.word_ids] = batch.counts
-    return counts
-
-
 def added(parts):
     """Return the sum modulo 2^64, as signed numbers."""
     return np.sum(np.array(list(parts), dtype=np.uint64), axis=0).view(np.int64)

@@ -24,7 +24,7 @@ from streamlda.sites import site as site_module
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.rounds import Round
 from tests.private.audit import LIKELY, SURE, Finding, mu_below, one_word
-from tests.sites.protocol import Sites, added, counts_of
+from tests.sites.protocol import Sites, added
 
 pytestmark = pytest.mark.statistical
 
@@ -106,7 +106,7 @@ def document(word):
     """Return what puts a document of one word, many times, in place of a blank."""
 
     def canary(documents, slot):
-        counts = counts_of(documents["site0"])
+        counts = documents["site0"].to_csr().toarray()
         for row in (np.zeros(D), one_word(D, word)):
             counts[slot] = row
             yield DocumentBatch.from_matrix(counts)

@@ -15,7 +15,7 @@ from streamlda.sites.aggregate import aggregate
 from streamlda.sites.poisoning import FAR, check_sums
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator
-from tests.sites.protocol import HUB, Sites, counts_of
+from tests.sites.protocol import HUB, Sites
 
 D, N, WEIGHT = 60, 9000, 0.1
 
@@ -60,7 +60,7 @@ def in_place_of_others(part):
 
 
 def documents(seed, blanks=0.0):
-    rows = counts_of(PlantedLDA(3, D, mean_length=40, seed=3).documents(N))
+    rows = PlantedLDA(3, D, mean_length=40, seed=3).documents(N).to_csr().toarray()
     rows[: int(blanks * N)] = 0
     np.random.default_rng(seed).shuffle(rows)
     return DocumentBatch.from_matrix(rows)

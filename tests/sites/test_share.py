@@ -22,7 +22,7 @@ from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, draw_local_noise
-from tests.sites.protocol import D, Sites, added, counts_of, filled, planted, settings_of, spent
+from tests.sites.protocol import D, Sites, added, filled, planted, settings_of, spent
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
 
 def distance(sites, change, row=7):
     """Return how far a change of one document of site0 moves its sums, and the sensitivity."""
-    a, b = (counts_of(sites.documents["site0"]) for _ in range(2))
+    a, b = (sites.documents["site0"].to_csr().toarray() for _ in range(2))
     a[row], b[row] = change
     a, b = (
         raw_sums(sites, "site0", sites.first, DocumentBatch.from_matrix(rows)) for rows in (a, b)
@@ -87,7 +87,7 @@ def distance(sites, change, row=7):
 def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, relation):
     before = 0 if relation == "zero-out" else 9 * np.eye(D)[2]
     with Sites.of(2, tmp_path, neighboring_relation=relation) as sites:
-        rows = 9 * np.eye(D)[3], np.ones(D), counts_of(planted(1, seed=9))[0]
+        rows = 9 * np.eye(D)[3], np.ones(D), planted(1, seed=9).to_csr().toarray()[0]
         found, (bound, *_) = zip(*(distance(sites, (before, row)) for row in rows), strict=True)
         assert 0.99 * bound <= max(found) <= bound
         # A document where no slot is read moves nothing.

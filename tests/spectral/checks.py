@@ -17,25 +17,20 @@ def orthonormal(d, k, seed):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0][:, :k]
 
 
+def symmetric_noise(d, seed, level):
+    normal = np.random.default_rng(seed).standard_normal((d, d, d))
+    noise = sum(map(normal.transpose, permutations(range(3))))
+    return level * noise / np.linalg.norm(noise)
+
+
 def noisy_array(d, seed, level=0.05):
     """Return a dense symmetric array: an orthogonal tensor with noise."""
-    rng = np.random.default_rng(seed)
-    noise = sum(map(rng.standard_normal((d, d, d)).transpose, permutations(range(3))))
-    return composed(np.linspace(1, 2, d), orthonormal(d, d, seed)) + level * noise / np.linalg.norm(
-        noise
-    )
+    exact = composed(np.linspace(1, 2, d), orthonormal(d, d, seed))
+    return exact + symmetric_noise(d, seed, level)
 
 
 def composed(values, vectors):
     return np.einsum("n,an,bn,cn->abc", values, vectors, vectors, vectors)
-
-
-def noisy(seed, level):
-    rng = np.random.default_rng(seed)
-    values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, seed)
-    noise = sum(map(rng.standard_normal((10, 10, 10)).transpose, permutations(range(3))))
-    noise *= level / np.linalg.norm(noise)
-    return values, vectors, noise, rng
 
 
 def answer(solver, tensor):

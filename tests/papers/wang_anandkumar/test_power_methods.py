@@ -16,7 +16,7 @@ from streamlda.papers.wang_anandkumar.tensors import (
 )
 from streamlda.spectral.joint_power import apply_pairs
 from tests.spectral import twins
-from tests.spectral.checks import check_recovers, composed, noisy, orthonormal
+from tests.spectral.checks import check_recovers, composed, orthonormal, symmetric_noise
 
 NOTHING = "no eigenvalue above zero"
 
@@ -33,7 +33,8 @@ def test_robust_tensor_power_is_exact_without_noise(d, k, order):
 
 
 def test_robust_tensor_power_equals_the_printed_algorithm():
-    values, vectors, noise, _ = noisy(20, 0.2)
+    values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, 20)
+    noise = symmetric_noise(10, 20, 0.2)
     tensor = composed(values, vectors) + noise
     found = robust_tensor_power(tensor, 4, 6, 20, seed=3)
     twin_values, twin_vectors = twins.algorithm_1(tensor, 4, 6, 20, 3)
@@ -69,9 +70,9 @@ def test_a_component_cut_short_is_unfinished():
 
 def test_noise_alone_is_below_its_operator_norm():
     """Once the signal is deflated, noise is left, and the floor says so."""
-    values, vectors, noise, _ = noisy(25, 0.5)
+    noise = symmetric_noise(10, 25, 0.5)
     floor = operator_norm(ImplicitTensor(10, lambda u: apply_pairs(noise, u)))
-    tensor = composed(values[:3], vectors[:, :3]) + noise
+    tensor = composed(np.linspace(1.0, 1.4, 3), orthonormal(10, 3, 25)) + noise
     found = robust_tensor_power(tensor, 4, noise_floor=1.1 * floor)
     assert found.status == ("found", "found", "found", "below noise floor")
     assert robust_tensor_power(tensor, 4).status[3] != "below noise floor"
