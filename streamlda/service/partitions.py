@@ -21,8 +21,8 @@ from streamlda.run.opening import capture, open_pipeline
 from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
-from streamlda.service.letters import Letters
 from streamlda.service.logs import log, log_failure, name_reason
+from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.worker import Committed, Worker
@@ -95,6 +95,8 @@ class Partitions:
     lease: Lease
     #: Called with the word for an account that was refused.
     on_account: Callable[[str], None] = lambda reason: None
+    #: Called with the store of each partition that is opened.
+    on_open: Callable[[Store, int], None] = lambda store, number: None
     worker: PartitionsWorker | None = None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
@@ -120,6 +122,7 @@ class Partitions:
         """
         store = Store.open(self.folder, partition=number, claim=claim)
         try:
+            self.on_open(store, number)
             found = open_pipeline(self.settings, store, releases=False)
         except BaseException:
             store.close()
@@ -314,7 +317,8 @@ class SharedSource:
         # Its methods beyond those of `Source` are those of the connector for Kafka.
         self._source: Any = open_stream(settings, letters.on_rejected)
         try:
-            partitions.beginning.check_log(self._source.position())
+            partitions.beginning.check_log(position := self._source.position())
+            letters.begin(position)
         except BaseException:
             self._source.close()
             raise

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, NoReturn
@@ -16,10 +17,10 @@ from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.parts import check_outputs, name_stream, open_letters
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
-from streamlda.service.letters import Letters
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
 from streamlda.service.messages import Event, Started
+from streamlda.service.opening import Letters, open_source
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.signals import end_at_signals, leave, watch_signals
@@ -32,6 +33,7 @@ from streamlda.storage.partitions import PROJECTION, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
+from streamlda.utils import exit_codes
 from streamlda.utils.process import allowed_bytes
 
 
@@ -90,11 +92,15 @@ class Opened(NamedTuple):
         """Open the topic for rejected records, if there is one, as soon as it is there."""
         settings, topic = self.settings, self.settings.dead_letters.topic
         sink = self.wait_for("dead-letters", lambda: open_letters(topic, settings.kafka))
-        return Letters(sink, self.status)
+        return Letters(sink, self.status, settings)
 
     def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run], first: Run) -> int:
         """Run the daemon to its end; return its exit code."""
-        return Daemon(rules, open_run, self.status, flush=letters.try_to_flush).run(first)
+        daemon = Daemon(rules, open_run, self.status, flush=letters.try_to_flush)
+        code = daemon.run(first)
+        if code == exit_codes.DATA:
+            letters.keep_note()
+        return code
 
 
 def run(settings: RunSettings) -> int:
@@ -125,6 +131,7 @@ def _run_alone(opened: Opened) -> int:
     )
     status.note_snapshot(store.newest_summary())
     letters = opened.letters()
+    letters.read_note(store)
     ledger = opened.wait_for(
         "output",
         lambda: open_ledger(
@@ -162,11 +169,7 @@ def _run_alone(opened: Opened) -> int:
             unfinished=pipeline.progress.unfinished,
             has_words=pipeline.has_words,
         )
-
-        def open_source(position: Position | None) -> Source:
-            return found.begin_source(settings, position, letters.on_rejected)
-
-        return Run(open_source, make_worker, started)
+        return Run(partial(open_source, settings, found, letters), make_worker, started)
 
     found = open_found()
     code = opened.run(
@@ -190,6 +193,7 @@ def _run_shared(opened: Opened) -> int:
     partitions = Partitions(
         *(settings, folder, check_beginning(settings, folder), lease),
         on_account=lambda reason: status.count_failure("account", reason),
+        on_open=letters.read_note,
     )
 
     def make_worker(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:

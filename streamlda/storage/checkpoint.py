@@ -10,6 +10,7 @@ its ledger only: after a later release, the documents of the running stage would
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sqlite3
@@ -27,6 +28,7 @@ from streamlda.container import (
     check_version,
     read_arrays,
     sync_folder,
+    to_json,
     valid_content,
     whole_file,
     write_arrays,
@@ -69,6 +71,7 @@ OWNER_ONLY, PRIVATE_FOLDER = 0o600, 0o700
 SCHEMA = (
     "CREATE TABLE generations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, places INTEGER)",
     "CREATE TABLE fence (only INTEGER PRIMARY KEY, owner TEXT, number INTEGER)",
+    "CREATE TABLE letters (only INTEGER PRIMARY KEY, note TEXT NOT NULL)",
 )
 
 
@@ -168,6 +171,23 @@ class CheckpointIndex:
             database.execute("DELETE FROM generations WHERE number <= ?", (row.number - kept,))
             self._step("save:dropped")
             database.execute("COMMIT")
+
+    def note_letters(self, note: Mapping[str, Any]) -> None:
+        """Keep a note on the dead letters behind the newest checkpoint, in place of the last.
+
+        `FencedError` where another opening has claimed the folder.
+        """
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            self._check_owner(database)
+            database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
+            database.execute("COMMIT")
+
+    def letters(self) -> dict[str, Any] | None:
+        """Return the note on dead letters, or None if there is none."""
+        with self._open() as database:
+            found = database.execute("SELECT note FROM letters").fetchone()
+        return None if found is None else dict(json.loads(found[0]))
 
     def _check_owner(self, database: sqlite3.Connection) -> None:
         if self.owner is None:

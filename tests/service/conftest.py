@@ -104,7 +104,7 @@ def here(request, shared, topics, tmp_path):
     partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
-    letters = SimpleNamespace(durable=True, on_rejected=None)
+    letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)
     letters.try_to_flush = lambda: "" if letters.durable else "Refused"
     source = SharedSource(settings, partitions, status, letters)
 

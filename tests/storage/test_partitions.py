@@ -46,6 +46,10 @@ def test_what_another_has_claimed_is_not_written(tmp_path):
     with pytest.raises(FencedError, match=r"another daemon has taken over.*taken_in=5"):
         save(slow, 900)
     assert save(fast, 200) == 2
+    fast.index.note_letters({"to": 900})
+    with pytest.raises(FencedError):
+        slow.index.note_letters({"to": 500})
+    assert fast.index.letters() == {"to": 900}
     with pytest.raises(FencedError):
         save(slow, 901)
     assert save(fast, 300) == 3
