@@ -23,9 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidDocumentsError, require
 from streamlda.kernels.refinement import (
-    MAX_TOPICS,
     NO_SCORES,
     add_responsibilities,
     expect_topics,
@@ -67,10 +65,10 @@ class GibbsSampler:
     for any number of threads, and for any number of sweeps a call.
 
     Documents have integer counts, and are kept by reference. It starts from topics of shape (K, V),
-    each with a word above 0, and Dirichlet parameters `alpha` of shape (K,). After every sweep
-    `drawn_alpha` has the sum that fits the draws, for topics would settle slowly, and too flat or
-    too sharp, under a false one. Its proportions stay: of a few tokens a document, those that
-    follow the sweeps let small topics starve.
+    each with a word above 0, and Dirichlet parameters `alpha` of shape (K,), K at most
+    `MAX_TOPICS`. After every sweep `drawn_alpha` has the sum that fits the draws, for topics would
+    settle slowly, and too flat or too sharp, under a false one. Its proportions stay: of a few
+    tokens a document, those that follow the sweeps let small topics starve.
 
     Time of a sweep O(tokens (topics of a document + log K) + V K). Memory a byte a token (2 from
     257 topics on) besides the documents, 4 V K for the counts, and as much for those before,
@@ -87,21 +85,7 @@ class GibbsSampler:
         self.settings = settings or GibbsSettings()
         self.alpha = self.drawn_alpha = checked_alpha(alpha)
         K = len(self.alpha)
-        require(
-            K <= MAX_TOPICS,
-            "Gibbs sampling holds topics in two bytes at most",
-            n_components=K,
-            most=MAX_TOPICS,
-            remedy="ask for fewer topics",
-        )
         documents.check_features(components.shape[1], "topics")
-        require(
-            documents.whole,
-            "Gibbs sampling gives a topic to every token, so counts must be whole numbers",
-            counts="fractional",
-            remedy="pass CountVectorizer output, not TF-IDF",
-            error=InvalidDocumentsError,
-        )
         self._documents = documents
         self.prior = Prior(self.settings.seeds, K)
         self.sweeps = 0

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, at_least, require
+from streamlda.errors import at_least
 from streamlda.kernels.refinement import MAX_TOPICS
 from streamlda.model.diagnostics import count_clear_topics, warn_of_background
 from streamlda.model.hierarchy import permute_topics
@@ -41,13 +41,6 @@ class Candidate:
 
     def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
         documents = documents.sharing(documents.known)
-        require(
-            documents.n_documents,
-            "a refinement must have a document with tokens",
-            documents=0,
-            remedy="pass longer documents, or leave the refinement out",
-            error=InsufficientDataError,
-        )
         # What was learned of alpha with topics that overlap holds them there.
         alpha = np.full_like(start.alpha, start.alpha.mean())
         plan = annealed(pass_settings(documents, passes), start)

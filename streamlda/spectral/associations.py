@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, at_least, require
+from streamlda.errors import InvalidDocumentsError, at_least, require
 from streamlda.kernels import association
 from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, group_by_word
-from streamlda.utils.arrays import Arrays, fill
+from streamlda.utils.arrays import Arrays
 from streamlda.utils.threads import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -53,13 +53,6 @@ class Association(ABC, Generic[Batch]):
 
     def begin(self, probes: Array) -> None:
         """Begin a round at probes u, columns of shape (dimension, L); kept by reference."""
-        require(
-            probes.ndim == 2 and len(probes) == self.dimension,
-            "probes must be columns of the association's dimension",
-            probes=probes.shape,
-            dimension=self.dimension,
-            remedy="make both for one dimension",
-        )
         self._probes = np.ascontiguousarray(probes, dtype=np.float64)
         self.documents = 0
         # Made again by the first document: a round that has none takes no memory.
@@ -71,14 +64,7 @@ class Association(ABC, Generic[Batch]):
         """Add rows from `start` until `limit` have counted; return the row after the last."""
 
     def answer(self) -> Array:
-        """Return the means of T(I, u, ..., u) so far, shape (dimension, L)."""
-        require(
-            self.documents >= 1,
-            "an answer must be a mean over documents",
-            documents=self.documents,
-            remedy="add some first",
-            error=InsufficientDataError,
-        )
+        """Return the means of T(I, u, ..., u) over one document or more, shape (dimension, L)."""
         return self._seen(self._images) / self.documents
 
     def _seen(self, images: Array) -> Array:
@@ -91,12 +77,7 @@ class Association(ABC, Generic[Batch]):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take back what `state` returned, bit for bit, after `begin` at the same probes."""
-        fill(
-            {"images": self._images},
-            state,
-            "stored sums must fit the association",
-            "restore them with the settings they were made with",
-        )
+        self._images[...] = state["images"]
         self.documents = int(state["documents"][0])
 
 

@@ -28,9 +28,9 @@ import scipy
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, failure, require
+from streamlda.errors import InsufficientDataError, require
 from streamlda.kernels import association
-from streamlda.utils.arrays import Arrays, fill, row_blocks
+from streamlda.utils.arrays import Arrays, row_blocks
 from streamlda.utils.threads import one_blas_thread, run_pieces
 
 Array = NDArray[np.float64]
@@ -215,23 +215,12 @@ class Moments:
     @classmethod
     def from_state(cls, whitening: Array, state: Mapping[str, NDArray[Any]]) -> Self:
         """Continue from what `state` returned, bit for bit; the sums are copied."""
-        tally = state.get("tally")
-        if tally is None or tally.shape != (4,):
-            raise failure(
-                "saved moments must have a tally of four numbers",
-                shape=None if tally is None else tally.shape,
-                remedy="take it from Moments.state",
-            )
-        documents, skipped, triple_columns, first_half = (int(x) for x in tally.tolist())
+        documents, skipped, triple_columns, first_half = state["tally"].tolist()
         moments = cls(whitening, triple_columns)
         moments.documents, moments.skipped = documents, skipped
         moments.first_half = first_half
-        fill(
-            moments._sums(),
-            state,
-            "saved moments must fit their projection",
-            "restore them with the projection they were taken through",
-        )
+        for name, sums in moments._sums().items():
+            sums[...] = state[name]
         return moments
 
     def _require(self, documents: int) -> None:

@@ -14,7 +14,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.kernels.text import ENDS, find_words
 from streamlda.text.analysis import TextAnalyzer, ascii_classes
 from streamlda.text.cleaning import clean_text
-from streamlda.text.faults import check
 from streamlda.text.functions import UnreadableTextError
 from streamlda.texts import TokenizedText
 
@@ -182,8 +181,6 @@ def count_tokens(
     Document n owns ``ids[offsets[n]:offsets[n + 1]]``. Time O(tokens log tokens).
     """
     lengths = np.diff(offsets)
-    whole = offsets[0] == 0 and offsets[-1] == len(ids) and np.all(lengths >= 0)
-    check(whole, "offsets", first=offsets[0], last=offsets[-1], ids=len(ids))
     # A number of document and column: equal tokens are side by side once sorted.
     starts = np.arange(len(offsets)) << BITS
     tokens = np.compress(ids >= 0, np.repeat(starts[:-1], lengths) | ids)

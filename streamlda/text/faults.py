@@ -39,8 +39,6 @@ _FAULTS = Faults(
         },
         InsufficientDataError: {"room": _ROOM},
         InvalidDocumentsError: {
-            "offsets": "offsets must rise from 0 to the number of ids; take both from one call of "
-            "token_ids",
             "texts": "texts must be a list, series, array or table of one column of documents; put "
             "them into a list",
         },

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import require
-
 T = TypeVar("T")
 S = TypeVar("S", bound=np.generic)
 Arrays = dict[str, NDArray[Any]]
@@ -64,15 +62,3 @@ def from_arrays(kind: type[T], arrays: Mapping[str, NDArray[Any]], prefix: str, 
         if field.name not in others and (field.default is MISSING or prefix + field.name in arrays)
     }
     return kind(**{k: v if v.ndim else v.item() for k, v in stored.items()}, **others)
-
-
-def fill(
-    own: Mapping[str, NDArray[Any]], stored: Mapping[str, NDArray[Any]], rule: str, remedy: str
-) -> None:
-    """Copy stored arrays into those of the same names, or refuse them all for a wrong shape."""
-    for name, array in own.items():
-        shape = stored[name].shape if name in stored else None
-        fits = shape == array.shape
-        require(fits, rule, array=name, shape=shape, expected=array.shape, remedy=remedy)
-    for name, array in own.items():
-        array[...] = stored[name]

@@ -146,18 +146,10 @@ def test_token_ids_equal_by_kernel_and_by_word(analyzer, texts):
     check_equal(Vocabulary.hashed(9, analyzer), texts)
 
 
-@pytest.mark.parametrize(
-    ("offsets", "n_features", "rule"),
-    [
-        *[(offsets, 2, "ids=2") for offsets in ([1, 2], [0, 1], [0, 3, 2], [0, -1, 2], [0, 2**40])],
-        ([0, 3], 2, "n_features-1, got document=0"),
-        ([0, 1000], 999, "n_features-1, got document=0"),
-    ],
-)
-def test_count_tokens_refuses_offsets_and_ids_that_lead_outside(offsets, n_features, rule):
-    length = 2 if n_features == 2 and "ids" in rule else offsets[-1]
-    ids = np.arange(length, dtype=np.int32)[::-1].copy()
-    with pytest.raises(InvalidDocumentsError, match=rule):
+@pytest.mark.parametrize(("offsets", "n_features"), [([0, 3], 2), ([0, 1000], 999)])
+def test_count_tokens_refuses_ids_that_lead_outside(offsets, n_features):
+    ids = np.arange(offsets[-1], dtype=np.int32)[::-1].copy()
+    with pytest.raises(InvalidDocumentsError, match="n_features-1, got document=0"):
         count_tokens(ids, np.array(offsets), n_features)
 
 

@@ -76,17 +76,12 @@ class LDAMoments:
         self._documents = documents
         self.n_documents, self.n_features = documents.n_documents, documents.n_features
         # p1 as rows, 0 for blanks.
-        weights = scipy.sparse.diags_array(document_weights(documents)[:, 0])
+        weights, lengths = document_weights(documents), documents.lengths
         self._first: scipy.sparse.csr_array[np.float64] = scipy.sparse.csr_array(
-            weights @ documents.to_csr()
+            scipy.sparse.diags_array(weights[:, 0]) @ documents.to_csr()
         )
-        lengths = documents.lengths
-        usable = documents.usable
         # l/(l-1) and 1/(l-1): P2 = l/(l-1) p1 p1' - diag(p1)/(l-1).
-        self._outer = np.zeros(self.n_documents)
-        self._outer[usable] = lengths[usable] / (lengths[usable] - 1.0)
-        self._repeated = np.zeros(self.n_documents)
-        self._repeated[usable] = 1.0 / (lengths[usable] - 1.0)
+        self._outer, self._repeated = weights[:, 1] * lengths**2, weights[:, 1] * lengths
         self._first_sum: Array = np.asarray(self._first.sum(axis=0), dtype=np.float64).ravel()
 
     def first(self) -> Array:

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import between, one_of, require
 from streamlda.kernels.association import associate_triples, project
-from streamlda.spectral.moments import group_by_word
+from streamlda.spectral.moments import document_weights, group_by_word
 
 Array = NDArray[np.float64]
 
@@ -157,12 +157,7 @@ class DocumentTensor:
         self._batch, self._whitening = batch, whitening
         self.order = 3
         self.dimension = batch.n_features if whitening is None else whitening.shape[1]
-        lengths = np.add.reduceat(np.append(batch.counts, 0.0), batch.row_pointers[:-1])
-        lengths[np.diff(batch.row_pointers) == 0] = 0.0
-        self._weights = np.zeros(batch.n_documents)
-        long = lengths >= 3
-        orders = lengths[long] * (lengths[long] - 1) * (lengths[long] - 2)
-        self._weights[long] = 1.0 / (orders * n_documents)
+        self._weights = document_weights(batch)[:, 2] / n_documents
         rows = batch.counts, batch.word_ids, batch.row_pointers
         self._by_word = group_by_word(*rows, batch.n_features)
 
