@@ -18,14 +18,7 @@ from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import file_options, skip_records
 from streamlda.run.proportions import Rows, infer
-from streamlda.scaleout import (
-    Corpus,
-    Progress,
-    connect,
-    learn_once,
-    of_files,
-    summed_stages,
-)
+from streamlda.scaleout import Corpus, Progress, connect, learn_once, of_files, summed_stages
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.fit import STOPPED
@@ -36,7 +29,7 @@ from streamlda.storage.snapshots import NamedModel
 from streamlda.storage.store import Store
 from streamlda.stream.listing import name_part
 from streamlda.stream.source import Progress as SourceProgress
-from streamlda.stream.source import RecordBatch, Source
+from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import PrivateVocabularySelection
 
 
@@ -57,39 +50,37 @@ def fit_on_cluster(
         run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
         client, corpus = _reach(settings, opened)
-        stored = corpus.stored_bytes
         if run.census is not None:
             # Workers count slots from the first record of each file.
             check(not run.census.spent, "spent", released=run.census.spent)
             on_opened()
             try:
-                with closing(run.open_source(settings)) as source:
-                    model = _fit_privately(client, corpus, run, store, source, on_progress)
+                model = _fit_privately(settings, client, corpus, run, store, on_progress)
             except BaseException:
                 if message := run.spending:
                     warn(message)
                 raise
-            seconds = time.monotonic() - start
-            return FitResult(model=model, pipeline=pipeline, seconds=seconds, stored_bytes=stored)
-        asked, words = engine_settings(settings, most_words(settings.vocabulary)), pipeline.words
-        assert not isinstance(words, PrivateVocabularySelection)
-        found = learn_once(
-            *(client, corpus),
-            asked if pipeline.learner is None else pipeline.learner.settings,
-            words,
-            state_folder=settings.checkpoint.folder,
-            on_progress=on_progress,
-            on_plan=on_plan,
-            should_stop=should_stop,
-        )
-        assert found.model.vocabulary is not None
-        pipeline.counts = found.counts
-        pipeline.vocabulary_documents = found.model.settings.get("vocabulary_documents", 0)
-        pipeline.take(found.model.vocabulary, found.engine)
-        model = replace(found.model, settings={**found.model.settings, **pipeline.facts()})
-        store.publish(model)
-    end: dict[str, Any] = {"stopped": STOPPED in model.diagnostics, "stored_bytes": stored}
-    return FitResult(model=model, pipeline=pipeline, seconds=time.monotonic() - start, **end)
+        else:
+            words = pipeline.words
+            assert not isinstance(words, PrivateVocabularySelection)
+            found = learn_once(
+                *(client, corpus),
+                engine_settings(settings, most_words(settings.vocabulary)),
+                words,
+                state_folder=settings.checkpoint.folder,
+                on_progress=on_progress,
+                on_plan=on_plan,
+                should_stop=should_stop,
+            )
+            assert found.model.vocabulary is not None
+            pipeline.counts = found.counts
+            pipeline.vocabulary_documents = found.model.settings.get("vocabulary_documents", 0)
+            pipeline.take(found.model.vocabulary, found.engine)
+            model = replace(found.model, settings={**found.model.settings, **pipeline.facts()})
+            store.publish(model)
+    end: dict[str, Any] = {"stopped": STOPPED in model.diagnostics}
+    end |= {"stored_bytes": corpus.stored_bytes, "seconds": time.monotonic() - start}
+    return FitResult(model=model, pipeline=pipeline, **end)
 
 
 def _reach(settings: RunSettings, opened: ExitStack) -> tuple[Any, Corpus]:
@@ -101,28 +92,29 @@ def _reach(settings: RunSettings, opened: ExitStack) -> tuple[Any, Corpus]:
 
 
 def _fit_privately(
+    settings: RunSettings,
     client: Any,
     corpus: Corpus,
     run: OpenedRun,
     store: Store,
-    source: Source,
     on_progress: Progress,
 ) -> TopicModel:
-    """Make all releases that the files suffice for; the `source` is read here for the ledger."""
+    """Make all releases that the files suffice for; they are read here for the ledger."""
     pipeline, newest, missed = run.pipeline, None, ""
-    assert pipeline.learner is not None
-    assert run.census is not None
-    learner, words = pipeline.learner, pipeline.vocabulary
-    for slots in summed_stages(client, corpus, learner, words, slots=run.census.slots):
-        pipeline.counts.records += slots
-        skip_records(source, slots, pipeline, released=False)
-        on_progress("reading", pipeline.counts, pipeline.counts.records, 0)
-        if pipeline.due == 0 or pipeline.ends_well:
-            released = pipeline.release()
-            missed = released.missed or missed
-            if released.model is not None:
-                newest = released.model
-                store.publish(newest)
+    learner, words, census = pipeline.learner, pipeline.vocabulary, run.census
+    assert learner is not None
+    assert census is not None
+    with closing(run.open_source(settings)) as source:
+        for slots in summed_stages(client, corpus, learner, words, slots=census.slots):
+            pipeline.counts.records += slots
+            skip_records(source, slots, pipeline, released=False)
+            on_progress("reading", pipeline.counts, pipeline.counts.records, 0)
+            if pipeline.due == 0 or pipeline.ends_well:
+                released = pipeline.release()
+                missed = released.missed or missed
+                if released.model is not None:
+                    newest = released.model
+                    store.publish(newest)
     if newest is None:
         raise pipeline.make_shortage_error(missed)
     return newest
@@ -138,41 +130,13 @@ class InferredFiles:
         self.found = Rows([], [], [])
         with ExitStack() as opened:
             client, corpus = _reach(settings, opened)
-            self._run = Run(client)
-            sent = self._run.start([self._run.given(named)])
-            tasks = [self._run.task("infer", _infer, *sent, s, top) for s in corpus.shards]
-            self._polls = self._read(self._run.start(tasks))
+            self._polls = _infer_shards(Run(client), corpus, named, top)
             self._stored = corpus.stored_bytes
             self._opened = opened.pop_all()
-        readings = [reading for shard in corpus.shards for reading in shard.readings]
-        #: Files of parts, and records of the parts of each that were read.
-        self._files = {name_part(r.names[0], r.part): r.names[0] for r in readings if r.part}
-        self._before = dict[str, int]()
-
-    def _read(self, shards: list[Any]) -> Iterator[tuple[RecordBatch, Rows]]:
-        """Yield records without texts and their rows, numbered in files in place of their parts."""
-        while shards:
-            shard = shards.pop(0)
-            (polls,) = self._run.compute([self._run.task("answer", list, shard)])
-            self._run.release([shard])
-            ends = dict[str, int]()
-            for batch, found in polls:
-                for places in (batch.rejects, batch.locations):
-                    places[:] = map(self._number, places)
-                ends |= {at.location: at.record for at in batch.locations}
-                yield batch, found
-            # Parts of one file follow each other.
-            self._before |= ends
-
-    def _number(self, at: Any) -> Any:
-        file = self._files.get(at.location)
-        before = self._before.get(file or "", 0)
-        return at._replace(location=file, record=before + at.record) if file else at
 
     def poll(self, most: int, timeout: float) -> RecordBatch:
         """Return the next records."""
-        end = RecordBatch(exhausted=True), self.found
-        batch, self.found = next(self._polls, end)
+        batch, self.found = next(self._polls, (RecordBatch(exhausted=True), self.found))
         return batch
 
     def progress(self) -> SourceProgress:
@@ -182,6 +146,33 @@ class InferredFiles:
     def close(self) -> None:
         """Leave the cluster."""
         self._opened.close()
+
+
+def _infer_shards(
+    run: Run, corpus: Corpus, named: NamedModel, top: int | None
+) -> Iterator[tuple[RecordBatch, Rows]]:
+    """Yield records without texts and their rows, numbered in files in place of their parts."""
+    readings = [reading for shard in corpus.shards for reading in shard.readings]
+    files = {name_part(r.names[0], r.part): r.names[0] for r in readings if r.part}
+    #: Records of the parts of each file that were read.
+    before = dict[str, int]()
+
+    def number(at: Any) -> Any:
+        file = files.get(at.location)
+        return at._replace(location=file, record=before.get(file, 0) + at.record) if file else at
+
+    sent = run.start([run.given(named)])
+    for shard in run.start([run.task("infer", _infer, *sent, s, top) for s in corpus.shards]):
+        (polls,) = run.compute([run.task("answer", list, shard)])
+        run.release([shard])
+        ends = dict[str, int]()
+        for batch, found in polls:
+            for places in (batch.rejects, batch.locations):
+                places[:] = map(number, places)
+            ends |= {at.location: at.record for at in batch.locations}
+            yield batch, found
+        # Parts of one file follow each other.
+        before |= ends
 
 
 def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[tuple[RecordBatch, Rows]]:

@@ -1,15 +1,10 @@
 """One model from many workers: the sums of shards, on a Dask cluster or by any engine.
 
-The driver asks for one stage after another (`sums`): a census of the shards, the first documents,
-sums through a projection, rounds of a refinement, groups of a private release. `learn_once` and
-`summed_stages` are the driver on Dask, of what `of_files` or `of_partitions` reads, on a cluster
-that `connect` reaches; `fit_with` is it for other engines, whose workers call `sums_of` and
-`merge`. ``StreamLDA`` takes collections of Dask and data frames of Spark
-(`collections`).
-
-Workers encode documents once, to files of their own (`kept`). Tasks are pure: no noise, no output,
-no state. A task that a lost worker had done is done again, and counts once, for sums know which
-documents are in them.
+The driver asks for one stage after another (`sums`). `learn_once` and `summed_stages` are the
+driver on Dask; `fit_with` is it for other engines, whose workers call `sums_of` and `merge`.
+``StreamLDA`` takes collections of Dask and data frames of Spark (`collections`). Workers encode
+documents once, to files of their own (`kept`). Tasks are pure: a task that a lost worker had done
+is done again, and counts once, for sums know which documents are in them.
 
 The connections of a cluster carry raw documents and raw sums: keep it on a network of its own, or
 use TLS (Dask's configuration ``distributed.comm``).
@@ -20,8 +15,7 @@ from streamlda.scaleout.faults import ClusterError
 from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once
 from streamlda.scaleout.private import summed_stages
 from streamlda.scaleout.shards import Corpus, of_files, of_partitions
-from streamlda.scaleout.store import sums_of
-from streamlda.scaleout.sums import Stage, Sums, merge
+from streamlda.scaleout.sums import Stage, Sums, merge, sums_of
 
 __all__ = [
     "ClusterError",

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from streamlda.engine.settings import EngineSettings
 from streamlda.errors import MissingExtraError
 from streamlda.scaleout.faults import check, fault
 from streamlda.stream.counts import RecordCounts
@@ -19,8 +20,6 @@ from streamlda.stream.counts import RecordCounts
 if TYPE_CHECKING:
     from dask.delayed import Delayed
     from distributed import Client
-
-T = TypeVar("T")
 
 #: Gets what is being done, what was met so far, and how many of how many parts of it are done.
 Progress = Callable[[str, RecordCounts, int, int], None]
@@ -39,6 +38,17 @@ MOST_LOSSES = 25
 POLL_SECONDS = 0.5
 
 
+#: Bytes of a worker that has loaded the kernels and does nothing (200 MB were measured), and of a
+#: block of documents while it is read (60 MB).
+IDLE_BYTES, BLOCK_BYTES = 200e6, 64e6
+
+#: Sets of sums that a worker may have: three while two are merged, and others that wait for theirs.
+SETS = 6
+
+#: Fraction of its limit at which a worker of Dask pauses.
+PAUSE = 0.8
+
+
 class StoppedError(Exception):
     """The caller wants the end; never leaves this package."""
 
@@ -51,11 +61,7 @@ def require_dask() -> None:
 
 @contextmanager
 def connect(address: str, *, timeout_seconds: float = 10.0) -> Iterator[Client]:
-    """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end.
-
-    The timeout holds for the scheduler, and again for a worker. `ClusterError` if nothing answers,
-    or the cluster does not fit.
-    """
+    """Reach a scheduler, check its cluster (`check_cluster`), and leave it at the end."""
     require_dask()
     import warnings
 
@@ -90,17 +96,14 @@ async def _answers(address: str, timeout_seconds: float) -> None:
 
 
 def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> None:
-    """Raise `ClusterError` if the scheduler is gone, there is no worker, or versions differ.
-
-    Time: one message to every worker.
-    """
+    """Raise `ClusterError` if the scheduler is gone, there is no worker, or versions differ."""
     try:
         client.wait_for_workers(1, timeout=timeout_seconds)
         found: Any = client.get_versions(packages=ALIKE[1:])
     except TimeoutError as error:
         raise fault("worker", workers=0, seconds=timeout_seconds) from error
     except OSError as error:
-        raise fault("scheduler", problem=type(error).__name__) from error
+        raise fault("answer", problem=type(error).__name__) from error
     differing = list[str]()
     for name in ALIKE:
         # Of Python two numbers.
@@ -114,10 +117,42 @@ def check_cluster(client: Client, timeout_seconds: float = PATIENCE_SECONDS) -> 
     check(not differing, "versions", differing="; ".join(differing))
 
 
-def memory_limits(client: Client) -> list[float]:
-    """Return the bytes of memory that each worker may take; infinite where it has no limit."""
+class MemoryPlan(NamedTuple):
+    """Most bytes of one worker and of the driver, and bytes of a set of sums."""
+
+    worker: float
+    driver: float
+    sums: float
+
+    @classmethod
+    def of(cls, settings: EngineSettings, n_features: int) -> Self:
+        """Return the plan for V words, as many triple columns as the settings say."""
+        d, t, k = n_features, settings.n_triple_columns, settings.n_components
+        m = min(d, settings.n_columns)
+        sums, projection = 8.0 * (3 * d + d * m + d * t + 2 * t**2 + 2 * t**3), 8.0 * d * m
+        refinement = 24.0 * d * k + 2**25 if settings.refines else 0.0
+        worker = IDLE_BYTES + BLOCK_BYTES + max(projection + SETS * sums, refinement)
+        return cls(worker, IDLE_BYTES + 2 * projection + sums + refinement, sums)
+
+
+def plan_memory(client: Client, settings: EngineSettings, n_features: int, shards: int) -> str:
+    """Return a line about the memory of a fit; `ClusterError` unless every worker has room."""
     workers: Any = client.scheduler_info()["workers"]
-    return [float(about["memory_limit"] or "inf") for about in workers.values()]
+    limit = min(float(about["memory_limit"] or "inf") for about in workers.values())
+    plan, fewer = MemoryPlan.of(settings, n_features), n_features
+    while fewer > settings.n_components and MemoryPlan.of(settings, fewer).worker > PAUSE * limit:
+        fewer //= 2
+    about = {"needed_mb": round(plan.worker / PAUSE / 1e6), "words": n_features}
+    about |= {"topics": settings.n_components, "words_with_room": fewer}
+    fits = plan.worker <= PAUSE * limit
+    check(fits, "room for sums", **about, memory_limit_mb=round(limit / 1e6) if not fits else None)
+    of = "no limit" if limit == float("inf") else f"{limit / 1e6:,.0f} MB"
+    return (
+        f"cluster: workers {len(workers):,}, shards {shards:,}; a worker takes at most "
+        f"{plan.worker / 1e6:,.0f} MB (of {of}) beside documents, the driver "
+        f"{plan.driver / 1e6:,.0f} MB and the first documents; a set of sums is "
+        f"{plan.sums / 1e6:,.1f} MB; documents are kept as counts on the disks of workers"
+    )
 
 
 class Given:
@@ -137,9 +172,7 @@ class Given:
 class Run:
     """The tasks of one fit: made, computed in one graph, waited for.
 
-    Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind. When
-    all workers are gone, others are waited for. `compute` raises `StoppedError` once, where
-    `should_stop` is true.
+    Tasks are named ``streamlda-KIND-RUN-NUMBER``, so that the dashboard counts them by kind.
     """
 
     def __init__(
@@ -188,7 +221,7 @@ class Run:
             return value
         return self.task("given", Given(value))
 
-    def tree(self, kind: str, join: Callable[..., T], leaves: Sequence[Delayed]) -> Delayed:
+    def tree(self, kind: str, join: Callable[..., Any], leaves: Sequence[Delayed]) -> Delayed:
         """Return the task that joins all leaves, neighbours first: the order is always the same."""
         level = list(leaves)
         while len(level) > 1:
@@ -197,11 +230,7 @@ class Run:
         return level[0]
 
     def start(self, tasks: Sequence[Delayed]) -> list[Any]:
-        """Begin to compute tasks whose results stay on the workers, until `release`.
-
-        Returns futures, to be arguments of other tasks. A result that a lost worker had is computed
-        again.
-        """
+        """Begin to compute tasks; their results, arguments of others, stay until `release`."""
         import dask
 
         # The projection goes to the scheduler once, and it is as large as it is.
@@ -216,12 +245,10 @@ class Run:
     def compute(
         self, tasks: Sequence[Delayed], on_result: Callable[[Any], None] | None = None
     ) -> list[Any]:
-        """Compute tasks and return their results; what they need is forgotten as soon as it can be.
+        """Compute tasks and return their results, each given to `on_result` as it comes.
 
-        Results are given to `on_result` as they come, in this thread. What a task raised is raised,
-        and all tasks are cancelled then. Tasks of workers that are killed from outside are given to
-        others; `ClusterError` if the scheduler or all workers are gone, or a worker ran out of
-        memory.
+        What a task raised is raised, and all tasks are cancelled then; so they are where the caller
+        wants the end (`StoppedError`, once). Tasks of workers that are killed are given to others.
         """
         from distributed import CancelledError, KilledWorker
         from distributed.comm.core import CommClosedError

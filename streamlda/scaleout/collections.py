@@ -1,12 +1,5 @@
 """``StreamLDA`` on collections: Dask's bags, arrays and data frames, and data frames of Spark.
 
-::
-
-    client = distributed.Client("tcp://scheduler:8786")    # or Client(), for this machine
-    model = StreamLDA(n_components=50).fit(bag_of_texts)
-    proportions = model.transform(bag_of_texts)             # an array of Dask, computed when asked
-    model = StreamLDA(n_components=50).fit(frame.select("text"))        # of Spark
-
 Texts are read by words that are learned from the first of them, as by ``streamlda fit``: the 8000
 most frequent without English stop words. Counts must be integers, with equal columns in all
 partitions. Nothing is computed here but the first documents, the merges and the topics.
@@ -16,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -32,8 +25,7 @@ from streamlda.scaleout.cluster import require_dask
 from streamlda.scaleout.faults import check, fault
 from streamlda.scaleout.fit import fit_with, learn_once
 from streamlda.scaleout.shards import Shard, of_partitions, rows_of, task_of
-from streamlda.scaleout.store import sums_of
-from streamlda.scaleout.sums import Stage, Sums, merge
+from streamlda.scaleout.sums import Stage, Sums, merge, sums_of
 from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -43,19 +35,15 @@ if TYPE_CHECKING:
 
 
 def is_collection(X: Any) -> bool:
-    """Return whether `X` is a collection of Dask or a list of them, or a data frame of Spark.
-
-    Neither package is imported for it.
-    """
+    """Return whether `X` is a collection of Dask, a list of them, or a data frame of Spark."""
     if is_frame(X):
         return True
     if "dask.base" not in sys.modules:
         return False
     from dask.base import is_dask_collection
 
-    if isinstance(X, list | tuple):
-        return bool(X) and all(is_dask_collection(part) or _is_future(part) for part in X)
-    return bool(is_dask_collection(X))
+    parts = X if isinstance(X, list | tuple) else [X]
+    return bool(parts) and all(is_dask_collection(part) or _is_future(part) for part in parts)
 
 
 def is_frame(X: Any) -> bool:
@@ -77,7 +65,7 @@ def current_client() -> Client:
         client: Any = default_client()  # type: ignore[no-untyped-call]
     except ValueError as error:
         raise fault("client", current_client=None) from error
-    check(client.status == "running", "scheduler", client_status=client.status)
+    check(client.status == "running", "answer", client_status=client.status)
     return client  # type: ignore[no-any-return]
 
 
@@ -88,12 +76,8 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
     one they are as good as those of its passes, without sweeps (`streamlda.scaleout.fit`).
     """
     settings = estimator._settings(estimator._seed(), users)
-    check(
-        not settings.private and users is None,
-        "private collection",
-        epsilon=estimator.epsilon,
-        users=None if users is None else len(users),
-    )
+    about = {"epsilon": estimator.epsilon, "users": None if users is None else len(users)}
+    check(not settings.private and users is None, "private collection", **about)
     check(not settings.topics.seeds, "seeds", seed_topics=len(settings.topics.seeds))
     passes = choose_passes(settings.topics)
     if isinstance(passes, str):
@@ -103,8 +87,7 @@ def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:
         return
     words = VocabularyLearner.by(analyzer, estimator.n_components)
     asked = fit_settings(settings, words.size)
-    how = current_client(), of_partitions(X), asked, words
-    found = learn_once(*how, refinement_passes=passes)
+    found = learn_once(current_client(), of_partitions(X), asked, words, refinement_passes=passes)
     _set(estimator, found.model, found.engine)
 
 
@@ -131,20 +114,17 @@ def _fit_frame(
         return found
 
     try:
-        model = fit_with(summed, asked, shards=counts.getNumPartitions(), refinement_passes=passes)
+        how = {"shards": counts.getNumPartitions(), "refinement_passes": passes}
+        model = fit_with(summed, asked, words, **how)
     finally:
         counts.unpersist()
-    _set(estimator, replace(model, vocabulary=words), Engine.of_model(asked, model))
+    _set(estimator, model, Engine.of_model(asked, model))
 
 
 def texts_of(frame: Any) -> Any:
     """Return the texts of a data frame of Spark that has one column of them."""
-    kinds = [kind for _, kind in frame.dtypes]
-    check(
-        kinds == ["string"],
-        "frame",
-        columns=",".join(f"{name}:{kind}" for name, kind in frame.dtypes),
-    )
+    columns = ",".join(f"{name}:{kind}" for name, kind in frame.dtypes)
+    check([kind for _, kind in frame.dtypes] == ["string"], "frame", columns=columns)
     return frame.rdd.map(lambda row: row[0] or "")
 
 

@@ -22,8 +22,8 @@ class ClusterError(SourceError):
 _FAULTS = Faults(
     {
         ClusterError: {
-            "answer": "a Dask scheduler must answer; start it (dask scheduler), and check the "
-            "address and its port",
+            "answer": "a Dask scheduler must answer; start it (dask scheduler), check the address "
+            "and its port, and make a new client",
             "client": "a Dask collection must be learned from on a cluster; make a client first: "
             'distributed.Client("tcp://host:8786"), or distributed.Client() for the cores of this '
             "machine",
@@ -35,7 +35,9 @@ _FAULTS = Faults(
             "again",
             "room for tasks": "a worker must have room for its tasks; give workers more memory, "
             "or cut the documents into more shards",
-            "scheduler": "a Dask scheduler must answer; start the scheduler, and make a new client",
+            "room for sums": "a worker must have room for a projection and the sums it merges, or "
+            "the topics of a refinement; give workers that much (dask worker --memory-limit), or "
+            "take fewer words or topics",
             "versions": "packages must have the same versions here and on the cluster; install "
             "the same on all machines",
             "worker": "a Dask cluster must have a worker; start some: dask worker ADDRESS "
@@ -50,8 +52,6 @@ _FAULTS = Faults(
             "field, or where partitions come from",
             "stopped": "a run must continue until some shard was read and topics were made; "
             "nothing was saved: start it again",
-            "window": "a private snapshot needs a whole window of record slots; nothing was "
-            "released: take smaller windows, or more documents",
         },
         InvalidDocumentsError: {
             "blocks": "blocks of an array must be whole rows; rechunk it: array.rechunk({1: -1})",
@@ -65,8 +65,7 @@ _FAULTS = Faults(
             "VocabularyLearner, or partitions of counts",
             "partitions": "partitions must be a Dask bag or array, or a list with at least 1 of "
             "them; pass a list of partitions",
-            "texts": "a partition must be a list of texts or a matrix of counts; take texts out of "
-            'records (bag.pluck("text")), and convert or leave out what is neither first',
+            "texts": "a partition must be a list of texts or a matrix of counts; make it one first",
             "words": "documents must have a column for each word of the vocabulary; give all "
             "partitions the same columns, and the settings their number",
         },

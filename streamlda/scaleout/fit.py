@@ -7,9 +7,7 @@ order, to rounding.
 In a round of a refinement every one of L parts takes the next steps of a `StepwiseEM` over its own
 documents, beginning from the topics of all; then the sums S of the parts are averaged. What a part
 adds in a step is additive and bounded, its weights depend on the number of the step alone, so the
-mean is S of minibatches L times as large, but for topics that are some steps old. Small parts cost,
-not many: of 195,000 documents 2, 8 and 16 parts have perplexity 1340, 1347 and 1348, and 64 of
-3,000 documents, which take steps of 30, 1425.
+mean is S of minibatches L times as large, but for topics that are some steps old.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +29,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import best_candidate, with_estimate
 from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS, starts
-from streamlda.engine.measures import of_one_interval
+from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.phase import Counters
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds
@@ -40,34 +37,15 @@ from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import warmup_end
 from streamlda.errors import at_least
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import (
-    HELD_OUT,
-    choice_of,
-    chosen,
-    hold_out,
-    spread,
-)
+from streamlda.refinement.choice import choice_of, chosen, hold_out, spread
 from streamlda.refinement.refine import most_prevalent_first, with_done
 from streamlda.refinement.schedule import LocalSchedule, annealed, passes_for
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.scaleout.cluster import (
-    Progress,
-    Run,
-    StoppedError,
-    check_cluster,
-    memory_limits,
-)
+from streamlda.scaleout.cluster import Progress, Run, StoppedError, check_cluster, plan_memory
 from streamlda.scaleout.faults import check, fault
-from streamlda.scaleout.memory import plan_memory
 from streamlda.scaleout.shards import Corpus
-from streamlda.scaleout.store import (
-    Beginning,
-    Documents,
-    Summed,
-    keep_documents,
-    read_beginning,
-)
-from streamlda.scaleout.sums import Census, Refine, Sums, check_whole, learned
+from streamlda.scaleout.store import keep_documents, read_beginning
+from streamlda.scaleout.sums import Census, Documents, Refine, Stage, Sums, check_whole, cut
 from streamlda.spectral.topics import ESTIMATE
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -78,10 +56,8 @@ from streamlda.utils.threads import one_blas_thread
 if TYPE_CHECKING:
     from distributed import Client
 
-#: Under which name diagnostics say where a fit was stopped, and its values: while documents were
-#: read, after that, and in the refinement.
+#: Under which name diagnostics say what the end of a fit cut short: reading, or the refinement.
 STOPPED = "stopped"
-READING, SUMS, REFINEMENT = "reading", "sums", "refinement"
 
 #: File of a round of a refinement.
 KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"
@@ -96,7 +72,7 @@ class ClusterFit(NamedTuple):
 
 
 def fit_with(
-    summed_by: Summed,
+    summed_by: Callable[[Stage], Sums],
     settings: EngineSettings,
     vocabulary: Vocabulary | None = None,
     *,
@@ -112,7 +88,7 @@ def fit_with(
     settings : EngineSettings
         `n_features` is the number of words, or of columns.
     vocabulary : Vocabulary, optional
-        By which texts are read; left out where shards are counts.
+        Words of the columns, for the model.
     shards : int
         Number of shards, which are numbered from 0. Shards should be of like size, and each of
         about 50,000 documents, for each takes some 200 steps of a refinement. The first 20,000
@@ -130,12 +106,12 @@ def fit_with(
         If there are fewer documents than topics, or a shard has fewer than steps.
     """
     _check(settings, refinement_passes)
-    how: dict[str, Any] = {"vocabulary": vocabulary, "n_features": settings.n_features}
+    how: dict[str, Any] = {"n_features": settings.n_features, "vocabulary": vocabulary}
     census = Census(spans=((0, shards),), learns_short=settings.refines, **how)
     found = summed_by(census)
     check_whole(census, found)
     documents = Documents(census, [met for _, met in found.parts], summed_by)
-    return _learn(documents, settings, refinement_passes).model
+    return _Driver(documents, settings, refinement_passes).learn().model
 
 
 def learn_once(
@@ -152,51 +128,43 @@ def learn_once(
 ) -> ClusterFit:
     """Learn from all shards on a cluster of Dask, each read once and kept as counts on disk.
 
-    Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass. A worker takes 12
-    bytes of disk for each distinct word of each document, and memory of two to three sets of sums,
-    or 24 V K bytes and 32 MiB to refine; the driver takes 20,000 documents and the topics.
-
-    Passes of a refinement are as in one process, without sweeps. Where it `should_stop` while
-    documents are read, unrefined topics are learned of the shards that were read; later, of the
-    first `START_DOCUMENTS`; in a refinement, its start is what comes out; before,
-    `InsufficientDataError` is raised. With a `state_folder`, local or a URL, a refinement continues
-    from the last round in it. `ClusterError` if a worker has not the memory, before documents are
-    read; `on_plan` gets a line that says how much it takes, by the most words that are allowed.
+    Time of a document O(nnz m + t^3 / 3) where it is summed, and O(nnz K) a pass; the driver takes
+    20,000 documents and the topics. Where it `should_stop`, the start of a refinement comes out,
+    topics of the first `START_DOCUMENTS` that were read. With a `state_folder`, local or a URL, a
+    refinement continues from the last round in it. `on_plan` gets a line about memory.
     """
     _check(settings, refinement_passes)
     check_cluster(client)
-    given = None if isinstance(vocabulary, VocabularyLearner) else vocabulary
-    begun = Beginning(given, settings.n_features if given is None else given.n_features)
-
-    least, shards = max(begun.n_features, settings.n_components), len(corpus.shards)
-    plan_memory(memory_limits(client), settings, least, shards)
+    words = vocabulary if isinstance(vocabulary, Vocabulary) else None
+    width, shards = settings.n_features if words is None else words.n_features, len(corpus.shards)
+    plan_memory(client, settings, max(width, settings.n_components), shards)
+    about, how = dict[str, Any](), dict[str, Any]()
 
     def parts(documents: int) -> int:
-        return LocalSchedule.of(documents, refinement_passes or 2 * passes_for(documents)).parts
+        return LocalSchedule.of(
+            documents, refinement_passes or 2 * passes_for(max(1, documents))
+        ).parts
 
     run = Run(client, should_stop=should_stop, state_folder=state_folder)
     saved = None if state_folder is None else SavedRounds(state_folder)
     try:
         if isinstance(vocabulary, VocabularyLearner):
-            begun = read_beginning(run, corpus, vocabulary)
-        left_out = None if begun.words is None else begun.words.too_frequent
-        sizes = {"words": begun.n_features, "n_components": settings.n_components}
-        sizes |= {} if left_out is None else {"in_too_many_documents": left_out}
-        check(begun.n_features >= settings.n_components, "few words", **sizes)
-        settings = replace(settings, n_features=begun.n_features)
-        on_plan(plan_memory(memory_limits(client), settings, begun.n_features, shards))
-        how: dict[str, Any] = {"read": begun.read, "learns_short": settings.refines}
-        how |= {"n_features": begun.n_features, "vocabulary": begun.words, "parts": parts}
-        with keep_documents(run, corpus, on_progress=on_progress, **how) as documents:
-            if run.stopped and documents.total < max(2, settings.n_components):
+            words, width, learned_from, how["read"] = read_beginning(run, corpus, vocabulary)
+            about = {"vocabulary_documents": learned_from} if learned_from else {}
+        topics = settings.n_components
+        check(width >= topics, "few words", words=width, n_components=topics)
+        settings = replace(settings, n_features=width)
+        on_plan(plan_memory(client, settings, width, shards))
+        how |= {"n_features": width, "vocabulary": words, "learns_short": settings.refines}
+        with keep_documents(run, corpus, parts=parts, on_progress=on_progress, **how) as documents:
+            if run.stopped and documents.total < max(2, topics):
                 raise StoppedError
-            stopped = READING if run.stopped else None
-            found = _learn(documents, settings, refinement_passes, saved, on_progress, stopped)
+            driver = _Driver(documents, settings, refinement_passes, saved, on_progress)
+            found = driver.learn(stopped=run.stopped)
     except StoppedError:
         raise fault("stopped", stopped=True) from None
-    known = {"vocabulary_documents": begun.documents} if begun.documents else {}
-    settings_ = {**found.model.settings, **known}
-    return found._replace(model=replace(found.model, settings=settings_))
+    model = replace(found.model, settings={**found.model.settings, **about})
+    return found._replace(model=model)
 
 
 def _check(settings: EngineSettings, passes: int | None) -> None:
@@ -207,32 +175,6 @@ def _check(settings: EngineSettings, passes: int | None) -> None:
         at_least(0, refinement_passes=passes)
 
 
-def _learn(
-    documents: Documents,
-    settings: EngineSettings,
-    passes: int | None,
-    saved: SavedRounds | None = None,
-    on_progress: Progress = lambda *_: None,
-    stopped: str | None = None,
-) -> ClusterFit:
-    """Return the topics of all documents; of a fit that was `stopped`, unrefined ones."""
-    counts = documents.counts
-    met = {"usable": documents.total, "topics": settings.n_components}
-    met |= {"documents": counts.documents, "short": counts.short}
-    met |= {f"rejects_{reason}": n for reason, n in sorted(counts.rejects.items())}
-    check(documents.total >= max(2, settings.n_components), "few usable", **met)
-    driver = _Driver(documents, settings, passes, saved, on_progress)
-    try:
-        engine, model = driver.learn(stopped)
-    except StoppedError:
-        stopped = SUMS if driver.start is None else REFINEMENT
-        engine, model = driver.finish(driver.start or driver.make_start())
-    said = {} if stopped is None else {STOPPED: stopped}
-    words = documents.census.vocabulary
-    model = replace(model, vocabulary=words, diagnostics={**model.diagnostics, **said})
-    return ClusterFit(engine, model, counts)
-
-
 @dataclass
 class _Driver:
     """The steps from documents to topics."""
@@ -240,8 +182,8 @@ class _Driver:
     documents: Documents
     settings: EngineSettings
     passes: int | None
-    saved: SavedRounds | None
-    on_progress: Progress
+    saved: SavedRounds | None = None
+    on_progress: Progress = lambda *_: None
     #: Start of a refinement, once it is made.
     start: TopicModel | None = None
     #: What alpha_0 is worth, where it was to be estimated and held-out documents were asked.
@@ -259,52 +201,90 @@ class _Driver:
         """Samples, word frequencies and held-out documents."""
         return self.documents.samples(self.held_out)
 
-    def learn(self, stopped: str | None) -> tuple[Engine, TopicModel]:
-        """Return the engine that continues, and topics."""
-        measures, said = self.samples.measures, dict[str, Any]()
-        assert measures is not None
-        if stopped is None and (len(self.held_out) or self.passes):
+    @property
+    def measures(self) -> Measures:
+        """The samples that topics are measured in."""
+        assert self.samples.measures is not None
+        return self.samples.measures
+
+    @cached_property
+    def known(self) -> DocumentBatch:
+        """The first documents, without those held out."""
+        rows = self.documents.rows(0, START_DOCUMENTS + len(self.held_out))
+        return hold_out(rows, 0, self.held_out)[0]
+
+    @cached_property
+    def make_start(self) -> Callable[[float], TopicModel]:
+        """What makes starts for an alpha_0, with counts and frequencies of all documents."""
+        make_start, counts = starts(self.settings, self.known), self.documents.counts
+        frequencies = self.samples.arrays["frequencies"]
+
+        def make(alpha_0: float) -> TopicModel:
+            start = make_start(alpha_0)
+            return replace(
+                start,
+                background=frequencies / frequencies.sum(),
+                diagnostics={**start.diagnostics, "documents_skipped": counts.short},
+                documents_seen=self.documents.total,
+                tokens_seen=counts.tokens - counts.unseen_tokens,
+            )
+
+        return make
+
+    def learn(self, *, stopped: bool = False) -> ClusterFit:
+        """Return the topics of all documents; of a fit that was `stopped`, unrefined ones."""
+        documents, settings, counts = self.documents, self.settings, self.documents.counts
+        met = {"usable": documents.total, "topics": settings.n_components}
+        met |= {"documents": counts.documents, "short": counts.short}
+        met |= {f"rejects_{reason}": n for reason, n in sorted(counts.rejects.items())}
+        check(documents.total >= max(2, settings.n_components), "few usable", **met)
+        try:
+            if stopped:
+                raise StoppedError
+            engine, model = self._learn_all()
+        except StoppedError:
+            engine, model = self._finish(self.start or self.make_start(settings.working_alpha_0))
+            said = {STOPPED: "reading" if stopped else "refinement"}
+            model = replace(model, diagnostics={**model.diagnostics, **said})
+        return ClusterFit(engine, replace(model, vocabulary=documents.census.vocabulary), counts)
+
+    def _learn_all(self) -> tuple[Engine, TopicModel]:
+        """Return the engine that continues, and topics of all documents."""
+        said = dict[str, Any]()
+        if len(self.held_out) or self.passes:
             model = with_estimate(self._refine(), self.estimate)
             if "refinement" in model.diagnostics:
-                return self.finish(model)
+                return self._finish(model)
             said = choice_of(model)
         engine = self._one_engine()
-        engine.measures = measures
+        engine.measures = self.measures
         model = engine.snapshot()
         return engine, replace(model, diagnostics={**model.diagnostics, **said})
 
-    def finish(self, model: TopicModel) -> tuple[Engine, TopicModel]:
+    def _finish(self, model: TopicModel) -> tuple[Engine, TopicModel]:
         """Return topics that continue by likelihood, with their measures."""
-        measures = self.samples.measures
-        assert measures is not None
         if "refinement" in model.diagnostics:
-            model = of_one_interval(most_prevalent_first(model, measures.samples))
+            model = of_one_interval(most_prevalent_first(model, self.measures.samples))
         else:
-            model = measures.published(model)
-        return Engine.of_model(self.settings, model, measures), model
-
-    def make_start(self) -> TopicModel:
-        """Return what a refinement that judges nothing begins from."""
-        first = self.documents.rows(0, START_DOCUMENTS)
-        return self._starts(first)(self.settings.working_alpha_0)
+            model = self.measures.published(model)
+        return Engine.of_model(self.settings, model, self.measures), model
 
     def _refine(self) -> TopicModel:
         """Return a start, refined over all documents; or as it is, where that is better.
 
         Where it is judged, alpha_0 is one that suits the held-out documents.
         """
-        documents, asked, judged = self.documents, self.settings.alpha_0, len(self.held_out) > 0
+        asked, known, judged = self.settings.alpha_0, self.known, len(self.held_out) > 0
         held_out = DocumentBatch.joined([part for _, part in self.samples.parts])
         if judged:
-            rows = documents.rows(0, START_DOCUMENTS + len(HELD_OUT))
-            known, _ = hold_out(rows, 0, self.held_out)
-            given = self._starts(known), asked, known, held_out, passes_for(len(known))
+            given = self.make_start, asked, known, held_out, passes_for(len(known))
             found, self.estimate = best_candidate(*given)
-            self.start = found.start
+            start = found.start
         else:
-            start = self.make_start()
-            self.start = replace(start, settings={**start.settings, "alpha_0": asked})
-        start, (refinement, done) = self.start, self._run_rounds(self.start)
+            start = self.make_start(self.settings.working_alpha_0)
+            start = replace(start, settings={**start.settings, "alpha_0": asked})
+        self.start = start
+        refinement, done = self._run_rounds(start)
         if judged:
             averaged = replace(start, components=refinement.components)
             start, kept = chosen(start, averaged, held_out, known)
@@ -322,23 +302,22 @@ class _Driver:
         """
         documents, counts = self.documents, self.documents.counts
         # Twice the passes that sweeps follow.
-        passes = self.passes or 2 * passes_for(learned((0, documents.total), self.held_out))
-        plan, borders = documents.parts(passes, self.held_out)
+        passes = self.passes or 2 * passes_for(documents.total)
+        parts = documents.spans
+        plan = LocalSchedule.of(documents.total, passes, len(parts))
+        least, steps = min(last - first for first, last in parts), plan.rounds * plan.steps
+        check(least >= steps, "few documents", documents=least, steps=steps, shards=len(parts))
         plan = replace(plan, settings=annealed(plan.settings, start))
         given = start.components, start.alpha, start.background
         refinement, rounds = StepwiseEM.of_topics(*given, plan.settings), 0
-        hashed = blake2b(repr((astuple(plan), borders[-1])).encode(), digest_size=16)
+        hashed = blake2b(repr((astuple(plan), parts[-1])).encode(), digest_size=16)
         for array in given:
             hashed.update(array.tobytes())
         digest, total = hashed.hexdigest(), passes * plan.rounds
         if self.saved is not None and (before := self.saved.load(digest)) is not None:
             rounds, refinement = before[0], StepwiseEM.from_state(*before[1])
         while rounds < total:
-            at = rounds % plan.rounds
-            spans = [
-                (a + (b - a) * at // plan.rounds, a + (b - a) * (at + 1) // plan.rounds)
-                for a, b in pairwise(borders)
-            ]
+            spans = [cut(part, plan.rounds)[rounds % plan.rounds] for part in parts]
             how = {"state": refinement.state(), "steps": plan.steps, "held_out": self.held_out}
             found = documents.summed(Refine, *spans, **how).arrays
             refinement = StepwiseEM(
@@ -350,7 +329,7 @@ class _Driver:
             rounds += 1
             if self.saved is not None:
                 self.saved.save(digest, rounds, refinement.state())
-            self.on_progress(REFINEMENT, counts, rounds, total)
+            self.on_progress("refinement", counts, rounds, total)
         done = {"documents": documents.total + counts.few_words, "passes": passes, "sweeps": 0}
         done |= {"steps": refinement.steps, "batch_documents": plan.settings.batch_documents}
         return refinement, {**done, "lanes": plan.parts, "rounds": total}
@@ -358,8 +337,7 @@ class _Driver:
     def _one_engine(self) -> Engine:
         """Return an engine as if it had been given the documents in order.
 
-        It has the projection of the warm-up documents at first, and takes a better one whenever a
-        round is full. Time O(nnz m + t^3 / 3) a document; here O(d m^2) a round.
+        It has the projection of the warm-up documents at first, and a better one behind each round.
         """
         documents, settings, counts = self.documents, self.settings, self.documents.counts
         # Its sums are those of an engine that does not refine.
@@ -381,23 +359,6 @@ class _Driver:
             rounds.choice = {ESTIMATE: self.estimate}
         return Engine.of_phase(rounds)
 
-    def _starts(self, known: DocumentBatch) -> Callable[[float], TopicModel]:
-        """Return what makes starts for an alpha_0, with counts and frequencies of all documents."""
-        make_start, counts = starts(self.settings, known), self.documents.counts
-        frequencies = self.samples.arrays["frequencies"]
-
-        def make(alpha_0: float) -> TopicModel:
-            start = make_start(alpha_0)
-            return replace(
-                start,
-                background=frequencies / frequencies.sum(),
-                diagnostics={**start.diagnostics, "documents_skipped": counts.short},
-                documents_seen=self.documents.total,
-                tokens_seen=counts.tokens - counts.unseen_tokens,
-            )
-
-        return make
-
 
 class SavedRounds:
     """The newest round, in a folder or at a URL that fsspec can write: as secret as documents."""
@@ -407,11 +368,7 @@ class SavedRounds:
         self._path = f"{str(self._folder).rstrip('/')}/{NAME}"
 
     def load(self, digest: str) -> tuple[int, State] | None:
-        """Return how many rounds were made, and the state then; None if there is none.
-
-        Raises `InvalidSettingError` if it is of another start, and `ModelFileError` if the file is
-        damaged.
-        """
+        """Return how many rounds of this start were made, and the state then; None before any."""
         if not self._system.exists(self._path):
             return None
         data = self._system.cat_file(self._path)

@@ -3,20 +3,16 @@
 The sums of a stage are whole numbers of documents, each brought to the grid by itself
 (`streamlda.guarantee.sums`). So a task takes any run of slots, and the raw sums that come together
 at the driver are, number for number, those of one process: what is proven of its releases holds
-here. Slot n is the n-th record of the corpus, whatever it holds. Who sums what follows from the
-number of records, which is as public as slots are.
-
-Workers see raw documents and hold raw sums. They draw no noise, so a task that is done twice
-releases nothing; everything that is published goes through the one ledger of the driver.
+here. Slot n is the n-th record of the corpus, whatever it holds. Workers draw no noise, so a task
+that is done twice releases nothing; what is published goes through the one ledger of the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.private import stage as summing
 from streamlda.private.contributions import Statistic
@@ -25,7 +21,7 @@ from streamlda.scaleout.cluster import Run, check_cluster
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import keep_documents
-from streamlda.scaleout.sums import FoldedStage, Span, Sums
+from streamlda.scaleout.sums import FoldedStage, Read, Span, Sums
 from streamlda.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -41,10 +37,10 @@ class Private(FoldedStage):
     statistics: Sequence[Statistic] = field(repr=False)
     mechanism: JointGaussian = field(repr=False)
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+    def fold(self, span: Span, read: Read) -> Sums:
         """Sum slots."""
         own = summing.Stage(self.name, *span, self.statistics, self.mechanism)
-        for batch in batches:
+        for batch in read(*span):
             summing.check_rows(batch, self.n_features)
             own.add(batch)
         return Sums(self.stage_id, (span,), own.state())
@@ -59,9 +55,8 @@ def summed_stages(
 ) -> Iterator[int]:
     """Sum one stage after the other on the workers, and yield how many slots it took.
 
-    Every record of a file takes a slot of the stream, in the order of the shards. The caller makes
-    what is due, and what may end there, before it continues; the `slots` are those that it noted
-    for a ledger.
+    The caller makes what is due, and what may end there, before it continues; the `slots` are those
+    that it noted for a ledger.
     """
     check_cluster(client)
     settings = learner.settings
@@ -69,8 +64,6 @@ def summed_stages(
     how |= {"slots": True, "learns_short": False}
     with keep_documents(Run(client), corpus, **how) as documents:
         check(slots == documents.total, "records", records=documents.total, known=slots)
-        needed = settings.documents_per_snapshot
-        check(slots >= settings.least_slots, "window", slots=slots, documents_per_snapshot=needed)
         # A rest that gives no snapshot is not paid for.
         while (stage := (engine := learner.engine).stage) is not None:
             first, last = engine.slots, min(stage.last, slots)

@@ -16,7 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +26,23 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.measures import Measures
 from streamlda.refinement.choice import hold_out
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.scaleout.faults import check
-from streamlda.scaleout.shards import Shard, batches_of
+from streamlda.scaleout.faults import check, fault
+from streamlda.scaleout.kept import borders_of
+from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Blocks
+from streamlda.stream.pipeline import find_cut
+from streamlda.text.encoding import EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import State
 
 Span = tuple[int, int]
+
+#: Documents, and which of them have a number.
+Numbered = tuple[DocumentBatch, NDArray[np.bool_]]
+
+#: Returns documents from a number to before another, in blocks.
+Read = Callable[[int, int], Iterator[DocumentBatch]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,14 +130,8 @@ class Stage:
     spans: tuple[Span, ...]
     #: Number of the first document of each shard, and that of all documents.
     starts: tuple[int, ...] = field(default=(), repr=False)
-    vocabulary: Vocabulary | None = field(default=None, repr=False)
     #: Random, so that sums of this stage are told from those of any other, in any fit.
     stage_id: str = field(default_factory=partial(secrets.token_hex, 8))
-
-    @property
-    def kind(self) -> str:
-        """A name for tasks."""
-        return type(self).__name__.lower()
 
     def span_of(self, shard: int) -> Span:
         """Return the span of a shard that is summed, which may be empty."""
@@ -137,66 +140,62 @@ class Stage:
         return next((span for span in found if span[0] < span[1]), (begin, begin))
 
 
-class Met(NamedTuple):
-    """Contents of a shard: documents with a number, those that are learned, and their tokens."""
-
-    numbered: int
-    learned: int
-    tokens: float
-    counts: RecordCounts
-
-    @classmethod
-    def joined(cls, parts: Sequence[Met]) -> Met:
-        """Return the contents of several shards."""
-        counts = RecordCounts()
-        for part in parts:
-            counts.update(part.counts)
-        numbered, learned, tokens, _ = zip(*parts, strict=True)
-        return cls(sum(numbered), sum(learned), sum(tokens), counts)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Census(Stage):
-    """The first stage, whose spans number shards: the documents of each."""
+    """The first stage, whose spans number shards: counts of the records of each."""
 
     n_features: int
+    #: What texts are read by.
+    vocabulary: Vocabulary | None = field(default=None, repr=False)
     #: Whether documents of one and two words are learned.
     learns_short: bool = True
     #: Whether every record has a row and a number, which is a slot of a private stream.
     slots: bool = False
 
-    def read(self, number: int, shard: Shard, value: Any, keep: Callable[..., object]) -> Sums:
-        """Read a shard once, and give its rows to `keep`, with a mask of those with a number."""
-        counts, numbered, learned, tokens = RecordCounts(), 0, 0, 0.0
-        how: dict[str, Any] = {"slots": self.slots, "learns_short": self.learns_short}
-        for batch in batches_of(shard, value, self.vocabulary, counts, **how):
-            width = batch.n_features
-            check(width == self.n_features, "words", n_features=width, expected=self.n_features)
-            chosen = batch.known if self.learns_short else batch.usable
-            learned, tokens = learned + int(chosen.sum()), tokens + batch.lengths[chosen].sum()
-            mask = np.ones(len(batch), np.bool_) if self.slots else batch.usable
-            numbered += int(mask.sum())
-            keep(batch, mask)
-        span = number, number + 1
-        met = Met(numbered, learned, float(tokens), counts)
-        return Sums(self.stage_id, (span,), parts=((span, met),))
+    def batches(self, shard: Shard, value: Any, counts: RecordCounts) -> Iterator[Numbered]:
+        """Read a shard, and yield its rows as counts; with slots a blank one for no document."""
+        for found in rows_of(shard, value):
+            if isinstance(found, DocumentBatch):
+                counts.records += len(found)
+                counts.documents += len(found)
+                yield self._counted(EncodedTexts(found, int(found.lengths.sum()), 0), counts)
+                continue
+            if self.vocabulary is None:
+                raise fault("no words", vocabulary=None)
+            counts.add_batch(found)
+            texts = [text or "" for text in found.texts] if self.slots else found.documents
+            start, blank = 0, len(texts) - found.n_documents
+            while start < len(texts):
+                stop = find_cut([(text, None, None) for text in texts], start, len(texts))
+                yield self._counted(self.vocabulary.encode(texts[start:stop]), counts, blank)
+                start, blank = stop, 0
+
+    def _counted(self, encoded: EncodedTexts, counts: RecordCounts, blank: int = 0) -> Numbered:
+        batch, expected = encoded.batch, self.n_features
+        check(batch.n_features == expected, "words", n_features=batch.n_features, expected=expected)
+        counts.add_encoded(encoded, len(batch) - blank, learns_short=self.learns_short)
+        return batch, np.ones(len(batch), np.bool_) if self.slots else batch.usable
+
+    def numbered(self, counts: RecordCounts) -> int:
+        """Return how many documents have a number."""
+        return counts.records if self.slots else counts.documents - counts.short
 
 
 class FoldedStage(Stage, ABC):
     """Base of stages that sum the counts of documents which were read before."""
 
     @abstractmethod
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
-        """Sum the documents of a span, in batches that depend on these documents alone."""
+    def fold(self, span: Span, read: Read) -> Sums:
+        """Sum the documents of a span, which `read` returns in blocks by their numbers."""
 
-
-def in_blocks(batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
-    """Yield documents in blocks that depend on them alone."""
-    blocks = Blocks()
-    for batch in batches:
-        yield from blocks.add(batch)
-    if blocks.waiting is not None:
-        yield blocks.flush()
+    def sums(self, shard: int, numbered: int, read: Read) -> Sums:
+        """Sum the documents of a shard that are in the stage; `read` takes numbers in the shard."""
+        (begin, end), (first, last) = self.starts[shard : shard + 2], self.span_of(shard)
+        with task_of(Shard(f"shard {shard}")):
+            check(numbered == end - begin, "documents", documents=numbered, expected=end - begin)
+            if first == last:
+                return Sums(self.stage_id)
+            return self.fold((first, last), lambda a, b: read(a - begin, b - begin))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -208,11 +207,11 @@ class Plan(FoldedStage):
     columns: int
     before: int = 0
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+    def fold(self, span: Span, read: Read) -> Sums:
         """Sum documents, dealt to two halves by their number; time O(nnz m + t^3 / 3) each."""
         moments = Moments(self.whitening, self.columns)
         moments.documents = before = self.before + span[0] - self.spans[0][0]
-        for batch in batches:
+        for batch in read(*span):
             moments.add(batch)
         moments.documents -= before
         return Sums(self.stage_id, (span,), moments.state())
@@ -221,11 +220,9 @@ class Plan(FoldedStage):
 class Rows(FoldedStage):
     """The documents themselves."""
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+    def fold(self, span: Span, read: Read) -> Sums:
         """Return the documents as one batch."""
-        found = [*batches]
-        parts = ((span, DocumentBatch.joined(found)),) if found else ()
-        return Sums(self.stage_id, (span,), parts=parts)
+        return Sums(self.stage_id, (span,), parts=((span, DocumentBatch.joined([*read(*span)])),))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -240,11 +237,11 @@ class Samples(FoldedStage):
     begins: Mapping[int, tuple[int, float]] = field(repr=False)
     held_out: NDArray[np.int64] = field(repr=False)
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+    def fold(self, span: Span, read: Read) -> Sums:
         """Return the samples of a shard, and the sum of word frequencies over its documents."""
         measures, frequencies = Measures(*self.begins[span[0]]), np.zeros(self.n_features)
         number, held_out = span[0], list[DocumentBatch]()
-        for batch in batches:
+        for batch in read(*span):
             measures.add(batch, short=self.learns_short)
             held_out.append(hold_out(batch, number, self.held_out)[1])
             number += int(batch.usable.sum())
@@ -263,44 +260,121 @@ class Refine(FoldedStage):
     #: Numbers, from 1, of documents that are held out.
     held_out: NDArray[np.int64] = field(repr=False)
 
-    def fold(self, span: Span, batches: Iterable[DocumentBatch]) -> Sums:
+    def fold(self, span: Span, read: Read) -> Sums:
         """Take the steps of one part over its documents; time O(nnz K) each."""
         refinement = StepwiseEM.from_state(*self.state)
-        before, number = refinement.documents, learned(span, self.held_out)
-        ends = [number * step // self.steps for step in range(1, self.steps)]
-        for batch in cut_at(ends, drop_held_out(span[0], batches, self.held_out)):
-            refinement.learn(batch)
+        before = refinement.documents
+        for first, last in cut(span, self.steps):
+            rows = DocumentBatch.joined([*read(first, last)])
+            known, _ = hold_out(rows, first, self.held_out)
+            refinement.learn(known.where(known.known))
         found = np.array(refinement.documents - before)
         arrays = {"totals": refinement.totals, "documents": found}
         return Sums(self.stage_id, (span,), arrays)
 
 
-def learned(span: Span, held_out: NDArray[np.int64]) -> int:
-    """Return how many numbered documents of a span are not held out."""
-    first, last = np.searchsorted(held_out, span, side="right")
-    return int(span[1] - span[0] - last + first)
+def cut(span: Span, parts: int) -> list[Span]:
+    """Cut a span into this many, of about equal length."""
+    ends = [span[0] + (span[1] - span[0]) * part // parts for part in range(parts + 1)]
+    return [*pairwise(ends)]
 
 
-def drop_held_out(
-    number: int, batches: Iterable[DocumentBatch], held_out: NDArray[np.int64]
-) -> Iterator[DocumentBatch]:
-    """Yield documents, which begin with this number, without those held out."""
-    for batch in batches:
-        yield hold_out(batch, number, held_out)[0]
-        number += int(batch.usable.sum())
+class Documents:
+    """Numbered documents of all shards, for any engine that sums shards; shorter ones beside."""
+
+    def __init__(
+        self, census: Census, met: Sequence[RecordCounts], summed: Callable[[Stage], Sums]
+    ) -> None:
+        self.census, self.met, self._summed = census, met, summed
+        self.starts = (*accumulate(map(census.numbered, met), initial=0),)
+        self.counts = joined(met)
+
+    @property
+    def total(self) -> int:
+        """Numbered documents of all shards."""
+        return self.starts[-1]
+
+    @property
+    def spans(self) -> list[Span]:
+        """Numbers of the documents of each shard that has some."""
+        return [*pairwise(sorted({*self.starts}))]
+
+    def summed(self, kind: type[Stage], *spans: Span, **how: Any) -> Sums:
+        """Return the sums of a stage over these documents."""
+        stage = kind(spans=spans, starts=self.starts, **how)
+        found = self._summed(stage)
+        check_whole(stage, found)
+        return found
+
+    def rows(self, first: int, last: int) -> DocumentBatch:
+        """Return documents here."""
+        found = self.summed(Rows, (first, min(last, self.total)))
+        return DocumentBatch.joined([batch for _, batch in found.parts])
+
+    def moments(self, first: int, last: int, before: Moments) -> Moments:
+        """Return the sums of documents `first` to `last`, which follow those of others."""
+        how = {"whitening": before.whitening, "columns": before.triple_columns}
+        found = self.summed(Plan, (first, last), before=before.documents, **how).arrays
+        tally = found["tally"].copy()
+        # The number of triple columns is no sum.
+        tally[2] = before.triple_columns
+        return Moments.from_state(before.whitening, {**found, "tally": tally})
+
+    def samples(self, held_out: NDArray[np.int64]) -> Sums:
+        """Return the samples that one process takes, word frequencies, and those held out."""
+        # Of shards that begin with the same number, the last one has documents.
+        before = accumulate(self.met, lambda *own: joined(own), initial=RecordCounts())
+        begins = {
+            start: (met.documents - met.short + met.few_words, met.tokens - met.unseen_tokens)
+            for start, met in zip(self.starts, before, strict=True)
+        }
+        how = {"n_features": self.census.n_features, "learns_short": self.census.learns_short}
+        return self.summed(Samples, *self.spans, begins=begins, held_out=held_out, **how)
 
 
-def cut_at(ends: Sequence[int], batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
-    """Yield runs of documents with tokens, cut behind these numbers; the last one is the rest."""
-    waiting: list[DocumentBatch] = []
-    at, left = 0, [*ends]
-    for whole in batches:
-        batch, low = whole.where(whole.known), 0
-        reached = at + np.cumsum(batch.usable)
-        while left and len(batch) and left[0] <= reached[-1]:
-            high = int(np.searchsorted(reached, left.pop(0))) + 1
-            yield DocumentBatch.joined([*waiting, batch.rows(low, high)])
-            waiting, low = [], high
-        waiting.append(batch.rows(low, len(batch)))
-        at += int(batch.usable.sum())
-    yield DocumentBatch.joined(waiting)
+def joined(parts: Iterable[RecordCounts]) -> RecordCounts:
+    """Return the counts of several shards."""
+    counts = RecordCounts()
+    for part in parts:
+        counts.update(part)
+    return counts
+
+
+def sums_of(documents: Any, stage: Stage, *, shard: int) -> Sums:
+    """Return the sums of the documents of a shard through a stage.
+
+    Parameters
+    ----------
+    documents : matrix of counts or DocumentBatch
+        Of texts, what `Vocabulary.encode` returns.
+    stage : Stage
+        From the function that `fit_with` is given.
+    shard : int
+        Number of the shard, from 0, the same in each stage.
+
+    Returns
+    -------
+    Sums
+        To be merged with those of other shards.
+
+    Raises
+    ------
+    InvalidDocumentsError
+        If the shard has other documents than when it was first summed, or texts.
+
+    Notes
+    -----
+    Time O(nnz m + t^3 / 3) a document, O(nnz K) in a refinement, in one thread. Equal documents of
+    an equal shard give equal bits.
+    """
+    held = isinstance(documents, DocumentBatch)
+    batch = documents if held else DocumentBatch.from_matrix(documents)
+    if isinstance(stage, Census):
+        own, counts, span = Shard(f"shard {shard}"), RecordCounts(), (shard, shard + 1)
+        with task_of(own):
+            for _ in stage.batches(own, batch, counts):
+                pass
+        return Sums(stage.stage_id, (span,), parts=((span, counts),))
+    assert isinstance(stage, FoldedStage)
+    borders = borders_of(batch.usable)
+    return stage.sums(shard, len(borders) - 1, lambda a, b: batch.rows(*borders[[a, b]]).blocks())

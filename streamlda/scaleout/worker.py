@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from streamlda.scaleout.kept import keep_in
+from streamlda.scaleout import kept
 from streamlda.utils.process import resident_bytes, return_freed_memory
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class FitWorker(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Keep documents in the folder of the worker, and look at its memory if it has a limit."""
-        keep_in(worker.local_directory)
+        kept.folder = worker.local_directory
         self._set_times(worker, RARELY)
         limit = worker.memory_manager.memory_limit
 
@@ -48,7 +48,7 @@ class FitWorker(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         """Leave the worker as it was."""
-        keep_in(None)
+        kept.folder = None
         self._set_times(worker, 1 / RARELY)
         worker.periodic_callbacks.pop(NAME).stop()
 

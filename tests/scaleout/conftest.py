@@ -42,15 +42,6 @@ def wait_until(reached):
         time.sleep(0.05)
 
 
-def wait_until_empty(client):
-    """Wait until the scheduler has forgotten all tasks."""
-
-    def tasks(dask_scheduler):
-        return len(dask_scheduler.tasks)
-
-    wait_until(lambda: not client.run_on_scheduler(tasks))
-
-
 def logged(part, folder):
     """Return a partition, and note by whom it was made; the task of a worker."""
     (folder / f"{time.monotonic_ns()}-{os.getpid()}").touch()

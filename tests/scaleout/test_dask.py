@@ -20,7 +20,7 @@ from streamlda.scaleout.shards import poll_readings
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from tests.scaleout.conftest import cluster_of, logged, wait_until, wait_until_empty
+from tests.scaleout.conftest import cluster_of, logged, wait_until
 
 K, V = 4, 120
 
@@ -46,15 +46,15 @@ def refined(client, parts, **how):
     return found.model
 
 
+def left_tasks(dask_scheduler):
+    return len(dask_scheduler.tasks)
+
+
 def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     """Documents that follow the model keep their spectral topics, unless passes are asked for."""
     parts, settings = of_partitions(parts_of(corpus)), settings_of(warmup_documents=3000)
     met = []
-
-    def note(*report):
-        met.append(report)
-
-    plain = learn_once(client, parts, settings, on_progress=note)
+    plain = learn_once(client, parts, settings, on_progress=lambda *report: met.append(report))
     one = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
     one.add(corpus)
     mine, theirs = plain.model, one.snapshot()
@@ -82,7 +82,9 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
     wanted = {"keep", "rows", "plan", "part", "refine", "samples", "merge"}
     assert {f"streamlda-{kind}" for kind in wanted} <= kinds
-    wait_until_empty(client)
+    wait_until(
+        lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+    )
 
 
 @pytest.mark.long

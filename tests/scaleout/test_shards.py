@@ -17,13 +17,12 @@ from streamlda.errors import InvalidDocumentsError, InvalidSettingError, SourceE
 from streamlda.scaleout.shards import (
     FirstRecords,
     Shard,
-    batches_of,
     of_files,
     of_partitions,
     rows_of,
 )
+from streamlda.scaleout.sums import Census
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import BLOCK_ROWS
 from streamlda.stream.source import open_source
 from streamlda.text.vocabulary import Vocabulary
 
@@ -75,24 +74,18 @@ def test_shards_read_what_one_source_reads_in_its_order(folder):
 LINES = st.lists(st.sampled_from(["", "a", "bb cc", "é" * 9, "x" * 40, "\r"]), max_size=30)
 
 
-def assert_parts_are_the_whole(path, most):
-    """Every line is in one part, and in one shard; return the parts."""
-    with closing(open_source("files", [path])) as source:
-        parts = source.parts(most)
-    whole = polled(path)
-    assert [part for _, part, _ in parts] == [None] or len(parts) > 1
-    assert [text for _, part, _ in parts for text in polled(path, part=part)] == whole
-    assert texts_of(of_files(path, shards=1 + most % 5)) == whole
-    return parts
-
-
 @examples(max_examples=15)
 @given(lines=LINES, ended=st.booleans(), most=st.integers(1, 60))
 def test_every_line_is_in_one_part_wherever_files_are_cut(lines, ended, most):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.txt")
         path.write_bytes(("\n".join(lines) + "\n" * ended).encode())
-        assert_parts_are_the_whole(path, most)
+        with closing(open_source("files", [path])) as source:
+            parts = [part for _, part, _ in source.parts(most)]
+        whole = polled(path)
+        assert parts == [None] or len(parts) > 1
+        assert [text for part in parts for text in polled(path, part=part)] == whole
+        assert texts_of(of_files(path, shards=1 + most % 5)) == whole
 
 
 def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
@@ -103,7 +96,8 @@ def test_rows_of_parquet_are_cut_by_their_groups(tmp_path):
     assert len(corpus.shards) == 3
     assert texts_of(corpus) == texts
     assert corpus.shards[0].readings[0].part[0] == 0
-    assert len(of_files(path, shards=20).shards) == 8
+    # The last row goes with the group before it.
+    assert len(of_files(path, shards=20).shards) == 7
     # What is damaged is one part, and says so when it is read.
     path.write_bytes(path.read_bytes()[:-9])
     (shard,) = of_files(path, shards=3).shards
@@ -122,21 +116,13 @@ def test_first_records_are_not_read_again(tmp_path):
     polls = [*rows_of(shard, None)]
     assert sum(rows.n_records for rows in polls) > 12_000
     assert "broke off" in polls[-1].notes[0]
-    for first in range(1, len(polls) + 1):
-        again = [*rows_of(shard, FirstRecords(polls[:first], whole=first == len(polls)))]
+    for number, whole in ((1, False), (len(polls), True)):
+        again = [*rows_of(shard, FirstRecords(polls[:number], whole))]
         assert [rows.texts for rows in again] == [rows.texts for rows in polls]
         assert [rows.notes for rows in again] == [rows.notes for rows in polls]
     write_lines(tmp_path / "0.jsonl", ["longer"])
-    with pytest.raises(SourceError, match=r"must not change.*0\.jsonl.*files=3 bytes="):
+    with pytest.raises(SourceError, match=r"must not change.*0\.jsonl.*files=4 bytes="):
         list(rows_of(shard, None))
-
-
-def test_reading_options_reach_the_connector(tmp_path):
-    (tmp_path / "x").write_text('{"a": {"b": "größe"}}\n{"a": {"b": "wide"}}\n', "utf-8")
-    how = {"format": "jsonl", "text_field": "a.b"}
-    assert texts_of(of_files(tmp_path / "x", how)) == ["größe", "wide"]
-    how["max_document_bytes"] = 20
-    assert texts_of(of_files(tmp_path / "x", how)) == [None, "wide"]
 
 
 def test_records_are_documents_or_slots(tmp_path):
@@ -148,27 +134,20 @@ def test_records_are_documents_or_slots(tmp_path):
     wanted.rejects["not-json"] = 1
     for slots, lengths in ((False, [1, 3]), (True, [1, 0, 0, 3, 0])):
         counts, how = RecordCounts(), {"slots": slots, "learns_short": not slots}
-        (batch,) = batches_of(shard, None, words, counts, **how)
+        census = Census(spans=((0, 1),), n_features=2, vocabulary=words, **how)
+        ((batch, _),) = census.batches(shard, None, counts)
         wanted.few_words = 0 if slots else 1
         assert batch.lengths.tolist() == lengths
         assert counts == wanted
 
 
-def test_partitions_of_texts_come_in_blocks():
-    texts = [f"text {i}" for i in range(BLOCK_ROWS + 5)]
-    for value in (texts, iter(texts)):
-        blocks = list(rows_of(Shard("p"), value))
-        assert [rows.n_records for rows in blocks] == [BLOCK_ROWS, 5]
-        assert [text for rows in blocks for text in rows.texts] == texts
-
-
 def test_other_partitions_are_refused_without_their_text():
-    for value in ("secret", [1, 2], ["secret", None], 7, [b"secret"]):
-        with pytest.raises(InvalidDocumentsError, match="a list of texts or a matrix") as caught:
+    for value in ("secret", [1, 2], ["secret", 5], 7, [b"secret"]):
+        with pytest.raises(InvalidDocumentsError, match="must be a") as caught:
             list(rows_of(Shard("p"), value))
         assert "secret" not in str(caught.value)
     with pytest.raises(InvalidDocumentsError, match="read by a vocabulary") as caught:
-        list(batches_of(Shard("p"), ["secret words"], None, RecordCounts()))
+        list(Census(spans=(), n_features=2).batches(Shard("p"), ["secret words"], RecordCounts()))
     assert "secret" not in str(caught.value)
     for value in ([], "text", None, 5):
         with pytest.raises(InvalidDocumentsError, match="at least 1"):

@@ -28,10 +28,10 @@ from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.fit import SavedRounds
-from streamlda.scaleout.kept import Writer, read_range
-from streamlda.scaleout.shards import Shard, task_of
-from streamlda.scaleout.store import Documents, Kept, fold, groups_of, join
-from streamlda.scaleout.sums import Census, Met, Plan, Refine, Sums, check_whole, drop_held_out
+from streamlda.scaleout.kept import write
+from streamlda.scaleout.shards import Shard, groups_of, task_of
+from streamlda.scaleout.store import Kept, fold, join
+from streamlda.scaleout.sums import Census, Documents, Plan, Refine, Sums, check_whole
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
@@ -156,9 +156,9 @@ def as_received(array):
 
 def test_arrays_of_a_message_need_not_be_aligned(plan, usable):
     span = (0, 900)
-    first = plan.fold(span, [usable.rows(*span)])
-    received = replace(plan, whitening=as_received(plan.whitening), stage_id=plan.stage_id)
-    again = received.fold(span, [usable.rows(*span)])
+    plan = replace(plan, spans=(span,), starts=span)
+    received = replace(plan, whitening=as_received(plan.whitening))
+    first, again = (sums_of(usable.rows(*span), own, shard=0) for own in (plan, received))
     for name, array in first.arrays.items():
         np.testing.assert_array_equal(array, again.arrays[name])
     state = StepwiseEM(np.ones((D, 3)), np.ones(3), np.full(D, 1 / D), StepwiseEMSettings()).state()
@@ -175,10 +175,7 @@ def test_a_package_that_a_worker_lacks_is_a_failure_of_the_source():
 
 
 def kept_of(batches):
-    with Writer(D) as writer:
-        for batch in batches:
-            writer.add(batch, batch.usable)
-    return Kept([writer.rows()])
+    return Kept([write(((batch, batch.usable) for batch in batches), D)], RecordCounts())
 
 
 def assert_same_documents(one, other):
@@ -214,11 +211,11 @@ def test_rows_of_files_are_read_where_they_are_asked_for(short):
     for one in (kept, pickle.loads(pickle.dumps(kept))):
         assert sum(map(len, one.files)) == whole
         for span in [(0, whole), *spans]:
-            found = DocumentBatch.joined([*read_range(one.files, *span)])
+            found = DocumentBatch.joined([*one.read(*span)])
             assert_same_documents(found, numbered(short, *span))
-        assert [*read_range(one.files, 7, 7)] == []
+        assert [*one.read(7, 7)] == []
         # No document is in two spans, or in none.
-        each = [batch for span in spans for batch in read_range(one.files, *span)]
+        each = [batch for span in spans for batch in one.read(*span)]
         assert_same_documents(DocumentBatch.joined(each), short)
     # Files go with what refers to them.
     del kept, one
@@ -236,7 +233,7 @@ def test_rows_of_files_are_read_where_they_are_asked_for(short):
     ],
 )
 def test_neighbours_are_joined_to_parts_of_like_size(sizes, parts, ends):
-    found = groups_of([Met(n, n, 0.0, RecordCounts()) for n in sizes], parts)
+    found = groups_of(sizes, parts)
     assert [own.stop for own in found] == ends
     assert [own.start for own in found] == [0, *ends[:-1]]
 
@@ -261,9 +258,15 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
         found = refined_by(state, usable, 1000, last, 5)
         np.testing.assert_array_equal(found.arrays["totals"], wanted.state()[0]["totals"])
     assert found.arrays["documents"] == 5 * size
-    known = drop_held_out(100, [usable.rows(100, 300), usable.rows(300, 900)], HELD_OUT)
-    wanted_rows = hold_out(usable.rows(0, 900))[0].rows(80, 900)
-    assert_same_documents(DocumentBatch.joined([*known]), wanted_rows)
+    # Held-out documents are not learned.
+    stage = Refine(spans=((0, 900),), starts=(0, 900), steps=5, state=state, held_out=HELD_OUT)
+    known = hold_out(usable.rows(0, 900))[0].n_documents
+    found = [
+        sums_of(usable.rows(0, 900), stage, shard=0),
+        fold(kept_of([usable.rows(0, 900)]), stage, 0),
+    ]
+    np.testing.assert_array_equal(*(each.arrays["totals"] for each in found))
+    assert found[0].arrays["documents"] == known < 900
 
 
 @pytest.fixture(scope="module")
@@ -277,19 +280,16 @@ def corpus():
 
 
 def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, monkeypatch):
-    """From texts or counts, in any tree; the texts are read once where they are kept as counts."""
+    """In any tree."""
     texts, held_out = corpus
     settings = EngineSettings(n_components=6, n_features=D, oversampling=8)
-    shards = [texts[a : a + 1000] for a in range(0, 4000, 1000)]
-    counts = [WORDS.encode(own).batch for own in shards]
+    counts = [WORDS.encode(texts[a : a + 1000]).batch for a in range(0, 4000, 1000)]
     draw = random.Random(2)
-    model = fit_with(by_pickles(counts, draw), settings, shards=4)
+    model = fit_with(by_pickles(counts, draw), settings, WORDS, shards=4)
     done = model.diagnostics["refinement"]
     assert model.diagnostics["refinement_choice"]["kept"] == "refinement"
     assert (done["documents"], done["lanes"]) == (4000, 4)
-    read = fit_with(by_pickles(shards, draw), settings, WORDS, shards=4)
-    np.testing.assert_allclose(read.components, model.components, rtol=1e-9, atol=1e-12)
-    assert read.vocabulary == WORDS
+    assert model.vocabulary == WORDS
     _, one = Engine.fit(settings, DocumentBatch.joined(counts))
 
     # Documents of one and two words are learned too, and blank ones are not.
@@ -305,6 +305,8 @@ def test_another_engine_learns_topics_as_good_as_those_of_one_process(corpus, mo
         return document_completion(held_out, of.components, of.alpha, of.background).perplexity
 
     assert perplexity(model) < 1.03 * perplexity(one)
+    with pytest.raises(InvalidDocumentsError, match="counts must be real numbers"):
+        fit_with(by_pickles([texts], draw), settings, WORDS, shards=1)
     with pytest.raises(InsufficientDataError, match="fewer shards"):
         fit_with(by_pickles([*counts, counts[0].rows(0, 9)], draw), settings, shards=5)
 
