@@ -100,6 +100,18 @@ def holds_texts(X: Any) -> bool:
     return array.dtype.kind in "SU"
 
 
+def check_counts(X: Any) -> Any:
+    """Return a matrix of counts; raise `InvalidDocumentsError` for text that is no sequence."""
+    if holds_texts(X):
+        raise failure(
+            "documents must be counts, or a list, series or table of one column of texts",
+            type=type(X).__name__,
+            remedy="choose the column of the text, and put a single text into a list",
+            error=InvalidDocumentsError,
+        )
+    return X
+
+
 def list_values(X: Any) -> Any:
     """Return the values of a column or sequence as a list, and all else as it is."""
     X = X.collect() if type(X).__name__ == "LazyFrame" else X

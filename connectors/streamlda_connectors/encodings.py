@@ -60,6 +60,7 @@ _KINDS = {
     b"ARROW1": ("an Arrow or Feather file", "write the table as Parquet"),
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
     **dict.fromkeys((b"-- MySQL dump", b"-- MariaDB dump", b"--\n-- PostgreSQL"), _SQL),
+    **dict.fromkeys((b"\x80\x04\x95", b"\x80\x05\x95"), ("a pickle", "write the table as Parquet")),
     b"{\\rtf": ("RTF", "save it as text"),
     b"\x89PNG": ("a picture", "leave it out (--include)"),
     b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),

@@ -172,12 +172,13 @@ def _find_table(found: dict[str, Any], options: ReadOptions, blocks: BlockReader
         return (dict(zip(keys, row, strict=True)) if _fits(row, keys) else row for row in rows)
     if any(has_field(row, field) for row in values for field in fields):
         return values if all(type(value) is dict for value in values) else [found]
-    for name, value in found.items():
-        if type(value) is list and any(
-            has_field(row, each) for row in value[:1] for each in fields
-        ):
-            shown = shorten_names([name])[0]
-            blocks.notes.append(f"has records in an array: name it by --records-field {shown}")
+    inside = [(f"{name}.", value) for name, value in found.items() if type(value) is dict]
+    for start, level in [("", found), *inside]:
+        for name, value in level.items():
+            first = value[:1] if type(value) is list else []
+            if any(has_field(row, field) for row in first for field in fields):
+                shown = ".".join(shorten_names(f"{start}{name}".split(".")))
+                blocks.notes.append(f"has records in an array: name it by --records-field {shown}")
     return [found]
 
 

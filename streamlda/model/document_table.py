@@ -14,7 +14,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import MissingExtraError, one_of
 from streamlda.model.faults import check, fault
 from streamlda.model.table import in_line
-from streamlda.texts import is_missing, list_values, read_texts
+from streamlda.texts import check_counts, is_missing, list_values, read_texts
 
 if TYPE_CHECKING:
     from streamlda.model.topics import Topics
@@ -220,7 +220,7 @@ def infer_documents(
     """Return the proportions of documents, why some have no topic, and the texts if they are."""
     texts = read_texts(documents)
     if texts is None:
-        batch = DocumentBatch.from_matrix(documents)
+        batch = DocumentBatch.from_matrix(check_counts(documents))
         reasons = [None if n else UNKNOWN for n in batch.lengths.tolist()]
     else:
         batch, reasons = encode_texts(model, texts)

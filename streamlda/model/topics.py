@@ -36,7 +36,7 @@ from streamlda.model.over_time import Interval, Timeline, check_utc
 from streamlda.model.relevance import Relevance
 from streamlda.privacy.statement import PRIVATE, SEEDED, not_private
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.texts import read_texts
+from streamlda.texts import check_counts, read_texts
 
 #: A model of one class, which functions of models return too.
 Model = TypeVar("Model", bound="Topics")
@@ -323,7 +323,9 @@ class Topics:
         if isinstance(documents, DocumentBatch):
             return documents
         texts = read_texts(documents)
-        return DocumentBatch.from_matrix(documents) if texts is None else self.encode(texts)
+        if texts is not None:
+            return self.encode(texts)
+        return DocumentBatch.from_matrix(check_counts(documents))
 
     def encode(self, texts: Any) -> DocumentBatch:
         """Return texts as counts of the words of the model, (n_documents, V); O(characters).

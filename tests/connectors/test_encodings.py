@@ -94,6 +94,7 @@ KINDS = {
     "zip": (b"PK\x03\x04rest", "zip://"),
     "pdf": (b"%PDF-1.7 rest", "pdftotext"),
     "dump": (b"--\n-- PostgreSQL database dump\n", "export the table as CSV"),
+    "pickle": (b"\x80\x04\x95rest", "as Parquet"),
     "sqlite": (b"SQLite format 3\0rest", "sqlite3"),
     "gzip": (b"\x1f\x8brest", "end its name in .gz"),
     "parquet": (b"PAR1rest", "set the format to parquet"),

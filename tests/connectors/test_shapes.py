@@ -78,6 +78,7 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     ("content", "says"),
     [
         ({"meta": {}, "data": ROWS[:2]}, "--records-field data"),
+        ({"meta": {}, "response": {"n": 2, "items": ROWS[:2]}}, "--records-field response.items"),
         ({"two words of a text": ROWS[:2]}, "--records-field <19 characters>"),
         ({"body": "sea", "comments": ROWS[:2]}, ""),
         ({"data": [1, 2], "more": []}, ""),

@@ -168,9 +168,12 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
 )
 def test_texts_are_refused_with_what_to_do_and_never_quoted(fitted, texts):
     private = StreamLDA(2, epsilon=4.0, delta=1e-6, documents_per_snapshot=100)
-    calls = [private.fit, private.partial_fit]
+    calls, model = [private.fit, private.partial_fit], fitted.to_model()
     if read_texts(texts) is None:
         calls += [StreamLDA(2).fit, StreamLDA(2).partial_fit]
+        for call in (model.transform, model.document_table):
+            with pytest.raises(InvalidDocumentsError, match="choose the column of the text"):
+                call(texts)
     for call in (*calls, fitted.transform, fitted.score, fitted.perplexity):
         with pytest.raises(ValueError, match=r"matrix of word counts.*CountVectorizer") as told:
             call(texts)
