@@ -59,9 +59,7 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     alpha = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
     shares = oracle_refinement.expect_topics(view.batch, words, alpha, INNER_ITERATIONS)
     expected = np.zeros((D, len(topics) + 1))
-    for entries in oracle_refinement.documents_of(view.batch):
-        if sum(count for _, _, count in entries) < 3:
-            continue
+    for entries in oracle_refinement.iterate_documents(view.batch):
         x = np.zeros((D, len(topics) + 1))
         for e, word, count in entries:
             x[word] = count * weights[word] * shares[e]
