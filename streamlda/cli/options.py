@@ -109,7 +109,6 @@ METAVARS = {
     "list": "SOURCE...",
     "seeds": "NAME: WORDS",
     "frequency": "COUNT|FRACTION",
-    "keep": "COUNT|AGE",
 }
 
 #: Longest list of choices that one screen of help shows.
