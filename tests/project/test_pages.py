@@ -26,7 +26,7 @@ import pytest
 from streamlda.cli import commands as group
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import open_source
-from tests.warm import warm_commands
+from tests.cli.conftest import LETTERS
 
 pytestmark = pytest.mark.long
 
@@ -100,8 +100,7 @@ def write_news(path, texts):
 @pytest.fixture(scope="module")
 def planted():
     """Documents of two sites, more than a window of 40,000 has; words are of letters."""
-    letters = str.maketrans("0123456789", "abcdefghij")
-    return [text.translate(letters) for text in PlantedLDA(3, 100, seed=0).texts(44_000)]
+    return [text.translate(LETTERS) for text in PlantedLDA(3, 100, seed=0).texts(44_000)]
 
 
 def write_lines(path, texts):
@@ -112,26 +111,17 @@ def blocks_of(page):
     return BLOCK.findall(page.read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory):
-    """Folder and variables of commands that start at once."""
-    with warm_commands(tmp_path_factory.mktemp("warm")) as found:
-        yield found
-
-
-def environment(folder, programs=""):
+def environment(folder):
     found = {name: value for name, value in os.environ.items() if not name.startswith("STREAMLDA")}
-    parts = (programs, str(Path(sys.executable).parent), found["PATH"])
-    found["PATH"] = os.pathsep.join(filter(None, parts))
+    found["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), found["PATH"]))
     return found | {"HOME": str(folder), "PYTHONWARNINGS": "error"}
 
 
-def run(command, folder, commands):
-    programs, variables = commands
+def run(command, folder):
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment(folder, programs) | variables,
+        env=environment(folder),
         capture_output=True,
         text=True,
         timeout=600,
@@ -140,12 +130,12 @@ def run(command, folder, commands):
     return done.stdout
 
 
-def check_settings(text, folder, commands):
+def check_settings(text, folder):
     """Check a block of TOML: settings of a daemon, or an entry of somebody's pyproject."""
     if "project" in tomllib.loads(text):
         return
     (folder / "streamlda.toml").write_text(text, "utf-8")
-    run(["streamlda", "run", "--config", "streamlda.toml", "--check"], folder, commands)
+    run(["streamlda", "run", "--config", "streamlda.toml", "--check"], folder)
 
 
 def check_exists(line):
@@ -194,7 +184,7 @@ def language_model():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_what_a_page_tells_to_run_runs(page, folder, commands, language_model, request):
+def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
     if page.name == "sites.md":
         documents = request.getfixturevalue("planted")
         words = sorted({word for text in documents[:2000] for word in text.split()})
@@ -209,11 +199,11 @@ def test_what_a_page_tells_to_run_runs(page, folder, commands, language_model, r
         for whole, part in {**FEWER, "localhost:11434": language_model}.items():
             text = text.replace(whole, part)
         if language == "sh" and not text.startswith("pip install"):
-            run(["bash", "-euo", "pipefail", "-c", text], folder, commands)
+            run(["bash", "-euo", "pipefail", "-c", text], folder)
         elif language == "python":
-            run(["python", "-c", text], folder, commands)
+            run(["python", "-c", text], folder)
         elif language == "toml":
-            check_settings(text, folder, commands)
+            check_settings(text, folder)
         elif language == "console":
             for line in text.splitlines():
                 if line.startswith("$ "):
