@@ -8,7 +8,9 @@ import numpy as np
 
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
+from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
+from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
@@ -114,6 +116,11 @@ KINDS = {
 }
 #: Of these, sums do not depend on the cut into batches either.
 EXACT = [name for name in KINDS if name not in ("sums", "shared", "follows")]
+
+
+def summing(settings):
+    """Return an engine of these settings that sums, and refines nothing."""
+    return Engine.of_phase(WarmUp(settings, Counters(), refines=False))
 
 
 def fed(learner, documents, start=0, stop=None, size=None):

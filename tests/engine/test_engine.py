@@ -200,8 +200,7 @@ def documents():
     return planted().documents(12_000)
 
 
-def engine(**changes):
-    return KINDS["sums"].engine(**changes)
+engine = KINDS["sums"].engine
 
 
 def sharing(projection=None, **changes):

@@ -47,11 +47,11 @@ def parts_of(documents, sizes):
     return [documents.rows(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
-def assert_close(one, other, tolerance=1e-9):
+def assert_close(one, other):
     """Models are equal but for rounding."""
     for name in ("components", "background", "alpha"):
         mine, theirs = getattr(one, name), getattr(other, name)
-        np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=1e-15, err_msg=name)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-15, err_msg=name)
     assert (one.documents_seen, one.tokens_seen) == (other.documents_seen, other.tokens_seen)
     assert one.diagnostics["refinement"] == other.diagnostics["refinement"]
 

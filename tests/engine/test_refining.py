@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
-from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.refinement.choice import hold_out
 from tests.engine.kinds import (
@@ -18,6 +16,7 @@ from tests.engine.kinds import (
     fed,
     perplexity,
     resumed,
+    summing,
     text_corpus,
     text_documents,
 )
@@ -41,25 +40,21 @@ def documents():
     return text_documents()
 
 
-def engine(**changes):
-    return KINDS["refining"].engine(**changes)
+engine = KINDS["refining"].engine
 
 
 @pytest.mark.statistical
 def test_topics_are_refined_at_any_time(planted, documents):
     """The same rule rejects a refinement over documents whose words have other numbers."""
     held_out = planted.documents(500)
-    refining, summing = engine(), engine(refine=False)
-    at = 0
+    engines, at = (engine(), engine(refine=False)), 0
     for n in (250, 2000, 5000):
-        for learner in (refining, summing):
-            fed(learner, documents, at, n)
-        at = n
         scores, errors = [], []
-        for learner in (refining, summing):
-            model = learner.snapshot()
+        for learner in engines:
+            model = fed(learner, documents, at, n).snapshot()
             scores.append(perplexity(model, held_out))
             errors.append(error(planted, model))
+        at = n
         assert errors[0] < 0.9 * errors[1]
         assert scores[0] < 0.995 * scores[1]
     mixed = documents.to_csr()[:, np.random.default_rng(0).permutation(V)]
@@ -72,15 +67,9 @@ def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
     planted = planted_corpus()
     documents = planted.documents(6000)
     settings = EngineSettings(**{**PLANTED, "warmup_documents": 1000})
-    refining, summing = (
-        Engine(settings),
-        Engine.of_phase(WarmUp(settings, Counters(), refines=False)),
-    )
+    engines = Engine(settings), summing(settings)
     for start in range(0, 6000, 500):
-        one, other = (
-            fed(learner, documents, start, start + 500).snapshot()
-            for learner in (refining, summing)
-        )
+        one, other = (fed(each, documents, start, start + 500).snapshot() for each in engines)
         assert one.documents_seen == start + 500
         assert error(planted, one) < error(planted, other) + 0.02
 

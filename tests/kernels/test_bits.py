@@ -4,55 +4,39 @@ import numpy as np
 import pytest
 
 from streamlda import kernels
-from streamlda.kernels import (
-    association,
-    inference,
-    refinement,
-)
+from streamlda.kernels import association, inference, refinement
 from streamlda.spectral.moments import group_by_word
 from streamlda.utils.threads import limit_threads
+from tests.corpora import batch_of
 
 M, K = 6, 11
 
 
 class Batch:
-    """Documents drawn by numbers of the generator alone: no library of mathematics has a say."""
+    """Documents, and arrays of the shapes that kernels take with them."""
 
-    def __init__(self, seed, n_documents, n_words, n_topics):
+    def __init__(self, seed, n_documents, n_words):
         rng = np.random.default_rng(seed)
-        documents = []
-        for n, topic in zip(
-            rng.integers(0, 60, n_documents), rng.integers(0, n_topics, n_documents), strict=True
-        ):
-            own = rng.integers(0, n_words, n)
-            # Words of a topic are those of one remainder; some tokens are of any topic.
-            planted = np.where(rng.random(n) < 0.8, own - own % n_topics + topic, own)
-            documents.append(np.minimum(planted, n_words - 1).astype(np.int32))
-        self.tokens = np.concatenate(documents)
-        self.offsets = np.cumsum([0, *map(len, documents)])
-        entries = [np.unique(tokens, return_counts=True) for tokens in documents]
-        self.word_ids = np.concatenate([words for words, _ in entries])
-        self.counts = np.concatenate([counts for _, counts in entries]).astype(np.float64)
-        self.row_pointers = np.cumsum([0, *(len(words) for words, _ in entries)])
-        self.token_pointers = np.concatenate(([0], np.cumsum(self.counts))).astype(np.int64)
-        self.rows = self.counts, self.word_ids, self.row_pointers
-        self.n_documents, self.n_words, self.nnz = n_documents, n_words, len(self.counts)
+        documents = [rng.integers(0, n_words, n).tolist() for n in rng.integers(0, 60, n_documents)]
+        batch = batch_of(documents, n_words)
+        self.rows = batch.counts, batch.word_ids, batch.row_pointers
+        self.word_ids, self.nnz = batch.word_ids, len(batch.counts)
+        self.token_pointers = np.concatenate(([0], np.cumsum(batch.counts))).astype(np.int64)
+        self.n_documents, self.n_words = n_documents, n_words
         self.probes = rng.random((n_words, M)) - 0.5
         self.projections = rng.random((n_documents, M)) - 0.5
         self.squares = rng.random((n_documents, M))
-        self.powers = rng.random((3, n_documents, M)) - 0.5
         self.weights = rng.random((n_documents, 2)) - 0.5
         self.weight = rng.random(n_documents) - 0.5
         self.entry_weights = rng.random(self.nnz) - 0.5
         self.totals = rng.random((n_words, K))
-        self.scale, self.alpha = rng.random(K), rng.random(K) + 0.01
-        self.background = rng.random(n_words)
+        self.alpha = rng.random(K) + 0.01
         self.topics = rng.random((n_words, K)) + 1e-3
         self.single = self.topics.astype(np.float32)
         self.single_alpha = self.alpha.astype(np.float32)
         self.running = np.cumsum(self.single * self.single_alpha, axis=1, dtype=np.float32)
         self.responsibilities = rng.random((self.nnz, K)).astype(np.float32)
-        self.token_topics = rng.integers(0, K, len(self.tokens)).astype(np.int16)
+        self.token_topics = rng.integers(0, K, self.token_pointers[-1]).astype(np.int16)
         self.theta = rng.random((n_documents, K))
 
 
@@ -60,16 +44,12 @@ def zeros(*shape, dtype=np.float64):
     return np.zeros(shape, dtype=dtype)
 
 
-def grouped(b, weights, ids, pointers):
-    return group_by_word(weights, ids, pointers, b.n_words)
-
-
 def by_word(b):
-    return grouped(b, *b.rows)
+    return group_by_word(*b.rows, b.n_words)
 
 
 def entries_by_word(b):
-    return grouped(b, b.entry_weights, b.word_ids, np.arange(b.nnz + 1))
+    return group_by_word(b.entry_weights, b.word_ids, np.arange(b.nnz + 1), b.n_words)
 
 
 def called(kernel, *inputs, out):
@@ -123,7 +103,7 @@ CALLS = {
 
 @pytest.fixture(scope="module")
 def batches():
-    return Batch(3, 300, 257, 11), Batch(4, 40, 31, 1)
+    return Batch(3, 300, 257), Batch(4, 40, 31)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-from streamlda.engine.beginning import WarmUp
-from streamlda.engine.engine import Engine
-from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.diagnostics import (
     CLOSEST,
@@ -19,6 +16,7 @@ from streamlda.model.diagnostics import (
 from streamlda.refinement.refine import refined
 from streamlda.simulate import PlantedLDA
 from tests.corpora import LENGTHS, unigram
+from tests.engine.kinds import summing
 from tests.service.planted import model, shifted, topics
 
 
@@ -27,7 +25,7 @@ def fitted(planted, n_components, documents, seed):
     settings = EngineSettings(
         n_components=n_components, n_features=planted.n_features, seed=seed, alpha_0=1.0
     )
-    engine = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
+    engine = summing(settings)
     for _ in range(documents // 1000):
         engine.add(planted.documents(1000))
     return engine.snapshot()
@@ -146,7 +144,7 @@ def test_no_topic_of_documents_without_topics_is_good(passes):
     for seed, lengths in enumerate(LENGTHS):
         documents = unigram(600, 300, lengths, zipf=bool(seed % 2), seed=seed)
         settings = EngineSettings(n_components=4, n_features=300, seed=seed)
-        engine = Engine.of_phase(WarmUp(settings, Counters(), refines=False))
+        engine = summing(settings)
         engine.add(documents)
         made = refined(engine.snapshot(), documents, passes=passes)
         assert all("noise" in reasons for reasons in junk_topics(made))

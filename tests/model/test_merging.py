@@ -41,17 +41,9 @@ def counted(table, names=WORDS, documents=10, **more):
     )
 
 
-def tables(seed, n=3, n_words=40, tokens=5000):
-    draw = np.random.default_rng(seed)
-    return (
-        np.array(
-            [
-                draw.multinomial(tokens * (k + 1), p)
-                for k, p in enumerate(topics(n, n_words, seed=seed))
-            ]
-        )
-        + 1
-    )
+def tables(seed, n=3):
+    draw, rows = np.random.default_rng(seed), topics(n, 40, seed=seed)
+    return np.array([draw.multinomial(5000 * (k + 1), p) for k, p in enumerate(rows)]) + 1
 
 
 def names_of_topics(*names):

@@ -47,8 +47,8 @@ def held_out(corpus):
     return corpus.documents(1500)
 
 
-def refinement(model, settings=SETTINGS):
-    return StepwiseEM.of_topics(model.components, model.alpha, model.background, settings)
+def refinement(model):
+    return StepwiseEM.of_topics(model.components, model.alpha, model.background, SETTINGS)
 
 
 def resampling(documents, model, **settings):

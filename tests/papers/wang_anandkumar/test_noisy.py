@@ -26,6 +26,7 @@ ALARM = 1e-5
 
 DELTA = 1e-6
 D, K, L, R = 40, 2, 4, 5
+ENTRIES = Neighbours("entry", magnitude=K)
 
 
 class Recorded:
@@ -56,10 +57,6 @@ def orthonormal(k=K, scale=1.0):
     return FactoredTensor(eigenvalues, vectors), eigenvalues, vectors
 
 
-def entries(scale=1.0, k=K):
-    return Neighbours("entry", magnitude=scale * k)
-
-
 def deflated(**options):
     return Recording(D, K, **{"n_restarts": L, "n_iterations": R, **options})
 
@@ -68,7 +65,7 @@ def power_of(method=None, tensor=None, neighbours=None, noise=None, epsilon=1.0)
     """Return a power method, by default in replay of `orthonormal`."""
     method = deflated() if method is None else method
     tensor = orthonormal()[0] if tensor is None else tensor
-    schedule = Schedule(epsilon, DELTA, entries() if neighbours is None else neighbours)
+    schedule = Schedule(epsilon, DELTA, ENTRIES if neighbours is None else neighbours)
     return NoisyPower(method, tensor, schedule, SeededNoise(0) if noise is None else noise)
 
 
@@ -80,7 +77,7 @@ def standardised(seed, neighbours):
     rounds = []
     for probes, true, given in zip(tensor.queries, tensor.true, method.given, strict=True):
         last = int(given[0] is None)
-        moves = entries().sensitivities(probes, values=bool(last))
+        moves = ENTRIES.sensitivities(probes, values=bool(last))
         noise = given[last] - true[last]
         rounds.append(np.atleast_2d(noise / (power.noise_multiplier * moves)))
     return rounds
@@ -94,7 +91,7 @@ def scale_p_value(noise, scale):
 @pytest.fixture(scope="module")
 def noise_drawn():
     """Images (queries, d, L) and values (queries, L) of 80 runs, in order."""
-    rounds = [noise for seed in range(80) for noise in standardised(seed, entries())]
+    rounds = [noise for seed in range(80) for noise in standardised(seed, ENTRIES)]
     images = np.array([noise for noise in rounds if len(noise) > 1])
     return images, np.concatenate([noise for noise in rounds if len(noise) == 1])
 
@@ -153,9 +150,9 @@ def test_every_query_is_paid_for_and_the_budget_is_used_up(make, queries):
 @pytest.mark.parametrize("calibration", CALIBRATIONS)
 @pytest.mark.parametrize(("epsilon", "queries"), [(0.1, 1), (1.0, 3), (4.0, 400)])
 def test_no_calibration_costs_more_than_epsilon_by_exact_accounting(calibration, epsilon, queries):
-    z = Schedule(epsilon, DELTA, entries(), calibration).noise_multiplier(queries)
+    z = Schedule(epsilon, DELTA, ENTRIES, calibration).noise_multiplier(queries)
     assert epsilon_spent(Composed([GaussianRelease(z)] * queries), DELTA) <= epsilon
-    exact = Schedule(epsilon, DELTA, entries()).noise_multiplier(queries)
+    exact = Schedule(epsilon, DELTA, ENTRIES).noise_multiplier(queries)
     assert z >= exact * (1 - 1e-9)
 
 
@@ -211,7 +208,7 @@ def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
 def test_privacy_follows_from_what_is_spent():
     tensor = orthonormal()[0]
     for name, noise in itertools.product(CALIBRATIONS, (SecureNoise(), SeededNoise(0))):
-        power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, entries(), name), noise)
+        power = NoisyPower(deflated(), tensor, Schedule(1.0, DELTA, ENTRIES, name), noise)
         assert power.private == power.statement.startswith("private: ") == noise.secure
         assert power.epsilon <= 1.0
     # All calibrations keep the promise; two of them need far less than they use.
@@ -227,14 +224,14 @@ class Half(Schedule):
 
 def test_a_schedule_of_ones_own_is_accounted_as_it_is():
     tensor, rounds = orthonormal()[0], K * (R + 1)
-    half = NoisyPower(deflated(), tensor, Half(1.0, DELTA, entries()), SecureNoise())
+    half = NoisyPower(deflated(), tensor, Half(1.0, DELTA, ENTRIES), SecureNoise())
     assert not half.private
     assert half.epsilon == pytest.approx(epsilon_of(2 * mu_of(1.0, DELTA), DELTA), rel=1e-6)
     assert half.statement.startswith("not private at epsilon 1: the noise costs epsilon 2.")
     multipliers = np.linspace(50, 80, rounds).tolist()
     spent = epsilon_of(math.sqrt(sum(L / z**2 for z in multipliers)), DELTA)
     for asked, private in ((None, True), (1.01 * spent, True), (0.99 * spent, False)):
-        schedule = Schedule(asked, DELTA, entries(), noise_multipliers=multipliers)
+        schedule = Schedule(asked, DELTA, ENTRIES, noise_multipliers=multipliers)
         own = NoisyPower(deflated(), tensor, schedule, SecureNoise())
         assert own.epsilon == pytest.approx(spent, rel=1e-9)
         assert own.private is private
