@@ -26,8 +26,11 @@ _match_assigned = re.compile(rb"\s*[\w.$]+ = ").match
 #: An array of objects at the start of a file.
 _match_array = re.compile(rb"\[\s*\{").match
 
-#: Strings with the quote that ends them, and ends of values. No string goes over lines.
-_find_tokens = re.compile(rb'"(?:[^"\\\n]++|\\.)*+("?)|[{}\[\]]').finditer
+#: Ends of values outside of strings, and a string that does not end; no string goes over lines.
+_find_ends = re.compile(
+    rb'(?:[^"{}\[\]]++|"(?:[^"\\\n]++|\\.)*+(?:"|\\?\n))*+'
+    rb'([{}\[\]]|"(?:[^"\\\n]++|\\.)*+\Z|\Z)'
+).finditer
 
 #: What stands between values that follow each other: also the sign of JSON text sequences.
 _BETWEEN = BYTE_ORDER_MARK + b" \t\r\n,\x1e"
@@ -126,19 +129,19 @@ def split_values(blocks: Iterator[bytes], *, in_array: bool) -> Iterator[bytes]:
         kept = block[len(block.rstrip(b"\\")) :]
         block = block.removesuffix(kept)
         at, quote, found = len(quote), b"", list[bytes]()
-        for token in _find_tokens(block):
-            sign = token[0]
+        for end in _find_ends(block):
+            sign = end[1]
             if sign == b"{" or (sign == b"[" and (depth or not in_array)):
                 if not depth:
-                    found.append(_end_line(block[at : token.start()].strip(ends)))
-                    at = token.start()
+                    found.append(_end_line(block[at : end.start(1)].strip(ends)))
+                    at = end.start(1)
                 depth += 1
-            elif sign in b"}]" and depth:
+            elif depth and sign in (b"}", b"]"):
                 depth -= 1
                 if not depth:
-                    found.append(_end_line(block[at : token.end()]))
-                    at = token.end()
-            elif depth and token[1] == b"" and token.end() == len(block):
+                    found.append(_end_line(block[at : end.end()]))
+                    at = end.end()
+            elif depth and sign.startswith(b'"'):
                 quote = b'"'
         if depth:
             found.append(block[at:].replace(b"\n", b" "))
