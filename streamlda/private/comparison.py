@@ -59,16 +59,16 @@ class ComparisonStatistic:
 
     def contributions(self, view: View) -> Contributions:
         """Return what each document says."""
-        known = view.batch.known
-        batch = view.batch.where(known)
-        found = {b.name: np.zeros((len(known), b.cells)) for b in self.blocks()}
+        usable = view.batch.usable
+        batch = view.batch.where(usable)
+        found = {b.name: np.zeros((len(usable), b.cells)) for b in self.blocks()}
         if batch.n_documents:
             seen, held = halves(batch)
             likely = held_out_probabilities(batch, seen, self._topics, self._alpha)
             by_frequency = self._background[batch.word_ids]
-            found["preferred"][known, 0] = preferences(batch, held, likely, by_frequency)
+            found["preferred"][usable, 0] = preferences(batch, held, likely, by_frequency)
             shares = topic_proportions(batch, self._topics, self._alpha, tolerance=TOLERANCE)
-            found["tokens"][known] = np.minimum(1.0, batch.lengths / self._long)[:, None] * shares
+            found["tokens"][usable] = np.minimum(1.0, batch.lengths / self._long)[:, None] * shares
         return {name: Contribution(values) for name, values in found.items()}
 
     def doubles(self, distinct: float) -> float:

@@ -110,11 +110,6 @@ class PrivateLearner(Learner):
         return None if stage is None else stage.slots_left
 
     @property
-    def learns_short(self) -> bool:
-        """True where a window has a round of refinement."""
-        return self.settings.refines
-
-    @property
     def progress(self) -> LearnerProgress:
         """Stages that were released."""
         return LearnerProgress(self._stages)

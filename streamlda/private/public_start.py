@@ -219,8 +219,8 @@ class FitsStatistic:
 
     def contributions(self, view: View) -> Contributions:
         """Return what each document says."""
-        known = view.batch.known
-        batch, found = view.batch.where(known), np.zeros((len(known), 1))
+        usable = view.batch.usable
+        batch, found = view.batch.where(usable), np.zeros((len(usable), 1))
         if not batch.n_documents:
             return {FITS: Contribution(found)}
         seen, held = halves(batch)
@@ -229,7 +229,7 @@ class FitsStatistic:
         with np.errstate(invalid="ignore", over="ignore"):
             said = np.bincount(document, held * probable) / np.bincount(document, held)
         said += self._entropy
-        found[known, 0] = np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
+        found[usable, 0] = np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
         return {FITS: Contribution(found)}
 
     def doubles(self, distinct: float) -> float:

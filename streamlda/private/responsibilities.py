@@ -97,6 +97,7 @@ class RefinementStatistic:
         gamma = np.empty((batch.n_entries, len(self._prior)), dtype=np.float32)
         expect_topics(*view.rows, self._words, self._prior, INNER_ITERATIONS, gamma, NO_SCORES)
         weights = batch.counts * self._word_weights[batch.word_ids]
+        weights *= view.by_entry(batch.usable)
         # What is not a number here is nothing in the sums.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             tokens = gamma * weights[:, None]

@@ -61,7 +61,7 @@ def summed_stages(
     check_cluster(client)
     settings = learner.settings
     how: dict[str, Any] = {"vocabulary": vocabulary, "n_features": settings.n_features}
-    how |= {"slots": True, "learns_short": settings.refines}
+    how |= {"slots": True, "learns_short": False}
     with keep_documents(Run(client), corpus, **how) as documents:
         check(slots == documents.total, "records", records=documents.total, known=slots)
         # A rest that gives no snapshot is not paid for.

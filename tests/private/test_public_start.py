@@ -117,7 +117,7 @@ def test_documents_say_how_probable_public_topics_make_their_words():
         said[name] = float(sums_of(FITTING.fits(), view_of([POOL[name]]))["public_fits"])
     # All of one public topic: log 1 + log 5, clipped; a word that no topic has: clipped below.
     assert (said["longest row"], said["shortest row"]) == (1.0, -1.0)
-    assert said["blank"] == 0.0
+    assert (said["blank"], said["short"]) == (0.0, 0.0)
     # Words 1 and 3 are hidden, of which 3 has a topic of its own and the other a third of one; what
     # is seen, 0, 2 and 4, says that nearly all is of the latter.
     assert -1 < said["all words"] < 1

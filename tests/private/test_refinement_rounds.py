@@ -60,6 +60,8 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     shares = oracle_refinement.expect_topics(view.batch, words, alpha, INNER_ITERATIONS)
     expected = np.zeros((D, len(topics) + 1))
     for entries in oracle_refinement.iterate_documents(view.batch):
+        if sum(count for _, _, count in entries) < 3:
+            continue
         x = np.zeros((D, len(topics) + 1))
         for e, word, count in entries:
             x[word] = count * weights[word] * shares[e]
