@@ -190,25 +190,18 @@ def wait_for_the_end(folder):
     (folder / "over").touch()
 
 
-def check_loss(client, lost, message, folder):
-    """Check that a process that is killed while a task continues ends the wait for it."""
-    run = Run(client, patience_seconds=1.0)
-    small, long = run.task("small", int), run.task("long", wait_for_the_end, folder)
-    with refused(message):
-        run.compute([long, small], lambda _: lost.kill())
-
-
-def test_workers_that_all_go_away_end_the_wait(scheduler, tmp_path):
-    with worker_of(scheduler) as (client, worker):
-        check_loss(client, worker, r"workers=0 seconds=1", tmp_path)
-
-
-def test_a_lost_scheduler_ends_the_wait(tmp_path):
+@pytest.mark.parametrize(
+    ("victim", "message"), [("worker", "workers=0 seconds=1"), ("scheduler", "scheduler must stay")]
+)
+def test_a_loss_while_a_task_continues_ends_the_wait(tmp_path, victim, message):
     file = tmp_path / "file"
     with program("scheduler", "--port", "0", "--scheduler-file", str(file)) as scheduler:
         wait_until(lambda: file.exists() and file.read_text())
-        with worker_of(json.loads(file.read_text())["address"]) as (client, _):
-            check_loss(client, scheduler, "scheduler must stay", tmp_path)
+        with worker_of(json.loads(file.read_text())["address"]) as (client, worker):
+            lost, run = {"worker": worker, "scheduler": scheduler}[victim], Run(client, 1.0)
+            small, long = run.task("small", int), run.task("long", wait_for_the_end, tmp_path)
+            with refused(message):
+                run.compute([long, small], lambda _: lost.kill())
 
 
 def fail(text):

@@ -46,10 +46,6 @@ def refined(client, parts, **how):
     return found.model
 
 
-def left_tasks(dask_scheduler):
-    return len(dask_scheduler.tasks)
-
-
 def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     """Documents that follow the model keep their spectral topics, unless passes are asked for."""
     parts, settings = of_partitions(parts_of(corpus)), settings_of(warmup_documents=3000)
@@ -78,13 +74,8 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     assert asked.interval.prevalence == tuple(asked.prevalence)
     unrefined = learn_once(client, parts, replace(settings, refine=False)).model
     assert "refinement_choice" not in unrefined.diagnostics
-    # Tasks are named by what they do, and nothing stays.
-    kinds = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    wanted = {"keep", "rows", "plan", "part", "refine", "samples", "merge"}
-    assert {f"streamlda-{kind}" for kind in wanted} <= kinds
-    wait_until(
-        lambda: not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-    )
+    # Nothing stays.
+    wait_until(lambda: not client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks]))
 
 
 @pytest.mark.long
@@ -115,10 +106,6 @@ def test_neither_kills_nor_the_number_of_workers_change_a_bit(corpus, tmp_path):
     assert found.diagnostics == whole.diagnostics
 
 
-class Died(Exception):
-    pass
-
-
 @pytest.mark.long
 def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpus, tmp_path):
     """Whoever died: the topics are those of a refinement that was not cut short."""
@@ -126,10 +113,10 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
 
     def die(label, counts, done, total):
         if (label, done) == ("refinement", 3):
-            raise Died
+            raise InterruptedError
 
     wanted, how = refined(client, parts_of(corpus)), {"state_folder": str(tmp_path / "state")}
-    with pytest.raises(Died):
+    with pytest.raises(InterruptedError):
         refined(client, parts_of(corpus), on_progress=die, **how)
     found = refined(client, parts_of(corpus), on_progress=lambda *r: made.append(r[::2]), **how)
     assert made[5:] == [("refinement", n) for n in range(4, 9)]

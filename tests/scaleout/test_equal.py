@@ -163,34 +163,25 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
         assert (model.read_bytes(), ledger.read_bytes()) == before
 
 
-class Stop:
-    """Wants the end behind a number of reports that have this label, and documents."""
-
-    def __init__(self, label, number):
-        self.label, self.left = label, number
-
-    def __call__(self):
-        return self.left <= 0
-
-    def look(self, label, counts, done, total):
-        assert 0 < done <= total
-        self.left -= label == self.label and counts.documents >= K
-
-
 @pytest.mark.parametrize("label", ["first", "reading", "refinement"])
 def test_a_fit_that_is_stopped_has_topics_of_what_was_read(cluster, tmp_path, label, monkeypatch):
     """Of shards that were read, or those that a refinement begins with; before reading, none."""
     sources = write(tmp_path, 3, [(700, "", [])] * 3)
-    stop = Stop(label, 0 if label == "first" else 1)
+    left = [label != "first"]
+
+    def look(found, counts, done, total):
+        assert 0 < done <= total
+        left[0] -= found == label and counts.documents >= K
+
     flags = {"cluster.dask": cluster.scheduler_address, "cluster.shards": 6}
     settings = settings_of(tmp_path, sources, **flags)
     monkeypatch.setattr("streamlda.scaleout.cluster.POLL_SECONDS", 0.0005)
     if label == "first":
         with pytest.raises(InsufficientDataError, match="nothing was saved"):
-            fit_on_cluster(settings, should_stop=stop)
+            fit_on_cluster(settings, should_stop=lambda: left[0] <= 0)
         assert not (tmp_path / "model").exists()
         return
-    found = fit_on_cluster(settings, should_stop=stop, on_progress=stop.look)
+    found = fit_on_cluster(settings, should_stop=lambda: left[0] <= 0, on_progress=look)
     assert found.stopped
     model = load(tmp_path / "model")
     # On a busy machine the last shards may be read by the time that a stop is looked for.
