@@ -158,7 +158,7 @@ def _public(found: FitResult) -> list[str]:
             counts.few_words
         ),
         "without an event time": counts.undated,
-        "in no bin: more than an hour ahead of the clock": counts.ahead,
+        "in no bin: later than source.most_ahead from now": counts.ahead,
         f"far from the {MOST_BINS:,} bins of event time that are kept; snapshots.time_bins sets "
         "longer ones": 0 if model.timeline is None else model.timeline.late,
     }

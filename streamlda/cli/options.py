@@ -109,6 +109,7 @@ METAVARS = {
     "list": "SOURCE...",
     "seeds": "NAME: WORDS",
     "frequency": "COUNT|FRACTION",
+    "keep": "COUNT|AGE",
 }
 
 #: Longest list of choices that one screen of help shows.

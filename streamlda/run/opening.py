@@ -274,6 +274,7 @@ def open_pipeline(
         reading=text_settings(settings),
         candidates=candidates,
         time_bins=time_bins(settings),
+        most_ahead_seconds=settings.source.most_ahead,
     )
     if saved is not None:
         _check_text(pipeline, saved)

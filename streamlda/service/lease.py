@@ -103,7 +103,7 @@ class Lease(Thread):
         self._lock: FileLock | None = None
         self._store: Store | None = None
         self._retry = Retry("output")
-        self._count_at = 0.0
+        self._made_at, self._count_at = time.monotonic(), 0.0
         #: The documents since the last turn that were tried last.
         self._tried = 0
         #: Why the beginning cannot be made yet; empty if nothing is known to prevent it.
@@ -201,7 +201,9 @@ class Lease(Thread):
         newest = self._newest()
         before = 0 if newest is None else int(newest.settings["places"])
         now, every = sum(count_saved(self._folder).values()), snapshot_every(self.settings)
-        return every is not None and now // every > before // every
+        seconds = self.settings.snapshots.seconds
+        by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
+        return now > before and (by_clock or (every is not None and now // every > before // every))
 
     def _publish(self, store: Store) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
@@ -222,6 +224,7 @@ class Lease(Thread):
         account = {"records": places, "passed": sum(map(_count_passed, merged.checkpoints))}
         model = replace(model, diagnostics={**model.diagnostics, "account": account})
         number = store.publish(self._since(model))
+        self._made_at = time.monotonic()
         self.snapshots += 1
         log("info", "snapshot", number=number, topics=model.n_components)
 

@@ -12,8 +12,12 @@ from streamlda.errors import SourceError, StreamLDAError, name_errno
 
 logger = logging.getLogger("streamlda.service")
 
-#: Whose lines are shown: those of other packages may quote what they read.
+#: Whose messages are shown. Those of other packages may quote what they read, so of their warnings
+#: only the logger, the level, and the class and errno of an error are.
 OURS = ("streamlda", "streamlda_connectors")
+
+#: Of each logger of others, one line in this time.
+SELDOM_SECONDS = 60.0
 
 
 def log(level: str, event: str, **values: Any) -> None:
@@ -49,15 +53,49 @@ def log_failure(event: str, error: BaseException, **values: Any) -> None:
 
 
 def start_logging(style: str, level: str) -> None:
-    """Send our log lines to standard error, as ``console`` or ``json``."""
+    """Send all log lines to standard error, as ``console`` or ``json``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines(as_json=style == "json"))
-    handler.addFilter(_is_ours)
+    handler.addFilter(_Seldom())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
+
+
+class _Seldom(logging.Filter):
+    """Lets a line of each logger of others through once in a while, with the count of the rest.
+
+    A client of brokers that are away says so every second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is shown."""
+        if _is_ours(record):
+            return True
+        now = time.monotonic()
+        shown, left_out = self._known.get(record.name, (-SELDOM_SECONDS, 0))
+        if now - shown < SELDOM_SECONDS:
+            self._known[record.name] = shown, left_out + 1
+            return False
+        self._known[record.name] = now, 0
+        record.values = {"logger": record.name, "left_out": left_out, **_list_errors(record)}
+        return True
+
+
+def _list_errors(record: logging.LogRecord) -> dict[str, str]:
+    """Return class and errno of an error that a line of others is about; never its text."""
+    given = record.args if isinstance(record.args, tuple) else ()
+    for error in (*given, record.exc_info[1] if record.exc_info else None):
+        if isinstance(error, BaseException):
+            number = name_errno(error)
+            return {"error": type(error).__name__, **({"errno": number} if number else {})}
+    return {}
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -72,7 +110,7 @@ class _Lines(logging.Formatter):
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        event = record.getMessage()
+        event = record.getMessage() if _is_ours(record) else "library"
         level, values = record.levelname.lower(), getattr(record, "values", {})
         if self._as_json:
             at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

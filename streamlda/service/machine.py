@@ -67,10 +67,13 @@ class Machine:
         self._unstored = False
         # Something was learned since the last checkpoint; one must come before anything else.
         self._dirty = self._owed = False
-        # Records learned since the last release.
+        # Records learned since the last release, and when a clock ends what they are of.
         self._since_release = 0
         # A last release would give better topics than the one before did.
         self._unfinished = False
+        self._released_at = 0.0
+        # A clock ends no window before the words are known.
+        self._has_words = False
         self._saved_at = 0.0
         self._breaker = Breaker(rules)
         self._signals = 0
@@ -128,7 +131,9 @@ class Machine:
         self._source.opening = False
         self._saved_at = event.time
         self._unstored = event.unsaved
-        self._since_release, self._unfinished = event.since_release, event.unfinished
+        self._since_release, self._has_words = event.since_release, event.has_words
+        self._unfinished = event.unfinished
+        self._released_at = event.time
         self.phase = Phase.LEARNING
         if event.unsaved:
             return  # What is left, its `ReleaseDone` will say.
@@ -170,16 +175,20 @@ class Machine:
             self.queued_bytes -= size
             self._left_to_learn -= records
             self._since_release += records
-        self._learned, self._dirty = work.batch, True
+        self._learned, self._dirty, self._has_words = work.batch, True, event.has_words
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
         self._done(m.Release)
         self._unstored = False
         out += self._storing.done(event.time)
         self._left_to_poll = self._left_to_learn = event.slots_left
+        if event.slots_left is not None:
+            # A clock may end what is running while records wait.
+            self._left_to_poll = event.slots_left - sum(records for _, records, _ in self._queue)
         self._dirty = self._owed = True
         self._since_release = 0
         self._unfinished = event.unfinished
+        self._released_at = event.time
         out.append(m.LogLine("info", "released", {"gave_topics": int(event.snapshot)}))
         if event.slots_left is None:
             self._no_release_left(event.time, out)
@@ -322,7 +331,10 @@ class Machine:
             return checkpoint
         if self.phase is Phase.DRAINING and not self._drain:
             return checkpoint if self._dirty else None
-        if self._left_to_learn == 0:
+        reading = self.phase is Phase.LEARNING
+        window = self._has_words and self._since_release and self.rules.snapshot_seconds
+        by_clock = window and time - self._released_at >= window
+        if self._left_to_learn == 0 or (reading and by_clock):
             return m.Release()
         due = time - self._saved_at >= self.rules.checkpoint_seconds
         if self._dirty and (due or self.phase is Phase.EXHAUSTED):

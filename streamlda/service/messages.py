@@ -30,8 +30,9 @@ class Started(Event):
     slots_left: int | None
     #: The state is after a release that no checkpoint knows of; a `Release` publishes its model.
     unsaved: bool = False
-    #: Records learned since the last release.
+    #: Records learned since the last release, and whether their words are known.
     since_release: int = 0
+    has_words: bool = True
     #: Whether a last release would give better topics than the one before.
     unfinished: bool = False
 
@@ -49,8 +50,11 @@ class Polled(Event):
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
 class Learned(Event):
-    """A `Learn` is done."""
+    """A `Learn` is done; `has_words` as in `Started`."""
+
+    has_words: bool = True
 
 
 @dataclass(frozen=True, slots=True)

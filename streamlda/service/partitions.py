@@ -105,6 +105,7 @@ class Partitions:
 
     #: As of a pipeline that releases nothing by itself, and whose topics were given.
     due: ClassVar[int] = NEVER_BY_ITSELF
+    has_words: ClassVar[bool] = True
     progress: ClassVar[LearnerProgress] = LearnerProgress(rounds=1)
 
     def __post_init__(self) -> None:

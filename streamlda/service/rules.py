@@ -32,6 +32,8 @@ class Rules:
     silent_seconds: float = 60.0
     #: Stop rather than idle when no release is left.
     stop_when_exhausted: bool = False
+    #: A release is due after this time, too.
+    snapshot_seconds: float | None = None
     #: When the source ends, release once more what was learned since the last time. Only where
     #: releases are not private: those end at slots that were fixed in advance.
     release_at_end: bool = False

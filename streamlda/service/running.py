@@ -54,6 +54,7 @@ def make_rules(settings: RunSettings) -> Rules:
         breaker_share=1.0 if settings.private else settings.breaker.share,
         attempts=settings.breaker.attempts,
         stop_when_exhausted=settings.snapshots.when_exhausted == "stop",
+        snapshot_seconds=settings.snapshots.seconds,
         release_at_end=not settings.private,
     )
 
@@ -166,6 +167,7 @@ def _run_alone(opened: Opened) -> int:
             unsaved=found.released is not None,
             since_release=pipeline.since_release,
             unfinished=pipeline.progress.unfinished,
+            has_words=pipeline.has_words,
         )
         return Run(partial(open_source, settings, found, letters), make_worker, started)
 
@@ -204,7 +206,7 @@ def _run_shared(opened: Opened) -> int:
         return Run(open_shared, make_worker, Started(time.monotonic(), NEVER_BY_ITSELF))
 
     # Snapshots are made from checkpoints, and not by what learns.
-    rules = replace(make_rules(settings), release_at_end=False)
+    rules = replace(make_rules(settings), snapshot_seconds=None, release_at_end=False)
     return opened.run(rules, letters, open_run, open_run())
 
 

@@ -141,7 +141,7 @@ class Worker:
             self._status.count("bytes", "", sum(map(_n_bytes, batch.documents)))
             self._newest |= batch.newest
             self._show()
-        self._tell(m.Learned(self._threads.now()))
+        self._tell(m.Learned(self._threads.now(), self._pipeline.has_words))
 
     def _show(self) -> None:
         pipeline = self._pipeline

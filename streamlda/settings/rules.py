@@ -72,7 +72,7 @@ EXCLUDES = {
     ("source.format=csv|parquet|json|file", "source.kind=kafka|follow"): "it has no end",
     ("topics.refine topics.warmup_documents topics.projection_file", "privacy.epsilon"):
         "a private run keeps no documents",
-    ("kafka.partitions=group", "privacy.epsilon"):
+    ("snapshots.seconds kafka.partitions=group", "privacy.epsilon"):
         "windows are fixed before any record is read",
     ("topics.seeds", "vocabulary.kind=private"): "their words must be public",
     ("vocabulary.kind=private", "privacy.unit=user"):

@@ -93,7 +93,7 @@ def make_setting(section: str, declared: Any) -> Setting:
 
 #: Units of sizes and of times, as in ``memory.queue = "64 MiB"`` and ``interval = "5 min"``.
 SIZES = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0}
+TIMES = {"": 1.0, "MS": 1e-3, "S": 1.0, "MIN": 60.0, "H": 3600.0, "D": 86400.0}
 TOPIC = re.compile("[A-Za-z0-9._-]{1,249}")
 AMOUNT = re.compile(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*")
 
@@ -193,11 +193,24 @@ def _amount(raw: Any, units: Mapping[str, float]) -> float:
     return amount
 
 
+def _count(raw: Any) -> int | None:
+    """Return a number without a point, given as an integer or as text; None for other values."""
+    is_count = isinstance(raw, int) and not isinstance(raw, bool)
+    return int(raw) if is_count or re.fullmatch("[0-9]{1,18}", str(raw)) else None
+
+
+def _keep(raw: Any) -> int | float:
+    """Return an int for a number of snapshots, ``100``, and a float for an age, ``30 d``."""
+    count = _count(raw)
+    kept = float(_amount(raw, TIMES)) if count is None else count
+    return _met(kept, kept >= 1)
+
+
 def _frequency(raw: Any) -> int | float:
     """Return an int for a number of documents, ``5``, and a float for a fraction, ``0.5``."""
-    is_count = isinstance(raw, int) or re.fullmatch("[0-9]{1,18}", str(raw))
-    value = _int(raw) if is_count else _number(raw)
-    return _met(value, value >= 0 and (is_count or value <= 1))
+    count = _count(raw)
+    value = _number(raw) if count is None else count
+    return _met(value, value >= 0 and (count is not None or value <= 1))
 
 
 #: Parser of each kind, and its values in words.
@@ -212,4 +225,5 @@ PARSERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "bytes": (lambda raw: int(_amount(raw, SIZES)), "a size such as 512 MiB"),
     "seconds": (lambda raw: float(_amount(raw, TIMES)), "a time such as 30 s or 5 min"),
     "frequency": (_frequency, "a number of documents, or a fraction from 0.0 to 1.0"),
+    "keep": (_keep, "a number of snapshots >= 1, or an age such as 30 d"),
 }

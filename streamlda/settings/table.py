@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamlda.settings.setting import FIT, INFER, RUN, Secret, Setting, entry, make_setting
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS
-from streamlda.stream.event_time import UNITS
+from streamlda.stream.event_time import MOST_AHEAD_SECONDS, UNITS
 
 if TYPE_CHECKING:
     from streamlda.model.topic_model import TopicModel
@@ -57,6 +57,9 @@ class SourceSettings:
     time_format: str | None = entry(
         "text", None, "Form of event times, as %d/%m/%Y %H:%M, or unix or excel for numbers; "
         "default: ISO 8601 and common forms, day or month first as all values of files say.")
+    most_ahead: float = entry(
+        "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
+        "documents are learned from and counted as ahead, in no bin.", least=0)
     id_field: str | None = entry(
         "text", None, "Key or column of the id of a record; text or an integer, shown with "
         "representative documents, by infer and on the map of a report; default: file and number.")
@@ -232,6 +235,9 @@ class SnapshotSettings:
         "int", None, "Records between snapshots, or in a private window; default: 100000; a source "
         "that ends gives one snapshot, at its end.", least=100, flag="--snapshot-every",
         parameter="documents_per_snapshot")
+    seconds: float | None = entry(
+        "seconds", None, "Also publish a snapshot after this time; default: never.", least=0,
+        open=True, flag="--snapshot-seconds", commands=RUN_ONLY)
     most: int | None = entry(
         "int", None, "Maximum number of snapshots; default: no limit.", least=1, flag="--snapshots",
         parameter="snapshots")
@@ -293,9 +299,9 @@ class OutputSettings:
     folder: str | None = entry(
         "text", None, "Folder of numbered snapshots; default: snapshots, of a fit none.",
         flag="--output-folder")
-    keep: int | None = entry(
-        "int", None, "Number of snapshots to keep in the folder; default: all. Private ones stay.",
-        least=1, commands=RUN_ONLY)
+    keep: int | float | None = entry(
+        "keep", None, "Snapshots to keep in the folder: a number, or an age such as 30 d; default: "
+        "all. The newest and private ones stay.", commands=RUN_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

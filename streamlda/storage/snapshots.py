@@ -20,6 +20,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -131,10 +132,16 @@ class Snapshots:
         found = [(int(name[1]), name[0]) for name in names if name]
         return sorted(n for n, name in found if n >= 1 and name == f"snapshot-{n:06d}")
 
-    def remove_old(self, keep: int) -> None:
-        """Keep the newest `keep` snapshots."""
+    def remove_old(self, keep: float) -> None:
+        """Keep the last snapshot, and the newest `keep` (int), or those of `keep` seconds."""
         with self._lock:
-            for number in self.numbers()[:-keep]:
+            *earlier, _ = self.numbers() or [0]
+            if isinstance(keep, int):
+                old = earlier[: len(earlier) + 1 - keep]
+            else:
+                border = time.time() - keep
+                old = [n for n in earlier if self.path(n).stat().st_mtime < border]
+            for number in old:
                 try:
                     self.path(number).unlink()
                     self._index(number).unlink(missing_ok=True)

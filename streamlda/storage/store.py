@@ -67,7 +67,7 @@ class Claim(NamedTuple):
 class Store(AbstractContextManager["Store"]):
     """Checkpoints and snapshots of one run, which holds a lock on each folder until `close`."""
 
-    def __init__(self, file: str | None, keep: int | None, on_step: OnStep | None) -> None:
+    def __init__(self, file: str | None, keep: float | None, on_step: OnStep | None) -> None:
         #: The folder of checkpoints; None if the run makes none.
         self.folder: Path | None = None
         self.snapshots: Snapshots | None = None
@@ -85,7 +85,7 @@ class Store(AbstractContextManager["Store"]):
         output: str | os.PathLike[str] | None = None,
         file: str | None = None,
         private: bool = False,
-        keep: int | None = None,
+        keep: float | None = None,
         on_step: OnStep | None = None,
     ) -> Self:
         """Open the folders of a run as their only writer, or make them.

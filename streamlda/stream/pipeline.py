@@ -83,6 +83,7 @@ class Pipeline(Generic[LearnerT]):
         about: Mapping[str, Any] | None = None,
         reading: Mapping[str, Any] | None = None,
         time_bins: str | None = None,
+        most_ahead_seconds: float = MOST_AHEAD_SECONDS,
         candidates: CandidateDocuments | None = None,
         provenance: Provenance | None = None,
     ) -> None:
@@ -101,7 +102,7 @@ class Pipeline(Generic[LearnerT]):
         self._every, self._most = every, most
         self._about, self.reading = dict(about or {}), dict(reading or {})
         self.provenance = provenance
-        self._time_bins = time_bins
+        self._time_bins, self._most_ahead = time_bins, most_ahead_seconds
         self._waiting: list[LocatedText] = []
         self._characters = 0
         self.blocks, self._candidates = Blocks(), candidates
@@ -173,6 +174,11 @@ class Pipeline(Generic[LearnerT]):
     def since_release(self) -> int:
         """Records taken since the last release."""
         return self.records - self.released_at
+
+    @property
+    def has_words(self) -> bool:
+        """True once the words are known; before, no clock ends a window."""
+        return self.learner is not None
 
     # Records.
 
@@ -281,7 +287,7 @@ class Pipeline(Generic[LearnerT]):
     def _find_bins(self, times: NDArray[Any], is_learned: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the bins of event time, and count the learned documents in no bin."""
         assert self._time_bins is not None
-        bins = find_bins(times, self._time_bins, time.time() + MOST_AHEAD_SECONDS)
+        bins = find_bins(times, self._time_bins, time.time() + self._most_ahead)
         times, learned = times[is_learned], bins[is_learned]
         known = [*self.span, *times[np.isfinite(times) & (learned != AHEAD)].tolist()]
         self.span = [min(known), max(known)] if known else []

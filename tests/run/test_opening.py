@@ -154,14 +154,16 @@ def test_a_run_from_shared_topics_refines_them(tmp_path):
         open_pipeline(asked)
 
 
-def test_nothing_is_captured_before_the_words_are_known(tmp_path):
+def test_nothing_is_captured_and_no_clock_ends_it_before_the_words_are_known(tmp_path):
     pipeline = new_pipeline("learned", tmp_path)
     with Store.open(tmp_path / "c") as store:
         pipeline.behind = Behind({}, {})
         pipeline.add(RecordBatch(ROWS[:100]))
         assert capture(pipeline, store) is None
+        assert not pipeline.has_words
         pipeline.add(RecordBatch(ROWS[100:200]))
         assert capture(pipeline, store) is not None
+        assert pipeline.has_words
 
 
 def test_other_settings_than_the_saved_ones_are_refused(tmp_path):

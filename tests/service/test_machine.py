@@ -72,6 +72,26 @@ def test_a_start_goes_on_where_the_last_run_ended(stop, start, instructions):
     assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 
+def test_a_clock_ends_a_window_once_the_words_are_known():
+    machine = started(snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert told(machine, Learned(61.0, has_words=False)) == [Learn(2)]
+    assert told(machine, Learned(62.0)) == [m.Release()]
+    assert told(machine, m.ReleaseDone(63.0, True, 1000)) == [m.Checkpoint(2)]
+    # None ends without a record.
+    assert saved(machine, 64.0) == []
+    assert told(machine, Tick(500.0)) == []
+    assert told(machine, Polled(501.0, 10, 10)) == [Learn(3), Poll(10)]
+    assert told(machine, Learned(501.5)) == [m.Release()]
+
+
+def test_where_a_clock_ends_a_window_no_more_is_polled_than_the_next_has_room_for():
+    machine = started(slots_left=25, snapshot_seconds=60, checkpoint_seconds=1e9, batches=2)
+    assert told(machine, Learned(61.0)) == [m.Release()]
+    assert told(machine, m.ReleaseDone(62.0, True, 15)) == [m.Checkpoint(1)]
+    # Ten records wait and five were asked for before: the window has no room for others.
+    assert told(machine, Polled(63.0, 5, 5)) == [Pause()]
+
+
 def test_a_client_that_is_replaced_while_the_queue_is_full_is_paused_again():
     machine = started()
     assert told(machine, Polled(1.0, 10, 100)) == [Learn(1), Pause()]

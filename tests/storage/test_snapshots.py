@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -204,11 +205,16 @@ def test_the_same_release_made_twice_is_one_snapshot_and_another_is_not(folder):
     assert [store.publish(other) for other in others] == [2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, [9]), (3, [7, 8, 9]), (20, [*range(1, 10)])])
+@pytest.mark.parametrize(
+    ("keep", "left"), [(1, [9]), (3, [7, 8, 9]), (20, [*range(1, 10)]), (3600.0, [6, 7, 8, 9])]
+)
 def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
     plain = Store.open(output=folder, private=False)
     for number in range(1, 9):
         plain.publish(model(topics(), settings={"stream": "s", "number": number}))
+        made = plain.snapshots.path(number)
+        old = made.stat().st_mtime - 7200 * (number < 6)
+        os.utime(made, (old, old))
     plain.close()
     with Store.open(output=folder, keep=keep) as store:
         ids = [topic["id"] for topic in store.snapshots.summary(8).json()["topics"]]

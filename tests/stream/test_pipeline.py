@@ -197,7 +197,7 @@ def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     # From those that have come at a release, and from a bounded number of characters.
     made = Pipeline(learner_of(), engine)
     made.add(RecordBatch(corpus(40)))
-    assert (made.learner, made.progress.rounds) == (None, 0)
+    assert (made.learner, made.progress.rounds, made.has_words) == (None, 0, False)
     model = made.release().model
     assert model.vocabulary.words == WORDS
     assert (model.documents_seen, model.settings["vocabulary_documents"]) == (40, 40)
