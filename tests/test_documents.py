@@ -163,10 +163,7 @@ DTYPES = ["bool", "int8", "uint8", "uint16", "int32", "int64", "uint64", "float3
 
 @pytest.mark.parametrize(
     ("form", "dtype"),
-    [
-        *((form, "uint8") for form in FORMATS),
-        *(("dense", dtype) for dtype in (*DTYPES, "float16")),
-    ],
+    [*((form, "uint8") for form in FORMATS), *(("dense", dtype) for dtype in (*DTYPES, "float16"))],
 )
 def test_from_matrix_takes_every_format_and_dtype(form, dtype):
     batch = DocumentBatch.from_matrix(FORMATS[form](DENSE.astype(dtype)))

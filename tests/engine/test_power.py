@@ -7,12 +7,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError
 from streamlda.simulate import PlantedLDA
-from tests.engine.kinds import (
-    KINDS,
-    error,
-    fed,
-    planted_documents,
-)
+from tests.engine.kinds import KINDS, error, fed, planted_documents
 
 
 @pytest.fixture(scope="module")

@@ -99,10 +99,7 @@ def test_state_is_bounded_whatever_the_stream(documents):
     """Topics, the newest documents, a block and a minibatch, and topics that retired."""
     learner, sizes = engine(), []
     fed(learner, documents, 0, 290)
-    assert {name.partition(".")[0] for name in learner.state()[0]} == {
-        "warmup",
-        "measures",
-    }
+    assert {name.partition(".")[0] for name in learner.state()[0]} == {"warmup", "measures"}
     fed(learner, documents, 290, 1000)
     newest = documents.rows(0, 1000 // STEP * STEP)
     newest = newest.rows(len(newest) - WARMUP, len(newest))

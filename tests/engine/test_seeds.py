@@ -49,11 +49,7 @@ def check_seeded(model, truth, seeds):
     assert all(set(seed.columns) <= set(row) for seed, row in zip(seeds, top, strict=False))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"refine": False}],
-    ids=["refined", "spectral"],
-)
+@pytest.mark.parametrize("changes", [{}, {"refine": False}], ids=["refined", "spectral"])
 def test_seeded_topics_are_the_first_and_about_their_words(truth, seeds, changes):
     settings = EngineSettings(**{**TEXT, **changes}, seed_topics=seeds)
     learner = fed(Engine(settings), text_documents(), 0, 3000)
@@ -98,10 +94,7 @@ def test_a_seeded_topic_continues_that_of_its_name_however_far(truth, seeds):
     moved = before.components.copy()
     moved[[0, 1]] = moved[[1, 0]]
     after = type(before)(
-        components=moved,
-        alpha=before.alpha,
-        background=before.background,
-        settings=before.settings,
+        components=moved, alpha=before.alpha, background=before.background, settings=before.settings
     )
     topics, _ = follow_topics(before, [*range(1, 13)], after, 13)
     assert [topic.id for topic in topics[:3]] == [1, 2, 3]

@@ -125,10 +125,7 @@ ROUNDS = {"warmup_documents": 300, "documents_per_round": 100, "n_restarts": 3, 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"warmup_documents": 300, "n_components": 8},
-        {"solver": "online-power", **ROUNDS},
-    ],
+    [{"warmup_documents": 300, "n_components": 8}, {"solver": "online-power", **ROUNDS}],
     ids=["refined", "online-power"],
 )
 def test_a_stream_gives_equal_bits_cut_read_copied_or_on_another_number_of_threads(X, options):

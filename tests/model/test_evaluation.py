@@ -8,11 +8,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError
-from streamlda.model.evaluation import (
-    document_completion,
-    matched_l1_error,
-    topic_diversity,
-)
+from streamlda.model.evaluation import document_completion, matched_l1_error, topic_diversity
 from streamlda.simulate import PlantedLDA
 
 pytestmark = pytest.mark.kernels

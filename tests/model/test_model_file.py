@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlda.container import read_arrays, write_arrays
-from streamlda.errors import (
-    InvalidSettingError,
-    ModelFileError,
-    NewerFormatError,
-    VocabularyError,
-)
+from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError, VocabularyError
 from streamlda.model.model_file import FORMAT
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load

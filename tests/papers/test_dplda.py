@@ -20,13 +20,7 @@ from streamlda.papers.dplda.configurations import (
     fit_dp_lda,
     release,
 )
-from streamlda.papers.dplda.flow import (
-    CONFIGURATIONS,
-    DOCUMENTS,
-    EDGES,
-    OUTPUT,
-    configuration,
-)
+from streamlda.papers.dplda.flow import CONFIGURATIONS, DOCUMENTS, EDGES, OUTPUT, configuration
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.sensitivity import (
     BY_L2,
@@ -37,12 +31,7 @@ from streamlda.papers.dplda.sensitivity import (
     triples_l2,
     unmet,
 )
-from streamlda.papers.dplda.spectral import (
-    FULL_EIGENPAIRS,
-    SpectralSteps,
-    symmetrised,
-    unwhitened,
-)
+from streamlda.papers.dplda.spectral import FULL_EIGENPAIRS, SpectralSteps, symmetrised, unwhitened
 from streamlda.papers.laplace import TV_DISTANCE_BOUND
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.costs import epsilon_spent

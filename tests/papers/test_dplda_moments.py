@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 
 from streamlda.papers.dplda.moments import LDAMoments, coefficients
-from streamlda.papers.dplda.sensitivity import (
-    Facts,
-    pairs_l1,
-    pairs_l2,
-    triples_l1,
-    triples_l2,
-)
+from streamlda.papers.dplda.sensitivity import Facts, pairs_l1, pairs_l2, triples_l1, triples_l2
 from tests import oracle
 from tests.corpora import batch_of
 from tests.papers.corpora import random_documents, sym3, vector_partitions

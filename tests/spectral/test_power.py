@@ -25,10 +25,7 @@ SOLVERS = {
         partial(deflated, eigenvalue_round=False),
         lambda array, k, seed: twins.algorithm_2(repeat(array), k, 40, 25, seed),
     ),
-    "simultaneous": (
-        simultaneous,
-        lambda array, k, seed: twins.simultaneous(array, k, 60, seed),
-    ),
+    "simultaneous": (simultaneous, lambda array, k, seed: twins.simultaneous(array, k, 60, seed)),
 }
 
 

@@ -16,12 +16,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.stream import vocabulary_choice
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import RecordBatch
-from streamlda.stream.vocabulary_choice import (
-    RATIO,
-    GrowingWords,
-    VocabularyLearner,
-    most_counted,
-)
+from streamlda.stream.vocabulary_choice import RATIO, GrowingWords, VocabularyLearner, most_counted
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.texts import endless

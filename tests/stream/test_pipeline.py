@@ -171,8 +171,7 @@ NOW = 1_760_000_000.0
 
 
 @pytest.mark.parametrize(
-    "time",
-    [NOW + 3601, NOW * 1000 + 4e6, "2031-01-01", "2031", 2031, 9999, 1e18 * 8, "99991231"],
+    "time", [NOW + 3601, NOW * 1000 + 4e6, "2031-01-01", "2031", 2031, 9999, 1e18 * 8, "99991231"]
 )
 def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
     monkeypatch.setattr("streamlda.stream.pipeline.time.time", lambda: NOW)

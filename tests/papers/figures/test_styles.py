@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from bench import tables
-from bench.styles import (
-    apart,
-)
+from bench.styles import apart
 
 #: The plots that are drawn on nothing but stored results.
 RESULTS = tables.read_results()

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from streamlda.errors import (
-    BudgetExceededError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-)
+from streamlda.errors import BudgetExceededError, InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours

@@ -9,11 +9,7 @@ from streamlda.papers.wang_anandkumar.algorithm_1 import (
     suggest_iterations,
     suggest_restarts,
 )
-from streamlda.papers.wang_anandkumar.tensors import (
-    FactoredTensor,
-    ImplicitTensor,
-    operator_norm,
-)
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor, ImplicitTensor, operator_norm
 from streamlda.spectral.joint_power import apply_pairs
 from tests.spectral import twins
 from tests.spectral.checks import check_recovers, composed, orthonormal, symmetric_noise
