@@ -20,8 +20,9 @@ from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, chosen, hold_out_once
 from streamlda.refinement.measures import Samples
-from streamlda.refinement.refine import refined
+from streamlda.refinement.refine import can_draw, refined
 from streamlda.refinement.schedule import SWEEPS, THOROUGH, THOROUGH_TIMES, Passes, passes_for
+from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.spectral.topics import ESTIMATE
 from streamlda.utils.progress import progress
 from streamlda.utils.threads import one_blas_thread
@@ -45,7 +46,8 @@ def fit(
 
     By default, and for thorough fits, spectral topics of the first `START_DOCUMENTS` are refined
     over all documents: by the passes of `passes_for`, with an alpha_0 that suits them
-    (`best_candidate`), and by sweeps. They are kept only if they predict held-out documents better
+    (`best_candidate`), and by sweeps. Many topics have passes over a part of them
+    (`documents_of_passes`). They are kept only if they predict held-out documents better
     than their start. Where `passes` are a number, there are these alone. Without passes, or where
     the start is kept, spectral topics are those of all documents, and the model has not been
     measured. Equal documents are learned a few times only (`COPIES_PART`).
@@ -59,11 +61,13 @@ def fit(
     if automatic and n >= LEAST_DOCUMENTS:
         most = max(1, int(COPIES_PART * n / settings.n_components))
         known, held_out = hold_out_once(documents, most)
-        make_start, passes = _starts(settings, known, documents), times * passes_for(len(known))
-        found, estimate = best_candidate(make_start, settings.alpha_0, known, held_out, passes)
+        read = documents_of_passes(known, settings.n_components)
+        make_start = _starts(settings, known, documents)
+        passes = times * passes_for(len(read))
+        found, estimate = best_candidate(make_start, settings.alpha_0, read, held_out, passes)
         # With the sums that starts are made of.
         del make_start
-        found.sweep(times * SWEEPS, settings.seed % 2**63)
+        found.sweep(known, times * SWEEPS, settings.seed % 2**63)
         start, kept = chosen(found.start, found.model, held_out, known)
         if kept:
             found.start = start
@@ -84,6 +88,20 @@ def fit(
         phase = replace(phase, choice=said)
     model = _unmeasured(phase)
     return phase, replace(model, diagnostics={**model.diagnostics, **said})
+
+
+def documents_of_passes(documents: DocumentBatch, n_topics: int) -> DocumentBatch:
+    """Return the documents that passes before sweeps over all read.
+
+    Of many topics that a sampler alone moves they are every n-th one, `START_DOCUMENTS` at least,
+    with a token for each word of each topic: more of them gain nothing that a sweep does not.
+    """
+    n, tokens = len(documents), float(documents.lengths.sum())
+    parts = min(int(tokens / (n_topics * documents.n_features)), n // START_DOCUMENTS)
+    is_drawn = tokens < n_topics * n and can_draw(documents, n_topics)
+    if n_topics < MANY_COMPONENTS or parts < 2 or not is_drawn:
+        return documents
+    return documents.sharing(np.arange(n) % parts == 0)
 
 
 def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:

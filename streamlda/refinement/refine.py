@@ -76,17 +76,21 @@ class Candidate:
         """The start with these topics, and the prior that they were made with."""
         return replace(self.start, components=self._learner.components, alpha=self._learner.alpha)
 
-    def sweep(self, sweeps: int, seed: int) -> None:
-        """Move the topics by the sweeps that suit the documents.
+    def sweep(self, documents: DocumentBatch, sweeps: int, seed: int) -> None:
+        """Move the topics by the sweeps that suit documents: those of the passes, or more.
 
         Documents with a token for each topic get collapsed sweeps. If there is no memory for all,
         every n-th one does, where these have a token for each word of each topic. Where they are
         not all, or documents are shorter, a sampler follows, which draws whole tokens: from passes
         alone it settles slowly where documents mix many topics.
         """
-        start, documents, tokens = self.start, self.documents, float(self.documents.lengths.sum())
+        documents = documents.sharing(documents.known)
+        if len(documents) > len(self.documents):
+            sweeps //= 2
+        self.done["documents"] = len(documents)
+        start, tokens = self.start, float(documents.lengths.sum())
         K, settings = start.n_components, GibbsSettings(seed=seed, seeds=start.seeds)
-        draws = documents.whole and K <= MAX_TOPICS and tokens <= K * documents.n_entries
+        draws = can_draw(documents, K)
         parts = CollapsedVariational.count_parts(documents, K)
         is_enough = parts == 1 or (draws and tokens >= parts * start.components.size)
         if tokens >= K * len(documents) and is_enough:
@@ -133,6 +137,12 @@ class Candidate:
         # Its sums make room for samples.
         del self._learner
         return most_prevalent_first(found, samples())
+
+
+def can_draw(documents: DocumentBatch, n_topics: int) -> bool:
+    """Return whether a sampler suits documents: whole counts, few times as many as words."""
+    tokens = float(documents.lengths.sum())
+    return documents.whole and n_topics <= MAX_TOPICS and tokens <= n_topics * documents.n_entries
 
 
 def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:

@@ -7,6 +7,7 @@ import pytest
 
 from streamlda import StreamLDA
 from streamlda.documents import DocumentBatch
+from streamlda.engine.fit import documents_of_passes
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.refinement import collapsed
 from streamlda.refinement.choice import hold_out
@@ -37,7 +38,7 @@ def parts():
 def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
     corpus, learned, held_out, start = parts
     passed, found = (Candidate(start, learned, 2) for _ in range(2))
-    found.sweep(4, seed=5)
+    found.sweep(learned, 4, seed=5)
     model = passed.model
     sampler = GibbsSampler(found.documents, model.components, model.alpha, GibbsSettings(seed=5))
     averaged = round(4 * max(1.0, 40 * learned.n_documents / learned.lengths.sum()))
@@ -63,7 +64,7 @@ def test_sweeps_are_those_of_the_sampler_and_learn_what_was_held_out(parts):
 def test_documents_that_mix_many_topics_are_swept_longer(parts):
     _, learned, _, start = parts
     found = Candidate(replace(start, alpha=np.full(K, 7 / K)), learned, 1)
-    found.sweep(1, seed=0)
+    found.sweep(learned, 1, seed=0)
     short = 40 * learned.n_documents / learned.lengths.sum()
     assert found.done["sweeps"] == 2 * round(np.sqrt((1 + 7) / 2) * short)
 
@@ -82,10 +83,30 @@ def test_the_sweeps_suit_the_documents(length, times, name):
     _, learned, held_out, start = planted(length)
     scaled = DocumentBatch.from_matrix(learned.to_csr() * times, integral=False)
     found = Candidate(start, scaled, 1)
-    found.sweep(4, seed=0)
+    found.sweep(scaled, 4, seed=0)
     found.learn(held_out)
     swept = {key: found.done[key] for key in ("collapsed_sweeps", "sweeps") if found.done.get(key)}
     assert list(swept) == ([] if name is None else [name])
+
+
+def test_many_topics_are_moved_by_a_part_of_documents_before_half_as_many_sweeps(
+    parts, monkeypatch
+):
+    """The part has a start and a token for each word of each topic; weights are not drawn."""
+    _, learned, _, start = parts
+    assert documents_of_passes(learned, K) is learned
+    monkeypatch.setattr("streamlda.engine.fit.MANY_COMPONENTS", K)
+    assert documents_of_passes(learned, K) is learned
+    monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 300)
+    part = documents_of_passes(learned, K)
+    assert K * V <= part.lengths.sum() < 0.6 * learned.lengths.sum()
+    found = [Candidate(start, each, 1).settle() for each in (part, learned)]
+    for each in found:
+        each.sweep(learned, 4, seed=0)
+    assert found[0].done["documents"] == found[1].done["documents"]
+    assert 2 * found[0].done["sweeps"] == found[1].done["sweeps"]
+    weights = DocumentBatch.from_matrix(learned.to_csr() * 1.5, integral=False)
+    assert documents_of_passes(weights, K) is weights
 
 
 @pytest.mark.parametrize("weight", [1.0, 1.5])
@@ -95,7 +116,7 @@ def test_few_of_the_documents_are_not_swept_for_all(weight, monkeypatch):
     scaled = DocumentBatch.from_matrix(learned.to_csr() * weight, integral=False)
     monkeypatch.setattr(collapsed, "MOST_RESPONSIBILITIES", 2 * learned.n_entries // 40)
     found = Candidate(start, scaled, 1).settle()
-    found.sweep(2, seed=0)
+    found.sweep(scaled, 2, seed=0)
     assert "collapsed_sweeps" not in found.done
     assert (found.done["sweeps"] > 0) == (weight == 1)
 
