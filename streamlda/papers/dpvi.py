@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import psi
@@ -42,7 +41,19 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import MissingExtraError, above, at_least, between, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
+from streamlda.kernels import (
+    F64_1D,
+    F64_2D,
+    I32_1D,
+    I64_1D,
+    OUT_F32_2D,
+    OUT_F64_1D,
+    kernel,
+    parallel_kernel,
+)
+from streamlda.kernels.refinement import add_responsibilities
 from streamlda.papers.rounding import MechanismOfDoubles
+from streamlda.refinement.stepwise_em import entries_by_word
 
 Array = NDArray[np.float64]
 
@@ -53,8 +64,8 @@ MOST_UPDATES, TOLERANCE = 100, 1e-3
 #: thousands of steps, and these runs have far fewer.
 RATE_OFFSET, RATE_EXPONENT = 1.0, 0.7
 
-#: Most entries times topics that are worked on at a time: 16 MiB of responsibilities.
-_MOST_SHARES = 2**21
+#: Most entries times topics that are worked on at a time: 32 MiB of responsibilities.
+_MOST_SHARES = 2**23
 
 #: A word less probable than this under every topic is divided evenly: a quotient could overflow.
 SMALLEST = 1e-280
@@ -200,52 +211,18 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
     words = np.exp(psi(dirichlet) - psi(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
     for part in documents.blocks(max(1, _MOST_SHARES // len(alpha))):
-        shares = responsibilities(part, words, alpha)
-        norms = np.sqrt(_sum_rows(part, (part.counts[:, None] * shares) ** 2).sum(axis=1))
+        responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
+        norms = np.empty(part.n_documents)
+        layout = (part.counts, part.word_ids, part.row_pointers)
+        variational_responsibilities(
+            *layout, words, alpha, MOST_UPDATES, TOLERANCE, responsibilities, norms
+        )
         # Rounded down, so that no norm ends above the bound: 8 roundings are more than there are.
         factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300) * (1 - 2.0**-50))
         weights = part.counts * np.repeat(factors, np.diff(part.row_pointers))
-        columns = weights, part.word_ids, np.arange(part.n_entries + 1)
-        total += scipy.sparse.csc_array(columns, shape=(len(total), part.n_entries)) @ shares
+        by_word = entries_by_word(part.word_ids, weights, part.n_features)
+        add_responsibilities(*by_word, responsibilities, total)
     return total
-
-
-def responsibilities(documents: DocumentBatch, words: Array, alpha: Array) -> Array:
-    """Return the variational responsibilities of topics for every entry, topics held fixed.
-
-    Equivalent to ``tests.oracle_variational.variational_responsibilities``: repeat
-    ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
-    gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
-    ``mean(abs(change)) < TOLERANCE``, at most `MOST_UPDATES` times. `words`, of shape (V, K), is
-    exp(E log beta). Time O(nnz K iterations), memory O(nnz K). Each row depends on its document
-    only.
-    """
-
-    def find(part: DocumentBatch, gamma: Array) -> Array:
-        theta = np.repeat(np.exp(psi(gamma)), np.diff(part.row_pointers), axis=0)
-        found = theta * words[part.word_ids]
-        mass = found.sum(axis=1, keepdims=True)
-        even = np.full_like(found, 1 / len(alpha))
-        shares: Array = np.divide(found, mass, out=even, where=mass >= SMALLEST)
-        return shares
-
-    gamma = alpha + documents.lengths[:, None] / len(alpha)
-    part, left = documents, np.arange(documents.n_documents)
-    for _ in range(MOST_UPDATES):
-        after = alpha + _sum_rows(part, part.counts[:, None] * find(part, gamma[left]))
-        moves = np.abs(after - gamma[left]).mean(axis=1) >= TOLERANCE
-        part, left = part.where(moves), left[moves]
-        gamma[left] = after[moves]
-        if not len(left):
-            break
-    return find(documents, gamma)
-
-
-def _sum_rows(documents: DocumentBatch, entries: Array) -> Array:
-    """Return the sums of numbers of entries over each document."""
-    n, places = documents.n_entries, np.arange(documents.n_entries)
-    rows = np.ones(n), places, documents.row_pointers
-    return np.asarray(scipy.sparse.csr_array(rows, shape=(documents.n_documents, n)) @ entries)
 
 
 def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:
@@ -296,3 +273,75 @@ def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, st
     while spends(z) > epsilon:
         z *= 1.0005
     return z
+
+
+@kernel
+def digamma(x: float) -> float:
+    """Return the digamma function of x > 0, to 1e-12 of max(1, its absolute value).
+
+    Recurrence up to 6, then the asymptotic series.
+    """
+    shift = 0.0
+    while x < 6.0:
+        shift -= 1.0 / x
+        x += 1.0
+    r = 1.0 / (x * x)
+    tail = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r / 47.3)))))
+    return shift + math.log(x) - 0.5 / x - tail
+
+
+@parallel_kernel(lambda *inputs: (len(inputs[2]) - 1, 10 * inputs[-2].size))
+def variational_responsibilities(
+    first: int,
+    last: int,
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    words: F64_2D,
+    alpha: F64_1D,
+    max_iterations: int,
+    tolerance: float,
+    responsibilities: OUT_F32_2D,
+    norms: OUT_F64_1D,
+) -> None:
+    """Find the variational responsibilities of topics for every entry, topics held fixed.
+
+    Equivalent to ``tests.oracle_variational.variational_responsibilities``: repeat
+    ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
+    gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
+    ``mean(abs(change)) < tolerance``, at most `max_iterations` times. `words`, of shape (V, K), is
+    exp(E log beta); `norms` become the Euclidean norm of ``counts[:, None] * responsibilities``
+    over the entries of each document. Time O(nnz * K * iterations); memory O(K) a thread. Each row
+    depends on its document only.
+    """
+    n_topics = len(alpha)
+    for n in range(first, last):
+        begin, end = row_pointers[n], row_pointers[n + 1]
+        gamma, theta, update = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
+        tokens = 0.0
+        for e in range(begin, end):
+            tokens += counts[e]
+        for k in range(n_topics):
+            gamma[k] = alpha[k] + tokens / n_topics
+        for iteration in range(max_iterations + 1):
+            for k in range(n_topics):
+                theta[k] = math.exp(digamma(gamma[k]))
+                update[k] = 0.0
+            squares = 0.0
+            for e in range(begin, end):
+                beta = words[word_ids[e]]
+                total = 0.0
+                for k in range(n_topics):
+                    total += theta[k] * beta[k]
+                for k in range(n_topics):
+                    own = theta[k] * beta[k] / total if total >= SMALLEST else 1.0 / n_topics
+                    responsibilities[e, k] = own
+                    update[k] += counts[e] * own
+                    squares += (counts[e] * responsibilities[e, k]) ** 2
+            norms[n] = math.sqrt(squares)
+            change = 0.0
+            for k in range(n_topics):
+                change += abs(alpha[k] + update[k] - gamma[k])
+                gamma[k] = alpha[k] + update[k]
+            if change < tolerance * n_topics or iteration == max_iterations:
+                break

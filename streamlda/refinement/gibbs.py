@@ -206,19 +206,21 @@ def tally(
     n_topics: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many documents have more than j tokens of each topic, and of all."""
-    lengths = np.diff(token_pointers[row_pointers])
+    ends = token_pointers[row_pointers]
+    lengths = np.diff(ends)
     most = int(lengths.max(initial=0))
-    documents = np.repeat(np.arange(len(lengths)), lengths)
-    counts = np.bincount(documents * n_topics + topics, minlength=len(lengths) * n_topics)
-
-    def count_longer(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many numbers of each row are larger than j, for each j below the most."""
-        places = np.arange(len(rows))[:, None] * (most + 1) + rows
-        found = np.bincount(places.ravel(), minlength=len(rows) * (most + 1))
-        longer: NDArray[np.int64] = found.reshape(len(rows), -1)[:, :0:-1].cumsum(axis=1)[:, ::-1]
-        return longer
-
-    return count_longer(counts.reshape(-1, n_topics).T), count_longer(lengths[None])[0]
+    # Documents by their tokens of each topic.
+    found = np.zeros((n_topics, most + 1), dtype=np.int64)
+    for rows in row_blocks(len(lengths)):
+        own = lengths[rows]
+        documents = np.repeat(np.arange(len(own)), own)
+        part = topics[ends[rows.start] : ends[rows.start + len(own)]]
+        counts = np.bincount(documents * n_topics + part, minlength=len(own) * n_topics)
+        places = counts.reshape(-1, n_topics) + np.arange(n_topics) * (most + 1)
+        found += np.bincount(places.ravel(), minlength=found.size).reshape(found.shape)
+    found = np.vstack([found, np.bincount(lengths, minlength=most + 1)])
+    longer = found[:, :0:-1].cumsum(axis=1)[:, ::-1]
+    return longer[:-1], longer[-1]
 
 
 def fit_alpha(

@@ -14,6 +14,7 @@ from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.papers import dpvi
 from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
+from streamlda.papers.dpvi import variational_responsibilities as kernel
 from streamlda.simulate import PlantedLDA
 from tests.oracle_variational import variational_responsibilities
 
@@ -156,3 +157,16 @@ def test_coins_are_paid_for_as_noise_is(monkeypatch):
     coin = 2 * SecureNoise.tv_distance_bound * rows * 2 * (1 + math.e)
     assert coin > 1e-15
     assert left[1] - left[0] == pytest.approx(coin, rel=1e-3)
+
+
+@pytest.mark.parametrize(("iterations", "tolerance"), [(0, 0.0), (1, 0.0), (7, 0.0), (100, 1e-3)])
+def test_the_kernel_equals_its_slow_twin(iterations, tolerance):
+    documents = PlantedLDA(3, 40, seed=5).documents(30)
+    words = np.random.default_rng(1).gamma(0.3, size=(40, 3)) + 1e-9
+    alpha = np.array([0.05, 0.4, 2.0])
+    arguments = (documents.counts, documents.word_ids, documents.row_pointers, words, alpha)
+    found, norms = np.empty((len(documents.counts), 3), dtype=np.float32), np.empty(30)
+    kernel(*arguments, iterations, tolerance, found, norms)
+    slow, slow_norms = variational_responsibilities(*arguments, iterations, tolerance)
+    np.testing.assert_allclose(found, slow, rtol=2e-6, atol=1e-12)
+    np.testing.assert_allclose(norms, slow_norms, rtol=1e-6)
