@@ -38,7 +38,8 @@ from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.model.naming import carry_names
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.private.matrix import MatrixFit, blank_invalid_rows
+from streamlda.private.learner import PrivateLearner
+from streamlda.private.matrix import blank_invalid_rows, fit_rows, learner_of_rows
 from streamlda.settings.build import (
     choose_passes,
     engine_settings,
@@ -249,7 +250,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _begun_with: dict[str, Any]
     _unseen_share = 0.0
     # The learner is None once a private fit has ended, the model until it is read or released.
-    _learner: Engine | MatrixFit | None
+    _learner: Engine | PrivateLearner | None
     _model: TopicModel | None
     # The topics that were read last, in whose rows later ones are shown.
     _shown: TopicModel | None = None
@@ -480,7 +481,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """The model as of the last document; made only when documents came since."""
         if self._is_private and self._model is None:
             learner, size = self._learner, self.documents_per_snapshot
-            missing = learner.slots_missing if isinstance(learner, MatrixFit) else None
+            missing = learner.slots_missing if isinstance(learner, PrivateLearner) else None
             raise _FAULTS.make("no snapshot", slots_missing=missing, documents_per_snapshot=size)
         check_is_fitted(self)
         if self._model is None:
@@ -619,19 +620,23 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             asked, public = window_settings(settings, batch.n_features, rows, names)
             asked = seed_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
             stream = settings.source.stream or "matrix"
-            learner = MatrixFit(asked, self._new_noise(), settings.privacy.ledger, stream, public)
-        assert isinstance(learner, MatrixFit)
+            learner = learner_of_rows(asked, self._new_noise(), stream, public)
+        assert isinstance(learner, PrivateLearner)
         try:
-            learner.add(batch, users, finish=finish)
+            fit_rows(learner, batch, users, settings.privacy.ledger, finish=finish)
         finally:
             # Also after an error on the way: what was released stays released.
-            if learner.begun and (not finish or learner.model is not None):
-                self._keep(None if ends else learner, learner.model, columns)
+            model = learner.models[-1] if learner.models else None
+            if learner.documents_seen and (not finish or model is not None):
+                self._keep(None if ends else learner, model, columns)
                 self._snapshots = learner.models
         return self
 
     def _keep(
-        self, learner: Engine | MatrixFit | None, model: TopicModel | None, columns: Columns | None
+        self,
+        learner: Engine | PrivateLearner | None,
+        model: TopicModel | None,
+        columns: Columns | None,
     ) -> None:
         """Take over what was learned; columns come with a new fit."""
         before = vars(self).get("_model")
@@ -647,7 +652,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check_continues(self) -> None:
         """Refuse to continue a fit that has ended, or with other parameters."""
-        _check(isinstance(self._learner, Engine | MatrixFit), "ended")
+        _check(isinstance(self._learner, Engine | PrivateLearner), "ended")
         now, begun = self._lasting_parameters(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)

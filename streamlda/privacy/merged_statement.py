@@ -23,8 +23,9 @@ from streamlda.privacy.statement import (
     with_ends,
 )
 
-#: First and last slot, name and noise multiplier of a release.
-_Stage = tuple[int, int, str, float]
+#: What tells releases apart, in the order in which they are sorted.
+_STAGE = ("first", "last", "name", "noise_multiplier")
+_Stage = tuple[Any, ...]
 
 #: What must be the same of artefacts that are merged.
 _ONE_KIND = (
@@ -111,7 +112,7 @@ def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         _check_other_slots([*(one - other)], [*(other - one)])
     stages = sorted(set.union(*models))
     merged = dict(statements[0]) | {
-        **with_ends([_stage(*stage) for stage in stages]),
+        **with_ends([dict(zip(_STAGE, stage, strict=True)) for stage in stages]),
         **{key: max(each[key] for each in statements) for key in ("epsilon", "delta")},
         "clip_bounds": _bounds_of(statements),
         "generation": max(known) if len(known) == len(begun) else None,
@@ -124,16 +125,9 @@ def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _models_of(statement: Mapping[str, Any]) -> list[set[_Stage]]:
     """Return the stages of each artefact that a statement about one ledger was merged of."""
-    stages = [
-        (each["first"], each["last"], each["name"], each["noise_multiplier"])
-        for each in statement["stages"]
-    ]
+    stages = [tuple(each[key] for key in _STAGE) for each in statement["stages"]]
     models = statement.get("stages_of_models", [range(len(stages))])
     return [{stages[place] for place in model} for model in models]
-
-
-def _stage(first: int, last: int, name: str, noise_multiplier: float) -> dict[str, Any]:
-    return {"name": name, "first": first, "last": last, "noise_multiplier": noise_multiplier}
 
 
 def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from streamlda.errors import at_least, between, require, require_state
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, NoisyRows, Recurrence
 from streamlda.guarantee.mechanism import Array, Block
 from streamlda.guarantee.noise import Noise
-from streamlda.privacy.events import GaussianRelease
 
 #: Largest relative difference of a standard deviation made again from the same settings: powers
 #: differ in their last digits between machines.
@@ -75,25 +73,19 @@ def noise_of(strategy: BufferedToeplitz, t: int) -> float:
     return strategy.sensitivity * math.sqrt(square)
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixState:
+class PrefixState(NamedTuple):
     """State for `PrefixRelease.restore`; names are ``block/array``."""
 
-    #: Sums of raw contributions. Whoever reads them has the data without noise: never beside a
-    #: published model.
-    secret: dict[str, NDArray[Any]]
+    secret: dict[str, NDArray[Any]]  # Sums without noise: never beside a published model.
     private: dict[str, NDArray[Any]]  # Made of noisy rows and public settings only.
 
 
 class PrefixRelease:
     """Release the sums of all rounds so far, after each round, for one spend.
 
-    Memory 3 d + 1 arrays of the size of the blocks for d buffers, d = 4, and up to 5 more during a
-    step; whatever the number of documents and rounds.
-
     The noise multiplier z is that of all rounds: all prefix sums together are 1/z-GDP. `n_max`
-    counts the most contributions in a round, a public number; `options` are those of
-    `JointGaussian`.
+    counts the most contributions in a round; `options` are those of `JointGaussian`. Memory 3 d + 1
+    arrays of the size of the blocks for d = 4 buffers, and up to 5 more during a step.
     """
 
     def __init__(
@@ -112,11 +104,6 @@ class PrefixRelease:
         self._sums = {name: PrefixSums(strategy, shape) for name, shape in shapes.items()}
         self.rounds = 0  # That have been released.
         self._broken = False
-
-    @property
-    def event(self) -> GaussianRelease:
-        """Cost for each document, once, of all prefix sums."""
-        return GaussianRelease(self.mechanism.noise_multiplier)
 
     def step(self, sums: Mapping[str, Array], noise: Noise) -> dict[str, Array]:
         """Take the next round and return the noisy sums of all rounds so far.
@@ -158,8 +145,7 @@ class PrefixRelease:
         """Continue, to the last bit, where `state` was taken, with the settings of then.
 
         Never from an older state after a later prefix sum was published: another noisy row of the
-        same round would be a second release of its documents. Nothing here can notice; the ledger
-        must refuse it.
+        same round would be a second release of its documents, which the ledger must refuse.
         """
         own, found = self.state(), {**state.secret, **state.private}
         expected = {name: array.shape for name, array in {**own.secret, **own.private}.items()}

@@ -135,13 +135,10 @@ def private_statement(
 ) -> dict[str, Any]:
     """Return the statement of a private artefact, or refuse to make it.
 
-    `delta` is that with what a private selection of words took; `stages` are all releases that
-    the artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
-    l2_clip_norm and source; `ledger` and `generation` are its id and number of releases begun, None
-    for a budget kept in memory only; `public_model` is the digest of the model of public documents
-    that windows begin with; `seeds` says that topics have public seed words; `missing` names the
-    stages of an incomplete window that were not released. Time O(stages log stages) and a few
-    milliseconds.
+    `delta` is that with what a private selection of words took; `stages` are all releases that the
+    artefact was made from, in the order of their slots; `clip_bounds` maps a block to its
+    l2_clip_norm and source; `ledger` and `generation` are None for a budget in memory; `missing`
+    names the stages of an incomplete window that were not released.
     """
     statement = {
         "statement": PRIVATE,

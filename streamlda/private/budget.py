@@ -83,8 +83,7 @@ def check_first_price(
 ) -> None:
     """Refuse what the ledger will not allow, before any document is read.
 
-    Words are chosen for the price `words_event`. Slots are known by the name of their `stream`, or,
-    without one, by what will be read.
+    Slots are known by the name of their `stream` or, without one, by what will be read.
     """
     event: Event = settings.event
     if settings.privacy_unit == "user":

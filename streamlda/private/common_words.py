@@ -3,21 +3,14 @@
 The noise of word pairs has a spectral norm in proportion to the square root of the number of words,
 while most of what pairs say of broad topics is in a few hundred words. So a first stage finds these
 ("common words"), a second sums their pairs without a projection ("common pairs"), and a long round
-of refinement (`streamlda.private.refinement`) finds the topics' other words. Neither stage needs a
-quantile of norms before it: bounds are so low that all documents but very long ones are scaled to
-them, and count alike.
+of refinement (`streamlda.private.refinement`) finds the topics' other words, which begin as the
+word frequencies. Bounds are so low that all documents but very long ones are scaled to them.
 
-A last short stage lets documents say whether they prefer the topics to the word frequencies alone
-(`streamlda.private.comparison`); if not, these are published as the only topic.
-
-Common words
-------------
 A pair of two words of frequency p is in about N p^2 documents, beside a noise of z. So words are
 common from a released frequency of `LEAST` sqrt(z / N) on, `WORDS_FOR_TOPIC` K to `MOST_WORDS` of
-them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which
-the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are
-of these, at most K and what a round can tell apart. In the other words each
-topic begins as the word frequencies.
+them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which the
+eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are of
+these, at most K and what a round can tell apart.
 """
 
 from __future__ import annotations
@@ -66,8 +59,8 @@ ALPHA_0 = 0.12
 #: columns of H are topics then, not mixtures of these.
 CENTRING_ALPHA_0 = 0.5
 
-#: Fits of H, and steps of each.
-STARTS, STEPS = 3, 300
+#: Steps of a fit of H.
+STEPS = 300
 
 
 class OfCommon:
@@ -171,8 +164,7 @@ def topics_of(
 ) -> PrivateTopics:
     """Return topics by the noisy sums of the pairs of common words; O(words^3).
 
-    `stddev` is that of the noise in a packed entry; `documents` is for the record. The seed, which
-    is public, makes the starts of the fit.
+    `stddev` is that of the noise in a packed entry; the seed makes the starts of the fit.
     """
     pairs, share = unpack_pairs(packed, len(words)), frequencies[words] / frequencies[words].sum()
     alpha_0, centring = concentrations(settings)
@@ -185,7 +177,7 @@ def topics_of(
     rng = np.random.default_rng(settings.seed)
     # One is kept even if it is noise; it must not be negative.
     kept = np.maximum(values[:known], 1e-6 * floor)
-    H = _nonnegative(kept, vectors[:, :known], K, rng)
+    H = _nonnegative(kept, vectors[:, :known], K, rng, settings.n_restarts)
     strength = np.sum(H**2, axis=0)
     order = np.argsort(-strength, kind="stable")
     H, strength = H[:, order], strength[order]
@@ -201,7 +193,9 @@ def topics_of(
     return PrivateTopics(components, alpha, frequencies, spectral, np.zeros(K))
 
 
-def _nonnegative(values: Array, vectors: Array, K: int, rng: np.random.Generator) -> Array:
+def _nonnegative(
+    values: Array, vectors: Array, K: int, rng: np.random.Generator, starts: int
+) -> Array:
     """Return H >= 0, shape (words, K), with H H' near the matrix of these eigenpairs.
 
     By multiplicative steps, each halfway (Ding et al. 2008); the best of some random starts.
@@ -213,7 +207,7 @@ def _nonnegative(values: Array, vectors: Array, K: int, rng: np.random.Generator
     whole = float(values @ values)
     row = np.maximum(image(np.ones((len(vectors), 1))), 1e-12 * values[0])
     best, least = row, np.inf
-    for _ in range(STARTS):
+    for _ in range(starts):
         H = row * rng.standard_exponential((len(vectors), K))
         H *= np.sqrt(values[0] / np.linalg.norm(H.T @ H))
         for _ in range(STEPS):

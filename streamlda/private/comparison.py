@@ -1,7 +1,6 @@
 """Comparison of refined topics with word frequencies, by held-out documents.
 
-Released in the last stage of a window: the topics, their prior and the frequencies are functions of
-earlier releases. A document with the counts c of l tokens adds ::
+A document with the counts c of l tokens adds, by topics and frequencies of earlier releases::
 
     preferred     clip(8 m, -1, 1),  m = sum_w h_w (p_w - q_w) / (p_w + q_w) / sum_w h_w
     tokens        min(1, l / L) theta
@@ -10,9 +9,8 @@ Half of the tokens, every second one in the order of the words, give proportions
 counts the other half, p and q are the probabilities of its words by the topics and by the
 frequencies. As (x - 1) / (x + 1) is concave, the expectation of m is at most 0 where documents
 follow the frequencies: these win then, as they would by likelihood, but a token has a bounded say.
-theta are the proportions of the whole document, as `TopicModel.transform` gives them. L is a
-quantile of the lengths of a round, from their noisy histogram: the sums are shares of tokens in
-which a long document counts as L of them.
+theta are the proportions of the whole document. L is a quantile of the lengths of a round, from
+their noisy histogram: a long document counts as L tokens.
 """
 
 from __future__ import annotations
@@ -76,16 +74,20 @@ class ComparisonStatistic:
         return 2 * distinct + len(self._alpha)
 
 
-def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:
-    """Return what each document says, from -1 to 1; probabilities are of its entries.
+def scores(batch: DocumentBatch, held: Array, values: Array, shift: float = 0.0) -> Array:
+    """Return the mean of `values` over the held tokens of each document, shifted, from -1 to 1.
 
     Quotients and sums of a document's own entries in their order: the same bits beside any others.
     """
     document = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
     with np.errstate(invalid="ignore", over="ignore"):
-        gain = held * ((refined - start) / (refined + start))
-        said = SCALE * np.bincount(document, gain) / np.bincount(document, held)
+        said = np.bincount(document, held * values) / np.bincount(document, held) + shift
     return np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
+
+
+def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:
+    """Return what each document says, from -1 to 1; probabilities are of its entries."""
+    return scores(batch, held, SCALE * ((refined - start) / (refined + start)))
 
 
 def gain_of(preferred: Array, slots: int) -> Array:

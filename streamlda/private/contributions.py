@@ -214,7 +214,7 @@ class TripleStatistic:
     symmetric arrays are kept as their entries i <= j (<= k), times the square root of how often
     each occurs, so that the norm stays the Frobenius norm.
 
-    W is public, of any real dtype, taken as float64. Time O(nnz t^3 / 6) a document, memory t^3.
+    W is public. Time O(nnz t^3 / 6) a document, memory t^3.
     """
 
     name = "triple"
@@ -263,21 +263,17 @@ class TripleStatistic:
 
 
 def checked_projection(whitening: Array, n_features: int | None = None) -> Array:
-    """Return a projection as contiguous float64, whatever real dtype it came in; time O(d m)."""
-    found = np.asarray(whitening)
-    real = found.dtype.kind in "fiu" and found.ndim == 2 and 0 not in found.shape
-    rule, remedy = "a projection must be a matrix of real numbers", "compute it again"
-    require(real, rule, dtype=found.dtype, shape=found.shape, remedy=remedy)
+    """Return a projection as contiguous float64; time O(d m)."""
+    made = np.ascontiguousarray(whitening, dtype=np.float64)
     require(
-        n_features in (None, len(found)),
-        "a projection must have a row for each word",
-        rows=len(found),
+        made.ndim == 2 and 0 not in made.shape and n_features in (None, len(made)),
+        "a projection must be a matrix with a row for each word",
+        shape=made.shape,
         n_features=n_features,
         remedy="take the projection of this vocabulary",
     )
-    made = np.ascontiguousarray(found, dtype=np.float64)
-    finite = np.isfinite(made).all()
-    require(finite, "a projection must be finite", shape=found.shape, remedy=remedy)
+    finite, remedy = np.isfinite(made).all(), "compute it again"
+    require(finite, "a projection must be finite", shape=made.shape, remedy=remedy)
     return made
 
 

@@ -23,7 +23,6 @@ CLEAR = 6.0
 #: steps of the fit.
 GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
 
-
 #: Least expected frequency of a word, over that of the mean word.
 LEAST_FREQUENCY = 1e-9
 
@@ -44,11 +43,10 @@ def denoise(
 
     `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
     tokens in a topic are its lift times those `expected`, (d, K): what the background would give
-    it, or a public topic. Lifts of words of like frequency have one prior, of any form on
-    `LIFTS`, whose weights are those of highest likelihood (empirical Bayes, by EM): where the
-    noise hides all, everything is drawn to a lift near 1, where it hides nothing, data stay as
-    they are. The steps begin with logarithms of lifts of this mean distance from 0, and stay there
-    where noise hides even the sums of a group. Time O(d K), memory O(FITTED).
+    it, or a public topic. Lifts of words of like frequency have one prior, of any form on `LIFTS`,
+    whose weights are those of highest likelihood (empirical Bayes, by EM). The steps begin with
+    logarithms of lifts of mean distance `spread` from 0, and stay there where noise hides even the
+    sums of a group. Time O(d K), memory O(FITTED).
     """
     K = sums.shape[1]
     begun = first_prior(spread)

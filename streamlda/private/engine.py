@@ -2,27 +2,16 @@
 
 A pure state machine without noise, clock, file or ledger. When a stage is complete it says what is
 `due`; somebody pays for it and draws the noise (`streamlda.private.release_manager`); `accept`
-takes the noisy sums. A window of N record slots is cut into stages at fixed slots::
+takes the noisy sums. A window of N record slots is cut into stages at fixed slots (`settings`):
+norms give clip bounds to the next stage, pairs directions, triples or rounds of a power method
+(`streamlda.private.power`) topics. Over many words other stages find topics by common words and
+refine them (`streamlda.private.refinement`). Every slot is in one stage, so each stage may spend
+the whole budget of its documents (parallel composition); projections and bounds come from stages
+before. In ``prefix`` mode the first window is followed by rounds of N slots, each adding its sums
+to those of all rounds before, in the basis and with the bounds of the first window.
 
-    norms         1.5 %   histograms of ||p1|| and ||P2 W||       clip bounds of the next stage
-    pairs          85 %   sums of p1 and P2 W                     directions, the next projection
-    triple norms  1.5 %   histogram of ||P3(W, W, W)||            clip bound of the next stage
-    triples        12 %   sum of P3(W, W, W)                      topics
-
-(norms up to 10 % each where noise is large beside N, and less in a very large window).
-
-With a power method as solver, "triples" is replaced by rounds ``power 1``, ``power 2``, ..., which
-answer its questions (`streamlda.private.power`): 30 % or 50 % together, and pairs get less. Over
-many words other stages find topics by common words and refine them
-(`streamlda.private.refinement`). With public bounds the stages of norms are left out. Every slot is
-in one stage, so each stage may spend the whole budget of its documents (parallel composition);
-projections and bounds come from stages before. In ``prefix`` mode the first window is followed by
-rounds of N slots, each adding its sums to those of all rounds before, in the basis and with the
-bounds of the first window.
-
-Slots end a stage, not documents. A slot is a row of a batch, whatever it holds: an empty or short
-row, or one refused by `UserBound`, takes its slot and adds nothing. So a document decides nothing
-but its own contribution.
+A slot is a row of a batch, whatever it holds: an empty or short row, or one refused by `UserBound`,
+takes its slot and adds nothing. So a document decides nothing but its own contribution.
 """
 
 from __future__ import annotations
@@ -43,7 +32,7 @@ from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, check_rows, joint_mechanism, prefix_mechanism
 from streamlda.private.topics import PrivateTopics
-from streamlda.private.window import PREFIX, PrivateSnapshot, Window, random_probes
+from streamlda.private.window import PREFIX, PrivateSnapshot, Window
 from streamlda.utils.arrays import Arrays, named, with_prefix
 from streamlda.utils.threads import one_blas_thread
 
@@ -54,8 +43,8 @@ class PrivateEngine:
     """Learns topics from slots of a stream through noisy sums only; see the module.
 
     Memory: 16 d m bytes for the pair sums (8 d^2 to 16 d^2 without a projection), 16 t^3 / 3 for
-    the triples, one block of documents, and their projections; in refinement at most 100 d K bytes
-    and 32 MiB beside the noisy sums. In prefix mode some 15 times as much.
+    the triples; in refinement at most 100 d K bytes and 32 MiB. In prefix mode some 15 times as
+    much.
     """
 
     def __init__(
@@ -80,17 +69,16 @@ class PrivateEngine:
         #: Releases of lost windows in prefix mode: a horizon counts them in place of rounds.
         self._lost = 0
         self._multiplier = settings.noise_multiplier
-        self._probes = random_probes(settings)
-        self.window = Window(settings, self._probes, public)
+        self.window = Window(settings, public)
         self.stage: Stage | None = None  # The running one; None when no snapshot is left.
         self._prefix: PrefixRelease | None = None
         self._begin_window()
 
     def add(self, batch: DocumentBatch, users: Sequence[str | bytes | None] | None = None) -> int:
-        """Take rows up to the end of the stage, and return how many.
+        """Take rows up to the end of the stage, none if a release is due; return how many.
 
-        For the unit "user", `users` says whose document each row is; rows of nobody add nothing.
-        Nothing is taken while a release is due.
+        `users` says whose document each row is, where they are the unit; rows of nobody add
+        nothing.
         """
         stage = self._open_stage()
         check_rows(batch, self.settings.n_features)
@@ -109,10 +97,7 @@ class PrivateEngine:
         return taken
 
     def end_stage(self) -> None:
-        """Let the running stage end here: by a clock, or at the end of the stream.
-
-        Where it ends must not depend on what the documents say.
-        """
+        """Let the running stage end here, by a clock or the end of the stream; not by documents."""
         stage = self._open_stage()
         rule = "a stage must have a slot before it can end"
         filled = stage.slots_filled
@@ -120,17 +105,7 @@ class PrivateEngine:
         stage.last = stage.first + filled
 
     def abandon_window(self, slot: int) -> None:
-        """Drop the running window, whose release was lost, and begin one at a later slot.
-
-        It is paid for. Not in prefix sums.
-        """
-        require(
-            self.settings.mode == "window" and slot >= self.slots,
-            "a window can be dropped where windows are apart, and only forward",
-            mode=self.settings.mode,
-            slot=slot,
-            slots=self.slots,
-        )
+        """Drop the running window, whose release was paid for and lost, and begin one at a slot."""
         self.slots = slot
         self._begin_window()
 
@@ -140,10 +115,7 @@ class PrivateEngine:
         return None if self.stage is None or self.stage.slots_left else self.stage
 
     def accept(self, released: Sums) -> None:
-        """Take the noisy sums of the release that was due and continue to the next stage.
-
-        If they hold nothing but noise, the window is lost and the next begins.
-        """
+        """Take the noisy sums of the due release; a window of nothing but noise is lost."""
         stage, window = self.due, self.window
         if stage is None:
             raise failure("sums must be accepted when a release is due, but none is due")
@@ -183,8 +155,7 @@ class PrivateEngine:
     def released(self) -> PrivateSnapshot:
         """Return the topics of what the running window has released, without its last stages.
 
-        They come from noisy sums alone, so that they cost nothing, and change nothing here. Raises
-        `InsufficientDataError` where the stages of the moments are not all there.
+        Raises `InsufficientDataError` where the stages of the moments are not all there.
         """
         with one_blas_thread():
             return self.window.snapshot(self._snapshots + 1, self.window.so_far())
@@ -194,13 +165,10 @@ class PrivateEngine:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return all that is needed to continue: arrays, and plain JSON values.
 
-        Raw data: ``sums/`` (sums without noise, in steps of the grid), ``users/`` (who was in the
-        running stage) and ``prefix.secret/``. The rest may be seen: ``window/`` (noisy sums of the
-        running window, of which all else is made again), ``public/``, ``prefix.private/``,
-        ``snapshot/`` and the values.
-
-        Where a state is taken must not depend on what documents say: a slot, a clock, the end of
-        the process.
+        Raw data: ``sums/`` (in steps of the grid), ``users/`` (who was in the running stage) and
+        ``prefix.secret/``. The rest may be seen: ``window/`` (noisy sums, of which all else is made
+        again), ``public/``, ``prefix.private/``, ``snapshot/`` and the values. Where a state is
+        taken must not depend on what documents say.
         """
         stage, snapshot = self.stage, self.snapshot
         arrays: Arrays = with_prefix(self.window.arrays, "window/")
@@ -217,13 +185,8 @@ class PrivateEngine:
         }
         if stage is not None:
             arrays |= with_prefix(stage.state(), "sums/")
-            values["stage"] = {
-                "name": stage.name,
-                "first": stage.first,
-                "last": stage.last,
-                "places": stage.slots_filled,
-                "stddevs": stage.stddevs(),
-            }
+            own = {name: getattr(stage, name) for name in ("name", "first", "last")}
+            values["stage"] = own | {"places": stage.slots_filled, "stddevs": stage.stddevs()}
         if stage is not None and stage.sums.users is not None:
             arrays |= with_prefix(stage.sums.users.state(), "users/")
         if self._prefix is not None:
@@ -245,9 +208,9 @@ class PrivateEngine:
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Resume from what `state` returned, bit for bit; time is that of the window's topics.
 
-        Nothing here can notice that the state is from before a release, whose documents would take
-        part twice; the ledger must refuse it (`LedgerReader.check_epoch`). Anything else raises
-        `InvalidSettingError`, LookupError, TypeError or ValueError.
+        A state from before a release must be refused by the ledger (`LedgerReader.check_epoch`).
+        Any other that does not fit raises `InvalidSettingError`, LookupError, TypeError or
+        ValueError.
         """
         settings, public = PrivateSettings.of(values["settings"]), None
         if settings.public_model is not None:
@@ -285,7 +248,7 @@ class PrivateEngine:
     # Windows, stages and rounds.
 
     def _begin_window(self) -> None:
-        self.stage, self.window = None, Window(self.settings, self._probes, self.public)
+        self.stage, self.window = None, Window(self.settings, self.public)
         # Users pay for a window that was lost, too; in prefix mode all count its releases.
         by_user = self.settings.privacy_unit == "user" and self.settings.mode == "window"
         begun = self._windows if by_user else self._snapshots + self._lost

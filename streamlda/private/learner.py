@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
-from streamlda.errors import InsufficientDataError, LedgerError, require
+from streamlda.errors import InsufficientDataError, LedgerError, failure, require
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress, Users
 from streamlda.model.model_file import vocabulary_parts
 from streamlda.model.topic_model import TopicModel
@@ -25,14 +25,6 @@ from streamlda.private.stage import Stage
 from streamlda.private.window import PREFIX, PrivateSnapshot
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Arrays
-
-#: Where rows of matrices stand, whatever their stream is called.
-ROWS = "rows"
-
-#: How to have a model all the same.
-PUBLISH_USELESS = (
-    "privacy.publish_useless writes such models, and streamlda budget --publish that of a release"
-)
 
 #: Messages of lost windows that are kept.
 MOST_LOST = 100
@@ -75,6 +67,10 @@ class PrivateLearner(Learner):
         self.lost: list[str] = []
         #: Fingerprints of the rows that come next, of which a ledger keeps those that are taken.
         self.documents: list[bytes] | None = None
+        #: Of rows of matrices: models of the last call that gave any, oldest first; and the slots
+        #: consumed when a call failed half way (`streamlda.private.matrix`).
+        self.models: list[TopicModel] = []
+        self.failed_at: int | None = None
         self._publish_useless = publish_useless
         self._has_document = has_document
         self._missed, self._shows_nothing = "", False
@@ -93,9 +89,7 @@ class PrivateLearner(Learner):
         before = self.spent_before
         if before == NOTHING:
             return self.settings.epsilon
-        mu_squared = before.mu_squared + self.price_of_unit.mu_squared
-        aside = before.set_aside + self.price_of_unit.set_aside
-        total = Loss(mu_squared, aside / mu_squared)
+        total = before.joined(self.price_of_unit)
         return describe_spent(total, ledger_terms(self.settings))["epsilon"]
 
     @property
@@ -140,8 +134,7 @@ class PrivateLearner(Learner):
     def _least_missing(self) -> int:
         """Return the fewest further slots with which the end of the stream gives a snapshot.
 
-        A last stage that is half full gives one: the end is a slot, and so public. What was summed
-        in an unfinished window is dropped.
+        A last stage that is half full gives one: the end is a slot, and so public.
         """
         stage = self.engine.stage
         if stage is None:
@@ -157,7 +150,7 @@ class PrivateLearner(Learner):
         taken = self.engine.add(batch, users)
         self._has_document = self._has_document or bool(batch.usable[:taken].any())
         if self.releaser.provenance is not None and self.documents is not None:
-            places = [(ROWS, first + number) for number in range(1, taken + 1)]
+            places = [("rows", first + number) for number in range(1, taken + 1)]
             self.releaser.provenance.add(places, self.documents[:taken])
             del self.documents[:taken]
         return taken
@@ -216,7 +209,10 @@ class PrivateLearner(Learner):
         if snapshot is None or snapshot is before:
             return None
         if snapshot.topics.is_useless and not self._publish_useless:
-            self._missed = f"{describe_useless(snapshot.topics)}; {PUBLISH_USELESS}"
+            self._missed = (
+                f"{describe_useless(snapshot.topics)}; privacy.publish_useless writes such models, "
+                "and streamlda budget --publish that of a release"
+            )
             return None
         return self.snapshot(vocabulary, settings)
 
@@ -234,11 +230,10 @@ class PrivateLearner(Learner):
     def catch_up(self, intent: Release) -> int:
         """Continue after the ledger's last release, which a restored state does not know of.
 
-        A crash between a release and the next checkpoint leads here. None of the documents of that
-        release is released again: what the state has of their raw sums is dropped, and their
-        noisy sums are taken from where the release was stored. If it was lost, so is its window.
-        Refused if it is not the release that comes next, or belongs to prefix sums, whose noise
-        went with the state that was lost. Returns how many records the caller must skip unread.
+        A crash between a release and the next checkpoint leads here. What the state has of raw sums
+        of that release is dropped; its noisy sums are read. If it was lost, so is its window.
+        Refused where it is not the release that comes next, or is of prefix sums, whose noise went
+        with the state. Returns how many records the caller must skip unread.
         """
         engine, stage = self.engine, self.engine.stage
         first, last = intent.cohort.slots
@@ -271,18 +266,17 @@ class PrivateLearner(Learner):
     ) -> TopicModel:
         """Return the model of the last snapshot; `settings` are further ones to record."""
         snapshot = self.engine.snapshot
-        if snapshot is None and self.lost:
+        if snapshot is not None:
+            return self.model_of(snapshot, vocabulary, settings)
+        if self.lost:
             raise InsufficientDataError(self.lost[-1])
-        require(
-            snapshot,
+        raise failure(
             "a private snapshot needs a whole window of slots",
             slots=self.documents_seen,
             documents_per_snapshot=self.settings.documents_per_snapshot,
             remedy="take smaller windows, or read more",
             error=InsufficientDataError,
         )
-        assert snapshot is not None
-        return self.model_of(snapshot, vocabulary, settings)
 
     def model_of(
         self,
@@ -297,7 +291,7 @@ class PrivateLearner(Learner):
             self.settings,
             epsilon=self.epsilon,
             delta=self.delta,
-            columns=self.vocabulary,
+            vocabulary=self.vocabulary,
             secure=self.releaser.noise.secure,
             ledger=None if ledger is None else ledger.ledger_id,
             generation=None if ledger is None else ledger.generation,

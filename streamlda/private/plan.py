@@ -23,51 +23,10 @@ from streamlda.model.table import plural
 from streamlda.privacy.statement import SLOTS_ARE_PUBLIC
 from streamlda.private.settings import LEAST_WINDOW, PrivateSettings
 
-#: Topics of text that moments show, times u: through a projection, and with all pairs of words.
-SHOWN_TIMES_NOISE, DENSE_SHOWN_TIMES_NOISE = 0.016, 0.05
-
-#: Largest perplexity over that of the word frequencies that is worth having.
-MOST_RATIO = 0.95
-
-#: Windows and epsilons that are looked for. Beyond the largest epsilon a delta of 1e-6 does not
-#: cover what the sampler leaves open.
-RECORDS, EPSILONS = (LEAST_WINDOW, 10**12), (1e-3, 8.0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Forecast of a private run; all of it follows from public numbers.
-
-    Attributes
-    ----------
-    windows : int
-        Snapshots that the records give.
-    words_records : int
-        Record slots that a private choice of words takes, 0 if the words are public.
-    words_wanted : int
-    words_chosen : float or None
-        Words that such a choice is asked for, and those that it should find; None without one.
-        `n_features` is then what it should find.
-    stages : list of (name, slots)
-        How a window is spent; each document is in one stage.
-    noise_multiplier : float
-        Standard deviation of the noise in a sum, over what one unit can change it by.
-    public_model : str or None
-        Digest of the public model; if it fits the documents, all topics are shown.
-    direction_noise : float
-        u, see the module.
-    word_noise : float
-        d z / N: noise in the frequency of the mean word, over that frequency.
-    perplexity_over_frequencies : float or None
-        Perplexity of text over that of its true word frequencies, where a public model does not
-        fit; None where it was not measured, as for the next one.
-    topics_shown : float or None
-        Topics of text to expect of a window, at most K, where a public model does not fit. None
-        where it was not measured: prefix mode, clipping at the worst case, power methods.
-    least_records, least_epsilon : int, float or None
-        The least window, and the least epsilon at this window, that would show all topics of
-        text; None beyond 1e12 records or epsilon 8.
-    """
+    """Forecast of a private run from public numbers; `releases.md` describes its values."""
 
     n_components: int
     n_features: int
@@ -118,10 +77,15 @@ class Plan:
                 return shown(replace(settings, **changes)) >= K
             return False
 
-        fewest = None
+        fewest = lowest = None
         if known:
-            fewest = least(lambda n: shows_all(documents_per_snapshot=math.ceil(n)), RECORDS)
+            windows_of = LEAST_WINDOW, 10**12
+            fewest = least(lambda n: shows_all(documents_per_snapshot=math.ceil(n)), windows_of)
+            # Beyond 8 a delta of 1e-6 does not cover what the sampler leaves open.
+            lowest = least(lambda e: shows_all(epsilon=e), (1e-3, 8.0))
+        own = ("epsilon", "privacy_unit", "public_model", "noise_multiplier", "word_noise")
         return cls(
+            **{name: getattr(settings, name) for name in own},
             n_components=K,
             n_features=settings.n_features,
             documents_per_snapshot=N,
@@ -130,17 +94,12 @@ class Plan:
             words_wanted=wanted,
             words_chosen=found,
             stages=[(name, last - first) for name, first, last in settings.stage_slots()],
-            epsilon=settings.epsilon,
             delta=delta or settings.delta,
-            privacy_unit=settings.privacy_unit,
-            public_model=settings.public_model,
-            noise_multiplier=settings.noise_multiplier,
             direction_noise=u,
-            word_noise=settings.word_noise,
             perplexity_over_frequencies=ratio_of(settings) if known else None,
             topics_shown=min(K, shown(settings)) if known else None,
             least_records=None if fewest is None else math.ceil(fewest),
-            least_epsilon=least(lambda e: shows_all(epsilon=e), EPSILONS) if known else None,
+            least_epsilon=lowest,
         )
 
     @property
@@ -179,8 +138,8 @@ class Plan:
                 f"topics={self.n_components}; all would need " + ", or ".join(remedies)
             )
         ratio = self.perplexity_over_frequencies
-        if alone and ratio is not None and ratio > MOST_RATIO:
-            times = self.word_noise / noise_of_ratio(MOST_RATIO)
+        if alone and ratio is not None and ratio > 1:
+            times = self.word_noise / noise_of_ratio(1.0)
             found.append(
                 "topics should predict documents better than their word frequencies do, expected "
                 f"perplexity={ratio:.2f} times theirs word_noise={self.word_noise:.3g}; take a "
@@ -257,7 +216,7 @@ def shown(settings: PrivateSettings) -> float:
     u = noise_of(settings)
     if settings.refines:
         return float(0.25 * u**-0.73)
-    return (DENSE_SHOWN_TIMES_NOISE if settings.n_columns is None else SHOWN_TIMES_NOISE) / u
+    return (0.05 if settings.n_columns is None else 0.016) / u
 
 
 def words_shown(records: float) -> float:

@@ -1,15 +1,10 @@
 """Rounds that answer a power method with noise: the online and private tensor power methods.
 
 Wang & Anandkumar (2016) read fresh documents for each power iteration (Algorithm 2), or add noise
-to the answers of one tensor (Algorithm 3). Here it is both: the last part of a window is cut into
-rounds at fixed slots; each is a stage that sums W'P3(I, Wu, Wu) over its documents at the current
-probes u, released by one Gaussian mechanism; deflation or QR, alpha_0 and the next probes are
-post-processing. Every slot is in one round, so that a round costs its documents what any other
-stage costs (privacy/releases.md, Stages and windows), and probes, which follow from earlier
-releases, are public when a round begins.
-
-Rounds are planned for K components. Where noise hid some directions of the pairs, fewer are sought,
-and the rounds that are left refine those found (`DeflatedPower`).
+to the answers of one tensor (Algorithm 3). Here it is both: each round is a stage that sums
+W'P3(I, Wu, Wu) over its documents at the current probes u; deflation or QR, alpha_0 and the next
+probes are post-processing. Rounds are planned for K components. Where noise hid some directions of
+the pairs, fewer are sought, and the rounds that are left refine those found (`DeflatedPower`).
 
 With T = P3(W, W, W) of a document, ||T||_F <= C, and U the probes as columns, the answers are
 ``T_(1) (U . U)``: T unfolded to t x t^2, times the matrix with columns u_j x u_j. So their joint
@@ -72,12 +67,9 @@ class PowerStatistic:
         self._weight = weight
         self._whitening, self._values_only = checked_projection(whitening), values_only
         self._bound = bound * answer_norm(probes, 3 if values_only else 2)
+        self._name = "values" if values_only else "images"
         self._shape = (probes.shape[1],) if values_only else probes.shape
         self._directions = np.ascontiguousarray(self._whitening @ probes)
-
-    @property
-    def _name(self) -> str:
-        return "values" if self._values_only else "images"
 
     def blocks(self) -> list[Block]:
         """Answers may be of either sign."""
@@ -148,9 +140,9 @@ class PowerRounds:
     ) -> PowerRounds:
         """Return rounds one step on, by sums over more documents at the same probes, and pairs.
 
-        The pairs whiten W again: with R = (W'M2 W)^(-1/2), T(R, R, R) at the unit vector along
-        R^-1 u is R T(I, u, u) / |R^-1 u|^2. A step squares the error of components that are nearly
-        right, so that more documents at one u show more of them.
+        The pairs whiten W again: with R = (W'M2 W)^(-1/2), T(R, R, R) at the unit vector along R^-1
+        u is R T(I, u, u) / |R^-1 u|^2. A step squares the error of components that are nearly
+        right.
         """
         look = view.directions.T @ self._whitening
         values, vectors = np.linalg.eigh(look.T @ (view.eigenvalues[:, None] * look))

@@ -9,7 +9,6 @@ process. Other processes, workers of a parallel search too, have accounts of the
 from __future__ import annotations
 
 import secrets
-from fractions import Fraction
 
 import numpy as np
 
@@ -32,21 +31,16 @@ class ProcessAccount:
         Nothing where fewer than a tenth of the rows were in other fits: those may be alike.
         """
         values = np.unique(values_of_fingerprints(self._key.of_rows(batch)))
+        others = [(found, price) for name, found, price in self._calls if name != fit]
+        known = [np.isin(values, found, assume_unique=True) for found, _ in others]
         spent = np.zeros(len(values))
-        inside = {
-            other: np.isin(values, found, assume_unique=True)
-            for other, (name, found, _) in enumerate(self._calls)
-            if name != fit
-        }
-        for other, known in inside.items():
-            spent[known] += float(self._calls[other][2].mu_squared)
+        for inside, (_, each) in zip(known, others, strict=True):
+            spent[inside] += float(each.mu_squared)
         before = NOTHING
         if len(values) and WARNED_OF * np.count_nonzero(spent) >= len(values):
             worst = spent.argmax()
-            losses = [self._calls[other][2] for other, known in inside.items() if known[worst]]
-            mu_squared = sum((each.mu_squared for each in losses), Fraction(0))
-            aside = sum((each.set_aside for each in losses), Fraction(0))
-            before = Loss(mu_squared, aside / mu_squared)
+            for inside, (_, each) in zip(known, others, strict=True):
+                before = before.joined(each) if inside[worst] else before
         self._calls.append((fit, values, price))
         return before
 

@@ -1,36 +1,17 @@
 """Topics of public documents as the start of a private window.
 
-A window spends most of its noise on finding topics at all. Those of public documents cost nothing:
-what is left to learn is how the private ones differ from them. The first stage of the window also
-asks whether they are of use; if so, one release takes the place of all moments.
+The first stage of a window asks documents whether the topics are of use: a document shows half of
+its tokens and hides the others, as in `streamlda.private.comparison`. With p the probabilities of
+the hidden words h_w by the public topics, and H the entropy of the public word frequencies, it adds
+clip(sum_w h_w log p_w / sum_w h_w + H, -1, 1) to the block ``public_fits``. Where the noisy sum is
+above 0, one release takes the place of all moments. Against the frequencies of the public words
+themselves topics of another field would look good, since these frequencies are as wrong.
 
-Whether they are of use
------------------------
-A document shows half of its tokens and hides the others, as in `streamlda.private.comparison`. With
-p the probabilities of the hidden words h_w by the public topics, and H the entropy of the public
-word frequencies, it adds to the block ``public_fits``::
-
-    clip(sum_w h_w log p_w / sum_w h_w + H, -1, 1)
-
-It is above 0 where topics make its words more probable than word frequencies made those of the
-public documents. The public model is used if the noisy sum is above 0. Median of a document:
-0.62 for abstracts by topics of other abstracts, 0.55 for newsgroups by their own, -0.38 for
-abstracts by those of newsgroups. Against the frequencies of the public words themselves topics of
-another field look good, since these frequencies are as wrong.
-
-How they move
--------------
-The release is that of a round, with the public topics, prior and word frequencies
-(`streamlda.private.responsibilities`). The background's column is released too: it costs nothing,
-as the norm that documents are scaled to counts it. With n_k the noisy tokens of topic k, a word's
-tokens are its lift times n_k times its public probability, and lifts of words of like frequency
-have one prior, fitted to the released sums and their known noise
-(`streamlda.private.denoising`): what noise hides stays public, all the more the better the public
-topics fit the other cells.
-
-A further topic, where more are wanted than the public model has, is what a topic got beyond its
-public tokens, sum_w max(x_wk - n_k p_wk, 0), and is taken off that topic: the same sums in other
-parts. Topics with the most of it are divided first.
+That release is of a round (`streamlda.private.responsibilities`). With n_k the noisy tokens of
+topic k, a word's tokens are its lift times n_k times its public probability
+(`streamlda.private.denoising`): what noise hides stays public. A further topic, where more are
+wanted than the public model has, is what a topic got beyond its public tokens,
+sum_w max(x_wk - n_k p_wk, 0), and is taken off that topic; topics with the most of it first.
 """
 
 from __future__ import annotations
@@ -47,7 +28,7 @@ from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smoothed
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.comparison import halves, held_out_probabilities
+from streamlda.private.comparison import halves, held_out_probabilities, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
@@ -158,10 +139,6 @@ class PublicTopics:
         """Return what `arrays` was called on."""
         return from_arrays(cls, arrays, prefix, digest=digest)
 
-    def fits(self) -> FitsStatistic:
-        """Return what asks documents whether the topics are of use to them."""
-        return FitsStatistic(self)
-
     def shares(self) -> RefinementStatistic:
         """Return what the one release sums: tokens by word and topic, the background's too."""
         weights = weights_of_words(self.background)
@@ -225,11 +202,7 @@ class FitsStatistic:
             return {FITS: Contribution(found)}
         seen, held = halves(batch)
         probable = np.log(held_out_probabilities(batch, seen, self._topics, self._alpha))
-        document = np.repeat(np.arange(batch.n_documents), np.diff(batch.row_pointers))
-        with np.errstate(invalid="ignore", over="ignore"):
-            said = np.bincount(document, held * probable) / np.bincount(document, held)
-        said += self._entropy
-        found[usable, 0] = np.where(np.isfinite(said), np.clip(said, -1.0, 1.0), 0.0)
+        found[usable, 0] = scores(batch, held, probable, self._entropy)
         return {FITS: Contribution(found)}
 
     def doubles(self, distinct: float) -> float:

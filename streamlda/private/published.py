@@ -57,20 +57,12 @@ def model_of(
 
 
 def statement_of(
-    snapshot: PrivateSnapshot,
-    settings: PrivateSettings,
-    *,
-    epsilon: float,
-    delta: float,
-    columns: str,
-    secure: bool,
-    ledger: str | None,
-    generation: int | None,
+    snapshot: PrivateSnapshot, settings: PrivateSettings, *, secure: bool, **given: Any
 ) -> dict[str, Any]:
     """Return the privacy statement of a snapshot.
 
-    `epsilon` is that of all fits of the documents, `delta` that with a choice of words, `columns`
-    where they come from.
+    `given` are epsilon of all fits of the documents, delta with that of a choice of words, the
+    vocabulary, the ledger and its generation.
     """
     if not secure:
         return seeded()
@@ -78,15 +70,10 @@ def statement_of(
     if snapshot.topics.of_public:
         bounds = {"shares": bounds["shares"]}
     return private_statement(
-        epsilon=epsilon,
-        delta=delta,
         stages=snapshot.stages,
         missing=snapshot.missing,
         clip_bounds=bounds,
-        vocabulary=columns,
         secure=True,
-        ledger=ledger,
-        generation=generation,
         privacy_unit=settings.privacy_unit,
         documents_per_user=settings.documents_per_user,
         neighboring_relation=settings.neighboring_relation,
@@ -94,11 +81,8 @@ def statement_of(
         horizon=settings.snapshots if settings.mode == "prefix" else None,
         public_model=settings.public_model,
         seeds=bool(settings.seed_topics),
+        **given,
     )
-
-
-#: Standard deviations of noise above which the documents, and not noise, chose the public model.
-CERTAIN = 2.0
 
 
 def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
@@ -115,8 +99,7 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
 def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     """Return what is known of published topics, with ``warnings`` in words.
 
-    What the moments say of topics is of the ``start`` of those that rounds have moved since; public
-    topics have none.
+    Moments speak of the ``start`` of topics that rounds have moved since; public topics have none.
     """
     notes: dict[str, Any] = {"warnings": []}
     if not found.of_public:
@@ -148,7 +131,7 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
                 "the public model does not fit the documents, and was not used "
                 f"(fits={net:.0f}, noise={noise:.0f})"
             )
-        elif net < CERTAIN * noise:
+        elif net < 2 * noise:
             notes["warnings"].append(
                 "noise may have decided that the public model fits the documents, and it was used "
                 f"(fits={net:.0f}, noise={noise:.0f}); look whether its topics are theirs, or take "
@@ -156,12 +139,12 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
             )
     notes["mixed_with_background"] = found.mixed.tolist()
     notes["topics_asked"] = wanted
-    notes["warnings"] += few_topics(len(found.components), wanted)
+    if len(found.components) < wanted:
+        notes["warnings"].append(
+            f"{len(found.components)} of {wanted} topics stand above the noise and are published; "
+            "take more documents per snapshot, or a larger epsilon"
+        )
     return notes
-
-
-#: Rule that useless topics break.
-USELESS = "topics should predict documents better than their word frequencies do"
 
 
 def describe_useless(found: PrivateTopics) -> str:
@@ -169,16 +152,7 @@ def describe_useless(found: PrivateTopics) -> str:
     assert found.ratio is not None
     ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
     return (
-        f"{USELESS}, expected perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take "
-        "more documents per snapshot, fewer words, a larger epsilon, or a public model "
-        "(privacy.public_model)"
+        "topics should predict documents better than their word frequencies do, expected "
+        f"perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take more documents per "
+        "snapshot, fewer words, a larger epsilon, or a public model (privacy.public_model)"
     )
-
-
-def few_topics(found: int, wanted: int) -> list[str]:
-    """Return what to warn of where a snapshot has fewer topics than were wanted."""
-    message = (
-        f"{found} of {wanted} topics stand above the noise and are published; take more documents "
-        "per snapshot, or a larger epsilon"
-    )
-    return [] if found == wanted else [message]

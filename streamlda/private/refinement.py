@@ -85,8 +85,8 @@ class Refinement:
     def answer(self, released: Released, stddevs: Mapping[str, float]) -> None:
         """Move the topics by the released sums of the round; time and memory O(d K).
 
-        What is known of their eigenvalues is that of the topics before, and `mixed` the fraction of
-        each on words whose expected tokens are fewer than a standard deviation of noise.
+        `mixed` is then the fraction on words whose expected tokens are fewer than a deviation of
+        noise.
         """
         given, K = self._parameters(), len(self.found.alpha)
         weights = weights_of_words(given[2])
@@ -132,8 +132,7 @@ class Refinement:
         """Return the topics of now, or the word frequencies if documents prefer these.
 
         Released frequencies surprise more than true ones, by what noise leaves open, and topics
-        less, by what documents prefer them (`gain_of`). The most prevalent topics are first. Before
-        the choice nothing was compared.
+        less, by what documents prefer them (`gain_of`).
         """
         found = self.found
         if self._compared is None:

@@ -47,9 +47,8 @@ def open_ledger(
 ) -> Ledger:
     """Open the ledger of a run, with a choice of `words` or without, or make it.
 
-    A release that a crash cut short is ended first, and `on_recovery` gets what became of it.
-    Noisy sums that were not on record then are deleted. A ledger that does not know of the
-    `evidence`, or of the releases beside it, is refused before.
+    A release that a crash cut short is ended first, and `on_recovery` gets what became of it. Noisy
+    sums that were not on record then are deleted.
     """
     terms = ledger_terms(settings, words)
     ledger = Ledger.open(path, terms, create=True, evidence=evidence)
@@ -70,10 +69,9 @@ def open_ledger(
 class ReleaseManager:
     """Pays for releases and draws their noise: `SecureNoise` by default.
 
-    Releases are stored in the folder ``NAME.releases`` beside the ledger, which is open for
-    writing. `provenance` says which documents a release takes: whoever feeds the learner gives it
-    every record; without it they are the slots of `stream`, and known by that name alone. `run` is
-    the random name of the run, which is public.
+    `provenance` says which documents a release takes: whoever feeds the learner gives it every
+    record; without it they are the slots of `stream`. `run` is the random name of the run, which is
+    public.
     """
 
     def __init__(
@@ -86,12 +84,17 @@ class ReleaseManager:
         run: str | None = None,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
-        self.ledger = ledger
+        self.ledger: Ledger | None = None
         self.stream, self.run = stream, run
         self.provenance = provenance
         if ledger is not None:
-            slots = Provenance(ledger.key, stream, by_slots=True)
-            self.provenance = provenance or slots
+            self.attach(ledger)
+
+    def attach(self, ledger: Ledger) -> None:
+        """Pay releases by a ledger that is open for writing."""
+        self.ledger = ledger
+        slots = Provenance(ledger.key, self.stream, by_slots=True)
+        self.provenance = self.provenance or slots
 
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
@@ -111,9 +114,8 @@ class ReleaseManager:
     ) -> dict[str, Any]:
         """Pay for a release of the slots from `first` to before `last`, draw and store it.
 
-        `draw` returns the noisy arrays; it is called once, after the price is on the disk. `about`
-        and the arrays `beside` are stored with them, and must be public; `config` is the
-        `config_hash` of the run, for the ledger. After an error the price may be spent.
+        `draw` is called once, after the price is on the disk. `about` and the arrays `beside` are
+        stored with what it returns, and must be public. After an error the price may be spent.
         """
         if self.ledger is None:
             return draw(self.noise)

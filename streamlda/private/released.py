@@ -37,8 +37,7 @@ Release = Mapping[str, Any]
 def released_model(ledger: str | os.PathLike[str], release: int | None = None) -> TopicModel:
     """Return the model of the newest window in a ledger, complete or not; or that of a release.
 
-    Time and memory are those of a snapshot. Raises `InsufficientDataError`, with the reason, where
-    what was released gives no topics; `LedgerError` and `ModelFileError` for damaged files.
+    Raises `InsufficientDataError`, with the reason, where what was released gives no topics.
     """
     report = read_report(ledger)
     folder = Path(os.path.realpath(ledger)).parent
@@ -76,7 +75,7 @@ def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, An
         settings,
         epsilon=settings.epsilon,
         delta=begun["delta"],
-        columns=begun["columns"],
+        vocabulary=begun["columns"],
         secure=all(file.metadata["secure"] for file in files),
         ledger=report["ledger_id"],
         generation=report["generation"],
@@ -88,8 +87,7 @@ def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, An
 def spent(ledger: Ledger, before: int = 0) -> str:
     """Return what a ledger has spent and what can be had of it, for a run that fails.
 
-    "" where it has no more releases than `before` the run. Time O(releases), and that of a
-    snapshot.
+    "" where it has no more releases than `before` the run.
     """
     if ledger.generation <= before:
         return ""

@@ -7,15 +7,14 @@ With the topics as public parameter, for a document with counts c::
     f     = min(1, 1 / ||c_w a_w gamma_wk||)
 
 The background, the word frequencies, is one more topic, with a prior of its own: it takes what is
-common to all texts. a_w >= 1 grows as words get rarer, so
-that the rare ones stand out of the noise, which is equal in all cells. All documents but very short
-ones have f < 1: each has as much weight as a norm of 1 allows.
-
-Responsibilities sum to 1 over topics, so without scaling a clip norm would have to cover ||c a||.
-Public are the topics, prior, background and a of earlier releases.
+common to all texts. a_w >= 1 grows as words get rarer, so that the rare ones stand out of the
+noise, which is equal in all cells. All documents but very short ones have f < 1: each has as much
+weight as a norm of 1 allows. Public are the topics, prior, background and a of earlier releases.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,11 +51,9 @@ DOCUMENTS_PER_TOPIC = 270
 class RefinementStatistic:
     """Expected tokens by word and topic, of documents scaled to norm 1: block ``shares``.
 
-    Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. Arrays of other
-    shapes are refused, since kernels read past the end of short ones. The background's column is
-    the last of the sums. With a weight for totals c a is summed too, scaled to norm 1 by itself:
-    block ``words``. Time O(nnz K iterations) a document, memory O(d K) and that of some documents'
-    responsibilities.
+    Topics (K, d) have rows that sum to 1; the prior holds Dirichlet parameters. The background's
+    column is the last of the sums. With a weight for totals c a is summed too, scaled to norm 1 by
+    itself: block ``words``. Time O(nnz K iterations) a document.
     """
 
     def __init__(
@@ -70,15 +67,11 @@ class RefinementStatistic:
         totals_weight: float | None = None,
     ) -> None:
         K, (d,) = len(prior), background.shape
-        require(
-            (topics.shape, prior.shape, word_weights.shape) == ((K, d), (K,), (d,)),
-            "topics, prior, background and weights of words must fit together",
-            topics=topics.shape,
-            prior=prior.shape,
-            background=background.shape,
-            word_weights=word_weights.shape,
-            remedy="pass those of one round",
-        )
+        shapes: dict[str, Any] = {"topics": topics.shape, "prior": prior.shape}
+        shapes["word_weights"] = word_weights.shape
+        fit = list(shapes.values()) == [(K, d), (K,), (d,)]
+        rule = "topics, prior, background and weights of words must fit together"
+        require(fit, rule, **shapes, background=background.shape, remedy="pass those of one round")
         self._words, self._prior = get_divisors(topics, prior, background, background_prior)
         self._word_weights = word_weights
         self._totals_weight = totals_weight

@@ -2,13 +2,12 @@
 
 Topics are matched with seeds as without privacy (`streamlda.spectral.seeds`) when they are
 published, and their words get the prior of a refinement (`streamlda.refinement.prior`) once, if
-the topic is about them as released. Seeded topics are the first rows, in their order; where noise
-left fewer topics than there are seeds, one is divided among several.
+the topic as released has at least twice as much of them as all documents. Seeded topics are the
+first rows, in their order; where noise left fewer topics than there are seeds, one is divided among
+several.
 
 Privacy: post-processing. Seeds are public settings and topics are made of released sums: no
 document is read here, and releases, noise and price are those without seeds.
-
-A refinement does not begin with seeds.
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ import numpy as np
 from streamlda.private.topics import PrivateTopics
 from streamlda.refinement.prior import Prior
 from streamlda.spectral.seeds import SeedTopic, order_of
-
-#: A topic is about its seed words where it has this many times as much of them as all documents.
-LEAST_LIFT = 2.0
 
 
 def with_seeds(found: PrivateTopics, seeds: Sequence[SeedTopic]) -> tuple[PrivateTopics, list[str]]:
@@ -38,7 +34,7 @@ def with_seeds(found: PrivateTopics, seeds: Sequence[SeedTopic]) -> tuple[Privat
     matched, prevalence = found.rows(order), found.prevalence
     components, background = matched.components.copy(), matched.background
     shown = [
-        topic[list(seed.columns)].sum() >= LEAST_LIFT * background[list(seed.columns)].sum()
+        topic[list(seed.columns)].sum() >= 2 * background[list(seed.columns)].sum()
         for topic, seed in zip(components, seeds, strict=False)
     ]
     words = [seed.columns if about else () for seed, about in zip(seeds, shown, strict=True)]

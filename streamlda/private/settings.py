@@ -54,9 +54,8 @@ ITERATIONS = {NOISY_POWER: 4, SIMULTANEOUS: 8}
 #: Most of delta that the distance of the sampler from exact noise may take.
 MOST_SET_ASIDE = 0.1
 
-#: Fewest slots of a window, and of a round.
+#: Fewest slots of a window.
 LEAST_WINDOW = 100
-LEAST_ROUND = 10
 
 _noise_multiplier = lru_cache(noise_multiplier)
 
@@ -76,12 +75,11 @@ MOST_WORDS = 1500
 class PrivateSettings(TopicSettings):
     """Settings of a private engine, fixed for its life. All of it is public.
 
-    n_components is the most topics of a snapshot, fewer where noise would hide them. The words
-    must be public or chosen privately. alpha_0 None chooses it from the released statistics. The
-    seed is that of the public random projection and the restarts: it seeds no noise. The solver is
-    one release of the whole tensor, or rounds that answer a power method, one release of fresh
-    documents each (`streamlda.private.power`): one component after the other, or all at once. In
-    prefix mode rounds then take one step of it.
+    n_components is the most topics of a snapshot, fewer where noise would hide them. alpha_0 None
+    chooses it from the released statistics. The seed is that of the public random projection and
+    the restarts: it seeds no noise. The solver is one release of the whole tensor, or rounds that
+    answer a power method (`streamlda.private.power`). In prefix mode rounds then take one step of
+    it.
     """
 
     epsilon: float  # What the releases of this engine may cost one privacy unit in all.
@@ -98,7 +96,7 @@ class PrivateSettings(TopicSettings):
     #: Bounds from a private quantile of earlier documents, the largest norms there can be
     #: ("worst-case"), or public numbers.
     clipping: str | ClipBounds = "quantile"
-    n_restarts: int = 3  # L, random starts of each component (``noisy-power``).
+    n_restarts: int = 3  # L, random starts of a component (``noisy-power``) or of common words.
     #: R, power iterations, `ITERATIONS` by default: a window has K (R + 1) rounds (``noisy-power``)
     #: or R.
     n_iterations: int | None = None
@@ -176,8 +174,8 @@ class PrivateSettings(TopicSettings):
         numbered = [fraction for name, fraction in self.stages.items() if name[-1].isdigit()]
         slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
         require(
-            slots >= LEAST_ROUND,
-            f"a round must have at least {LEAST_ROUND} slots",
+            slots >= 1,
+            "a round must have a slot",
             slots=slots,
             rounds=len(numbered),
             documents_per_snapshot=self.documents_per_snapshot,
@@ -297,10 +295,7 @@ class PrivateSettings(TopicSettings):
 
     @property
     def tv_distance(self) -> float:
-        """Bound on the distance of a release from one with exact noise, as far as neighbours tell.
-
-        In prefix mode, of all that a document is in.
-        """
+        """Bound on the distance of all noise of a unit from exact noise, as neighbours tell."""
         cells = self._cells
         if self.mode == "window":
             return 2 * Noise.tv_distance_bound * cells
@@ -319,11 +314,7 @@ class PrivateSettings(TopicSettings):
     @property
     def noise_multiplier(self) -> float:
         """Standard deviation over sensitivity of every release, from the exact accounting."""
-        return self.noise_multiplier_at(self.delta_left)
-
-    def noise_multiplier_at(self, delta: float) -> float:
-        """Return the noise multiplier where so much of delta is left to the noise."""
-        return _noise_multiplier(self.epsilon, delta, self._releases(self.n_stages))
+        return _noise_multiplier(self.epsilon, self.delta_left, self._releases(self.n_stages))
 
     def _releases(self, stages: int) -> int:
         """Releases that a unit is in: users are in every stage of every window, and every round."""

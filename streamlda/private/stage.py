@@ -110,17 +110,8 @@ class Stage:
         """
         expected = {block.name: f"int64{block.shape}" for block in self.mechanism.blocks}
         found = {name: f"{array.dtype}{array.shape}" for name, array in sums.items()}
-        require(
-            found == expected and 0 <= slots <= last - self.first <= self.last - self.first,
-            "saved sums must be whole numbers in the shapes of the blocks of their stage",
-            stage=self.name,
-            first=self.first,
-            last=last,
-            slots=slots,
-            sums=found,
-            expected=expected,
-            remedy="restore the state whole",
-        )
+        fits = found == expected and 0 <= slots <= last - self.first <= self.last - self.first
+        require_state(fits, stage=self.name, slots=slots, last=last, sums=found, expected=expected)
         for name, sigma in (stddevs or {}).items():
             same = math.isclose(sigma, self.stddevs()[name], rel_tol=SAME_NOISE)
             require_state(same, block=name, stddev="of other noise")
@@ -159,8 +150,8 @@ def prefix_mechanism(
 ) -> PrefixRelease:
     """Return the mechanism of all rounds, of `n_max` slots each.
 
-    A user is in every round and pays for each, so the rows are the rounds themselves: that gives
-    the last sum the noise of one release of it, which no other rows can be below.
+    A user is in every round and pays for each: the rows are the rounds themselves, so that the last
+    sum has the noise of one release of it, which no other rows can be below.
     """
     strategy = BufferedToeplitz(horizon=settings.snapshots)
     if settings.privacy_unit == "user":

@@ -1,19 +1,14 @@
 """Topics from noisy sums: post-processing that uses how large the noise is known to be.
 
-Nothing here sees a document, so nothing here costs privacy. The sums come from two releases: the
-first and pair statistic, and the triple statistic through the projection W that the pairs gave.
-
 1. `PairView.of`: M1 as the mean of positive numbers; M2 = E P2 - a/(a+1) M1 M1' as far as it was
    seen, symmetrised; its leading eigenvectors that stand above the noise floor; W = U e^(-1/2).
-2. `private_topics`: the tensor in these coordinates gives topics
-   (`streamlda.spectral.topics`), and so do the eigenpairs that a power method has found
-   (`topics_of_eigenpairs`). They are the start of one
+2. `private_topics`: the tensor in these coordinates gives topics (`streamlda.spectral.topics`), and
+   so do the eigenpairs of a power method (`topics_of_eigenpairs`). They are the start of one
    constrained fit: with the right-hand factor fixed, the topics that explain the pair statistic
-   best among nonnegative ones. A word that a topic does not have gets 0 where the spectral
-   estimate has noise, and none gets more than its frequency in the corpus allows.
+   best among nonnegative ones, none with more of a word than its frequency in the corpus allows.
 3. In that fit every word is drawn towards its frequency in the corpus, as far as the known noise
-   hides what the pairs say about it: so rare words, whose noise is as large as that of
-   frequent ones, are mixed with the background, and frequent words are left to the data.
+   hides what the pairs say about it: rare words are mixed with the background, frequent ones left
+   to the data.
 """
 
 from __future__ import annotations
@@ -55,9 +50,6 @@ LEAST_ALPHA = 0.05
 #: Steps of EM from equal shares to those of the mixture that explains M1. Topics that share words
 #: are hard to tell apart by M1: more steps make some of them too rare.
 MIXTURE_STEPS = 10
-
-#: Eigenvalues below this fraction of the largest are raised to it: whitening divides by them.
-SMALLEST_EIGENVALUE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +107,8 @@ class PairView:
             pairs=pairs,
             probes=probes,
             stddev=float(stddev),
-            eigenvalues=np.maximum(values[:known], SMALLEST_EIGENVALUE * abs(values[0])),
+            # Above the floor all but the first, which noise may have made negative.
+            eigenvalues=np.abs(values[:known]),
             directions=np.ascontiguousarray(vectors[:, :known]),
             spectrum=values,
             floor=float(floor),
@@ -222,8 +215,8 @@ def private_topics(
     `triples`, (t, t, t), is the noisy mean of P3(W, W, W), `triple_stddev` the noise in an entry
     with three different indices; `whitening` is W, `PairView.whitening` of this view or an earlier
     one; `triple_first` and `triple_pairs` are noisy means of W'p1 and W'P2 W over the same
-    documents. alpha_0 None chooses it from the eigenvalues. `documents` is for the record. `rng`
-    draws the noise that directions are compared with: it hides nothing.
+    documents. alpha_0 None chooses it from the eigenvalues. `rng` draws noise that directions are
+    compared with.
     """
     t = whitening.shape[1]
     pairs = pairs_through(view, whitening)
@@ -251,10 +244,7 @@ def topics_of_eigenpairs(
     documents: int,
     rng: np.random.Generator,
 ) -> PrivateTopics:
-    """Turn eigenpairs in the coordinates of W into topics, as `private_topics`; time O(d m K').
-
-    `image_stddev` is that of the noise in an entry of T(I, u, u) that an eigenvector came from.
-    """
+    """Turn eigenpairs in the coordinates of W into topics, as `private_topics`; time O(d m K')."""
     t = whitening.shape[1]
     eigenvector_noise = np.full(len(found.eigenvalues), image_stddev * np.sqrt(t))
     spectral = topics_along(

@@ -1,16 +1,12 @@
 """Deconvolve expected counts that were computed with rough topics.
 
-Post-processing: nothing here sees a document, so nothing here costs privacy.
-
-A round that begins with rough topics divides the tokens of a document by the other words of the
-document, which are of several topics. A token of topic j then counts for topic k with the
-expected responsibility ``B_wjk``, and the released sums of a word are its tokens by topic, times
-B, plus noise of known size. With alpha_0 = 1 half of a token is so given to other topics where
-words say nothing, and topics that are read off the sums are as much mixed. B follows from public
-and released values: documents are drawn from the topics found so far, and divided as the round
-divided those of the window (`responsibilities_of_topics`). The tokens are then the expected ones
-given the sums of all topics together, with lifts that have a prior as in
-`streamlda.private.denoising` (`unmixed`).
+Post-processing: nothing here sees a document. A round that begins with rough topics divides the
+tokens of a document by its other words, which are of several topics. A token of topic j then counts
+for topic k with the expected responsibility ``B_wjk``, and the released sums of a word are its
+tokens by topic, times B, plus noise of known size. B follows from public and released values:
+documents are drawn from the topics found so far, and divided as the round divided those of the
+window (`responsibilities_of_topics`). The tokens are then the expected ones given the sums of all
+topics together, with lifts that have a prior as in `streamlda.private.denoising` (`unmixed`).
 
 The word frequencies are one more topic of these documents: text has tokens that belong to no topic.
 They have half of the share that the round gave them, as topics get the other half where they are
@@ -19,6 +15,8 @@ not known.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +24,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.denoising import CLEAR, GROUPS, LIFTS, first_prior
 from streamlda.private.responsibilities import INNER_ITERATIONS
+from streamlda.private.stage import DOUBLES
 
 Array = NDArray[np.float64]
 
@@ -34,15 +33,6 @@ DRAWN = 64
 
 #: Mean number of tokens of documents that are drawn.
 LENGTH = 60.0
-
-#: Fraction of the background's share in a round that is not of topics.
-OF_BACKGROUND = 0.5
-
-#: Sweeps over the topics in which words' tokens and the priors of lifts move.
-SWEEPS = 8
-
-#: Rows of responsibilities that are averaged at a time.
-BLOCK = 16
 
 _LIFTS = LIFTS.astype(np.float32)
 
@@ -90,10 +80,11 @@ def responsibilities_of_topics(
     likely = np.round(words / words.max(axis=1, keepdims=True), 5)
     kinds, kind = np.unique(likely, axis=0, return_inverse=True)
     found = np.empty((len(kinds), J, len(prior)), dtype=np.float32)
-    for start in range(0, len(kinds), BLOCK):
-        divided = kinds[start : start + BLOCK, None] * shares
+    step = math.ceil(DOUBLES / shares.size)
+    for start in range(0, len(kinds), step):
+        divided = kinds[start : start + step, None] * shares
         divided /= divided.sum(axis=2, keepdims=True)
-        found[start : start + BLOCK] = divided.reshape(-1, J, DRAWN, len(prior)).mean(axis=2)
+        found[start : start + step] = divided.reshape(-1, J, DRAWN, len(prior)).mean(axis=2)
     return found, kind.reshape(-1)
 
 
@@ -110,7 +101,7 @@ def unmixed(
 
     `sums` (d, K + 1) are these tokens times B, ``mixing[kind]``, and noise of stddev (d,). Lifts
     over `expected` (d, J) are as in `denoise`; a topic's, given the other topics' expected
-    tokens, in turn (mean-field). Time O(d J (K + LIFTS) SWEEPS), memory O(d J K).
+    tokens, in turn (mean-field). Time O(d J (K + LIFTS)) a sweep, memory O(d J K).
     """
     found = np.empty_like(expected)
     order = np.argsort(-background, kind="stable")
@@ -122,7 +113,7 @@ def unmixed(
         own = scales.copy()
         left = sums[group] - np.einsum("wj,wjk->wk", own, B)
         noise: Array = np.divide(stddev[group, None], np.sqrt(power))
-        for _ in range(SWEEPS):
+        for _ in range(INNER_ITERATIONS):
             seen = np.zeros_like(prior)
             for j, of_topic in enumerate(noise.T):
                 x = own[:, j] + np.einsum("wk,wk->w", left, B[:, j]) / power[:, j]
@@ -167,12 +158,12 @@ def unmixed_tokens(
     """Return the expected tokens by word and topic, (d, K), of a round's released sums.
 
     `sums` (d, K + 1) have the background's column last, `words` and `prior` divided the tokens
-    (`get_divisors`). `rough` (K, d) are topics as the sums show them, `proportions` those of tokens
-    that are not of the background, alpha_0 is the sum of the Dirichlet parameters. The seed, which
-    is public, draws documents.
+    (`get_divisors`). `rough` (K, d) are topics as the sums show them, `proportions` those of their
+    tokens, alpha_0 is the sum of the Dirichlet parameters. The seed draws documents.
     """
     total = float(sums.sum())
-    of_none = OF_BACKGROUND * min(max(float(sums[:, -1].sum()) / total, 1e-3), 1.0)
+    # Half of the background's share is of topics.
+    of_none = min(max(float(sums[:, -1].sum()) / total, 1e-3), 1.0) / 2
     shares = np.append((1 - of_none) * proportions, of_none)
     topics = np.vstack([rough, background])
     documents = drawn_documents(topics, alpha_0 * shares, np.random.default_rng(seed))

@@ -34,7 +34,7 @@ from streamlda.private.contributions import (
 )
 from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
-from streamlda.private.public_start import FITS, PUBLIC, PublicTopics
+from streamlda.private.public_start import FITS, PUBLIC, FitsStatistic, PublicTopics
 from streamlda.private.refinement import Refinement
 from streamlda.private.settings import CHOICE, REFINE, REFINEMENT_STAGES, PrivateSettings
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
@@ -72,13 +72,14 @@ class PrivateSnapshot:
 class Window:
     """Results of the released stages of a window.
 
-    `probes` is the public random projection, `public` what a public model says of topics.
+    `public` is what a public model says of topics.
     """
 
-    def __init__(
-        self, settings: PrivateSettings, probes: Array | None, public: PublicTopics | None = None
-    ) -> None:
-        self.settings, self.probes, self.public = settings, probes, public
+    def __init__(self, settings: PrivateSettings, public: PublicTopics | None = None) -> None:
+        self.settings, self.public = settings, public
+        d, m = settings.n_features, settings.n_columns
+        #: The public random projection, where a run has one.
+        self.probes = None if m is None else random_projection(d, m, settings.seed)
         self.fits: Array | None = None
         self.records: list[ReleasedStage] = []
         #: Noisy sums by stage, which `accept` has taken; without those of rounds of prefix mode.
@@ -109,7 +110,7 @@ class Window:
         if stage == "norms":
             norms: list[Statistic] = [NormStatistic(self._first(), 0.3)]
             norms.append(NormStatistic(self._pair(), 0.7))
-            return norms if self.public is None else [*norms, self.public.fits()]
+            return norms if self.public is None else [*norms, FitsStatistic(self.public)]
         if stage == PUBLIC and self.public:
             return [self.public.shares()]
         if stage in (common_words.WORDS, common_words.PAIRS):
@@ -121,10 +122,9 @@ class Window:
         if stage == "triples":
             return [self._triple()]
         if stage == PREFIX:
-            if self.power:
-                answers = self.power.statistic(self.bounds.triple, LESSER_WEIGHT)
-                return [self._first(), self._pair(), answers]
-            return [self._first(), self._pair(), self._triple()]
+            power, bound = self.power, self.bounds.triple
+            last = power.statistic(bound, LESSER_WEIGHT) if power else self._triple()
+            return [self._first(), self._pair(), last]
         if self.refinement and stage in REFINEMENT_STAGES:
             return self.refinement.round() if stage == REFINE else self.refinement.choice()
         if self.power and stage.startswith("power "):
@@ -136,8 +136,7 @@ class Window:
     ) -> str | PrivateTopics:
         """Take the noisy sums of a stage, and return the name of the next one, or the topics.
 
-        `slots` are those of the window so far, for the record. Sums that hold nothing but noise
-        raise `InsufficientDataError`.
+        `slots` are those of the window so far, for the record.
         """
         # Rounds of a power method are numbered.
         kind = stage.rstrip("0123456789").rstrip()
@@ -215,10 +214,7 @@ class Window:
         return tuple(name for name in stages if name not in released)
 
     def so_far(self) -> PrivateTopics:
-        """Return the topics of what was released, where refinement, or what follows, is missing.
-
-        Otherwise `InsufficientDataError`.
-        """
+        """Return the topics of what was released, where later stages are missing."""
         if self.refinement is None:
             raise failure(
                 "topics need the releases of all stages before refinement",
@@ -319,18 +315,8 @@ class Window:
         return self.whitening
 
 
-def random_probes(settings: PrivateSettings) -> Array | None:
-    """Return the public random projection of a run, if it has one."""
-    if settings.n_columns is None:
-        return None
-    return random_projection(settings.n_features, settings.n_columns, settings.seed)
-
-
 def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:
-    """Refuse norms that show no document in more slots than noise would hide.
-
-    A wrong name of a field costs this stage then, and not the window.
-    """
+    """Refuse norms that show no document in more slots than noise would hide."""
     require(
         slots < TELLING_SLOTS * min(stddevs.values())
         or any(

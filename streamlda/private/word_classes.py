@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import require
+from streamlda.errors import require_state
 from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
 
 Array = NDArray[np.float64]
@@ -48,14 +48,8 @@ class PublicWords:
 
     def __post_init__(self) -> None:
         d, of = len(self.frequencies), self.classes
-        require(
-            of.dtype == np.int64 and of.shape == (d,) and bool(np.all((of >= 0) & (of < d))),
-            "classes must be a whole number from 0 for each word",
-            dtype=of.dtype,
-            shape=of.shape,
-            words=d,
-            remedy="restore the state whole",
-        )
+        whole = of.dtype == np.int64 and of.shape == (d,) and bool(np.all((of >= 0) & (of < d)))
+        require_state(whole, classes=of.dtype, shape=of.shape, words=d)
 
     def denoise(self, noisy: Array, stddev: Array, otherwise: Denoised) -> Denoised:
         """Return frequencies (d, 1) by classes, or `otherwise` where noisy ones speak for these."""

@@ -153,7 +153,7 @@ def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
     published = pickle.dumps(lda.partial_fit(X[900:1000]))
     lda.partial_fit(X[1000:1700])
     assert pickle.dumps(lda) == published
-    raw, _ = lda._learner._learner.engine.state()
+    raw, _ = lda._learner.engine.state()
     assert raw["sums/pair"].any()
     assert pickle.dumps(lda) == published
     for again in (pickle.loads(published), copy.copy(lda), copy.deepcopy(lda)):

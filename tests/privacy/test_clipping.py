@@ -113,11 +113,6 @@ def test_documents_without_norm_and_far_clusters_do_not_hide_the_others(z):
     "call",
     [
         lambda: norm_edges(0.0),
-        lambda: private_quantile([1, 2, 3], [1, 2], 0.5, 1),
-        lambda: private_quantile([1, math.nan], [1, 2], 0.5, 1),
-        lambda: private_quantile([1, 2], [2, 1], 0.5, 1),
-        lambda: private_quantile([1, 2], [1, 2], 1.0, 1),
-        lambda: private_quantile([1, 2], [1, 2], 0.5, -1),
         lambda: ClipBounds(0.0, 1.0, 1.0, "fixed"),
         lambda: ClipBounds(1.0, 1.0, 1.0, "guess"),
     ],

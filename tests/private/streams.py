@@ -20,7 +20,7 @@ from streamlda.private.contributions import (
 )
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.power import PowerStatistic
-from streamlda.private.public_start import PublicTopics
+from streamlda.private.public_start import FitsStatistic, PublicTopics
 from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage, joint_mechanism
@@ -153,7 +153,7 @@ def statistics_of(kind, bound, d=D):
     if kind == "lengths":
         return [NormStatistic(Lengths(), 1.0)]
     if kind == "fits":
-        return [FITTING.fits()]
+        return [FitsStatistic(FITTING)]
     if kind == "public":
         return [FITTING.shares()]
     if kind in (common_words.WORDS, common_words.PAIRS):

@@ -158,8 +158,7 @@ def test_packing_and_back_keeps_entries_and_norms(order, pack, unpack, rng, d):
     ("bad", "rule"),
     [
         *((np.full((D, 2), value), "must be finite") for value in (np.nan, np.inf)),
-        *((bad, "matrix of real numbers") for bad in (np.ones(D), np.ones((D, 0)))),
-        (np.ones((D, 2), dtype=bool), "matrix of real numbers"),
+        *((bad, "matrix with a row for each word") for bad in (np.ones(D), np.ones((D, 0)))),
     ],
 )
 def test_what_is_no_projection_is_refused(bad, rule):
@@ -169,5 +168,5 @@ def test_what_is_no_projection_is_refused(bad, rule):
 
 
 def test_what_does_not_fit_the_documents_is_refused():
-    with pytest.raises(InvalidSettingError, match=f"rows={D - 1} n_features={D}"):
+    with pytest.raises(InvalidSettingError, match=rf"shape=\({D - 1}, 2\) n_features={D}"):
         PairStatistic(D, np.ones((D - 1, 2)), 1.0, 1.0)

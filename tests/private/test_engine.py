@@ -301,7 +301,7 @@ def test_norms_that_show_no_document_end_a_window_where_they_would_show_half(
         for counts in released.values():
             counts[20:30] += rng.multinomial(documents, np.full(10, 0.1))
         try:
-            Window(config_of(), None).accept("norms", released, stddevs, slots)
+            Window(config_of()).accept("norms", released, stddevs, slots)
         except InsufficientDataError:
             refused += 1
     assert refused <= 2 if passes else refused >= 296

@@ -7,8 +7,6 @@ import pytest
 
 from streamlda.private.budget import words_and_delta
 from streamlda.private.plan import (
-    MOST_RATIO,
-    SHOWN_TIMES_NOISE,
     Plan,
     noise_of,
     noise_of_ratio,
@@ -39,7 +37,7 @@ def test_a_plan_is_of_the_stages_and_the_noise_that_the_run_has():
     assert found.noise_multiplier == SETTINGS.noise_multiplier
     u = math.sqrt(2000) * SETTINGS.noise_multiplier / 20_000
     assert found.direction_noise == pytest.approx(u)
-    assert found.topics_shown == pytest.approx(SHOWN_TIMES_NOISE / u)
+    assert found.topics_shown == pytest.approx(0.016 / u)
     assert Plan.of(SETTINGS, 45_000, words_records=10_000).windows == 1
     assert Plan.of(SETTINGS, 45_000, delta=2e-6).delta == 2e-6
 
@@ -98,7 +96,7 @@ def test_a_window_no_better_than_word_frequencies_is_warned_of():
     assert f"with {ratio:.2f} times the perplexity of its word frequencies" in found.expected
     assert plan().perplexity_over_frequencies is None
     # What it names is just enough.
-    asked = found.word_noise / noise_of_ratio(MOST_RATIO)
+    asked = found.word_noise / noise_of_ratio(1.0)
     records, words = round(20_000 * asked), round(8000 / asked)
     assert f"a window of {records:,} records, {words:,} words" in warning
     for change in (

@@ -15,7 +15,7 @@ from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.public_start import MIXED, PublicTopics
+from streamlda.private.public_start import MIXED, FitsStatistic, PublicTopics
 from streamlda.private.published import notes_of
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
@@ -114,14 +114,14 @@ def topics_of(run):
 def test_documents_say_how_probable_public_topics_make_their_words():
     said = {}
     for name in ("longest row", "all words", "shortest row", "blank", "short"):
-        said[name] = float(sums_of(FITTING.fits(), view_of([POOL[name]]))["public_fits"])
+        said[name] = float(sums_of(FitsStatistic(FITTING), view_of([POOL[name]]))["public_fits"])
     # All of one public topic: log 1 + log 5, clipped; a word that no topic has: clipped below.
     assert (said["longest row"], said["shortest row"]) == (1.0, -1.0)
     assert (said["blank"], said["short"]) == (0.0, 0.0)
     # Words 1 and 3 are hidden, of which 3 has a topic of its own and the other a third of one; what
     # is seen, 0, 2 and 4, says that nearly all is of the latter.
     assert -1 < said["all words"] < 1
-    found = sums_of(FITTING.fits(), view_of([POOL[name] for name in said]))
+    found = sums_of(FitsStatistic(FITTING), view_of([POOL[name] for name in said]))
     assert float(found["public_fits"]) == pytest.approx(sum(said.values()), abs=1e-12)
 
 
@@ -129,7 +129,7 @@ def test_what_fits_is_the_entropy_less_the_surprise_of_hidden_words():
     start = PublicTopics(np.array([[0.5, 0.2, 0.1, 0.1, 0.1]]), np.ones(1), np.full(5, 0.2), "")
     # One topic: proportions are known. Tokens 0 0 1 1 2 3, of which the second, fourth and sixth
     # are hidden.
-    found = sums_of(start.fits(), view_of([{0: 2, 1: 2, 2: 1, 3: 1}]))
+    found = sums_of(FitsStatistic(start), view_of([{0: 2, 1: 2, 2: 1, 3: 1}]))
     expected = np.mean(np.log([0.5, 0.2, 0.1])) + np.log(5)
     assert float(found["public_fits"]) == pytest.approx(expected, abs=3e-3)
 

@@ -65,7 +65,7 @@ def test_classes_of_chance_are_never_used():
 def test_classes_are_whole_numbers_of_all_words():
     _, public, classes = drawn(np.random.default_rng(3))
     for wrong in (classes[1:], classes - 1, classes.astype(float)):
-        with pytest.raises(InvalidSettingError, match="classes must be a whole number"):
+        with pytest.raises(InvalidSettingError, match=r"a saved state must hold .*classes="):
             PublicWords(public, wrong)
 
 

@@ -12,7 +12,6 @@ from streamlda.errors import SourceError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.matrix import VOCABULARY
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.scaleout import merge, of_partitions, summed_stages
@@ -45,7 +44,7 @@ def rows():
 
 def in_one_process(settings, rows):
     recorder = Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
+    learner = PrivateLearner(settings, recorder, vocabulary="public")
     feed(learner, rows, last=True)
     if learner.private.ends_well:
         learner.release()
@@ -65,7 +64,7 @@ def assert_same_releases(mine, theirs):
 
 def on_cluster(client, parts, settings, *, slots=SLOTS, recorder=None):
     recorder = recorder or Recorder(SeededNoise(7))
-    learner = PrivateLearner(settings, recorder, vocabulary=VOCABULARY)
+    learner = PrivateLearner(settings, recorder, vocabulary="public")
     for _ in summed_stages(client, of_partitions(parts), learner, None, slots):
         if learner.due == 0 or learner.private.ends_well:
             learner.release()
@@ -108,7 +107,7 @@ def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kill
 @pytest.mark.parametrize("stage", ["norms", "pairs"])
 def test_any_cut_gives_the_sums_of_one_process(rows, stage):
     settings = settings_of(documents_per_snapshot=2000)
-    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary=VOCABULARY)
+    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
     engine = learner.engine
     if stage == "pairs":
         engine.skip(engine.stage.slots_left)

@@ -178,7 +178,7 @@ def stage(**changes):
     return lambda arrays, metadata: metadata["state"]["stage"].update(changes)
 
 
-NOT_SUMS = "saved sums must be whole numbers in the shapes"
+NOT_SUMS = "a saved state must hold what state"
 
 
 @pytest.mark.parametrize(

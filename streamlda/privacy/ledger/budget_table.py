@@ -17,10 +17,9 @@ _CONTEXT = Context(prec=40)
 def budget_table(report: Mapping[str, Any]) -> list[str]:
     """Return a report (`read_report`), with its 20 newest releases, as printable lines."""
     lines = [*_summary(report), *_repeated(report["documents"])]
-    pending, lost = report["pending"], report["lost"]
-    counted = [f"{report['generation'] - len(pending) - len(lost):,} committed"]
-    states = {"pending": pending, "lost": lost}
-    counted += [f"{len(found):,} {state}" for state, found in states.items() if found]
+    others = {state: len(report[state]) for state in ("pending", "lost")}
+    counted = [f"{report['generation'] - sum(others.values()):,} committed"]
+    counted += [f"{n:,} {state}" for state, n in others.items() if n]
     if not report["generation"]:
         return [*lines, "releases    none yet"]
     counts = f"releases    {report['generation']:,}: {', '.join(counted)}"

@@ -98,8 +98,8 @@ def read_report(path: str | os.PathLike[str]) -> dict[str, Any]:
 class Evidence(NamedTuple):
     """Something that was made when a ledger had begun `generation` releases, and where it is.
 
-    A ledger and its documents can be put back together, or be lost together. What was published by
-    it lies elsewhere: models in files, folders and topics, notes beside offsets of consumer groups.
+    What was published lies elsewhere than a ledger, which can be lost or put back: models in files,
+    folders and topics, notes beside offsets of consumer groups.
     """
 
     where: str
@@ -128,10 +128,9 @@ class Evidence(NamedTuple):
 
 
 class LedgerReader:
-    """A ledger opened to look at it; nothing is locked or written.
+    """A ledger opened to look at it, with the terms it must have been made with; None takes any.
 
-    Opening checks the whole chain, and the terms it must have been made with (None takes any):
-    time O(rows), memory O(releases).
+    Nothing is locked or written. Opening checks the whole chain: time O(rows), memory O(releases).
     """
 
     #: Terms that the ledger was made with.
@@ -283,8 +282,8 @@ class LedgerReader:
     def check(self, event: Event, cohort: Cohort | None = None) -> None:
         """Raise what `Ledger.begin` would raise, and spend nothing.
 
-        Call it before any document is read. Without a cohort it is about documents that were in
-        no release yet. `BudgetExceededError` says that the budget does not cover the release.
+        Without a cohort it is about documents that were in no release. `BudgetExceededError` says
+        that the budget does not cover the release.
         """
         price, loss, terms = self.terms.price(cost(event)), self.before, self.terms
         self._check(self.pending is None, "pending", release=self.generation)
@@ -315,8 +314,7 @@ class LedgerReader:
 class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
     """A ledger opened by its only writer, who holds its lock until it is closed.
 
-    Make one with `Ledger.open`. Each step of a release is a few forced writes, tens of milliseconds
-    on common disks.
+    Made by `Ledger.open`. Each step of a release is a few forced writes.
     """
 
     def __init__(self, terms: LedgerTerms | None, *, _file: LedgerFile) -> None:
@@ -428,8 +426,8 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
     def recover(self) -> Release | None:
         """End the release that a crash or an error cut short, without drawing any noise.
 
-        Its state is ``"committed"`` if the bytes recorded by `publish` were all there, ``"lost"``
-        if not; None if no release was pending.
+        Its state is ``"committed"`` if all bytes that `publish` recorded are there, else
+        ``"lost"``.
         """
         self._file.check_writable()
         release = self.pending

@@ -104,8 +104,7 @@ class ReleasedRecords:
 class Container(NamedTuple):
     """A file by its name in a ledger, and how many of its first records are spent.
 
-    `link` is the fingerprint of those (`FingerprintKey.link`). `records` are those that were met
-    before the run.
+    `link` is their fingerprint (`FingerprintKey.link`); `records` were met before the run.
     """
 
     origin: str

@@ -112,7 +112,7 @@ def describe_documents(
     total = sum(((Fraction(mu[number]) * n) ** power for number, n in times.items()), Fraction(0))
     total **= 2 // power
     set_aside = sum((prices[number].set_aside * n for number, n in times.items()), Fraction(0))
-    loss = Loss(total, set_aside / total if total else Fraction(0))
+    loss = Loss.of(total, set_aside)
     return {
         "records": records,
         "repeated": repeated,

@@ -60,7 +60,7 @@ class Loss(NamedTuple):
     rate: Fraction
 
     @classmethod
-    def of(cls, mu_squared: float, set_aside: float) -> Loss:
+    def of(cls, mu_squared: float | Fraction, set_aside: float | Fraction) -> Loss:
         """Return a loss of that mu^2 for which so much of delta is set aside."""
         exact = Fraction(mu_squared)
         return cls(exact, Fraction(set_aside) / exact if exact else Fraction(0))
@@ -78,6 +78,11 @@ class Loss(NamedTuple):
         """Return the loss after a release, by the rate of the first or a higher one."""
         rate = self.rate if self.mu_squared else price.rate * _RATE_MARGIN
         return Loss(self.mu_squared + price.mu_squared, max(rate, price.rate))
+
+    def joined(self, other: Loss) -> Loss:
+        """Return the loss of a unit that has both."""
+        set_aside = self.set_aside + other.set_aside
+        return Loss.of(self.mu_squared + other.mu_squared, set_aside)
 
 
 NOTHING = Loss(Fraction(0), Fraction(0))
