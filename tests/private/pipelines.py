@@ -38,11 +38,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.prefix_release import PrefixSums
-from streamlda.private.release_manager import (
-    RELEASE_FORMAT,
-    RELEASE_VERSION,
-    ReleaseManager,
-)
+from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION, ReleaseManager
 from streamlda.private.window import PREFIX
 from streamlda.run import opening
 from streamlda.run.fit import fit

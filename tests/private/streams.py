@@ -287,6 +287,21 @@ def replayed(own, config):
     return other
 
 
+def check_resumes(runs, rows, at):
+    """Check that of two runs the one that is saved and restored at a slot is as the one saved."""
+    for own, restores in zip(runs, (False, True), strict=True):
+        own.add(rows, stop=at)
+        arrays = own.save(and_restore=restores)
+        own.add(rows, start=at)
+    assert_same_runs(*runs)
+    return arrays
+
+
+def slot_of(config, stage):
+    """Return a slot within a stage of the first window."""
+    return {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
+
+
 def assert_same_sums(one, other):
     assert one.stages == other.stages
     for mine, theirs in zip(one.raw, other.raw, strict=True):

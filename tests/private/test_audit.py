@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from streamlda.guarantee.accounting import mu_of
-from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS, JointGaussian
-from streamlda.guarantee.users import UserBound
+from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
 from tests.private.audit import (
     LIKELY,
     SURE,
@@ -27,6 +26,7 @@ from tests.private.audit import (
     whitening,
     with_triple_bound,
 )
+from tests.private.test_pipelines import half_the_noise, users_without_a_bound
 
 pytestmark = [pytest.mark.statistical, pytest.mark.long]
 
@@ -137,22 +137,13 @@ def test_a_round_of_refinement_gives_away_what_is_claimed(relation):
 # Planted bugs try the audit, not the code: `test_pipelines` has more of them.
 
 
-def half_noise(patch):
-    original = JointGaussian.noise_on_grid
-
-    def noise_on_grid(self, noise):
-        return {name: drawn // 2 for name, drawn in original(self, noise).items()}
-
-    patch.setattr(JointGaussian, "noise_on_grid", noise_on_grid)
-
-
 def test_half_the_noise_is_found(monkeypatch):
-    half_noise(monkeypatch)
+    half_the_noise(monkeypatch)
     finding = with_and_without(settings_of(), "pairs", 3, 3000)
     assert not finding.sound, finding
 
 
 def test_users_without_a_bound_are_found(monkeypatch):
-    monkeypatch.setattr(UserBound, "accept", lambda self, users: np.ones(len(users), dtype=bool))
+    users_without_a_bound(monkeypatch)
     finding = audit(*of_a_user(), 1500)
     assert not finding.sound, finding

@@ -19,10 +19,10 @@ from streamlda.simulate import PlantedLDA
 from tests.oracle import pack_pairs
 from tests.private.streams import (
     Run,
-    assert_same_snapshots,
     batch_of_counts,
-    replayed,
+    check_resumes,
     run,
+    slot_of,
     sums_of,
     view_of,
     wide,
@@ -217,13 +217,7 @@ def test_topics_are_nearer_than_those_of_moments_where_noise_is_large():
 @pytest.mark.parametrize("stage", ["common words", "common pairs", "refine", "choice"])
 def test_a_saved_engine_goes_on_bit_for_bit(stage):
     config = config_of()
-    middle = {name: first + 7 for name, first, _ in config.stage_slots()}[stage]
-    runs = [Run(config).add(ROWS, stop=middle) for _ in range(2)]
-    runs[0].save(and_restore=False)
-    runs[1].save(and_restore=True)
-    for own in runs:
-        own.add(ROWS, start=middle)
-    assert_same_snapshots(*runs)
+    check_resumes([Run(config), Run(config)], ROWS, slot_of(config, stage))
 
 
 @pytest.mark.parametrize("preferred", [5.0, -5.0])
@@ -256,12 +250,6 @@ def test_all_words_are_summed_beside_the_topics():
     np.testing.assert_allclose(
         sums_of(statistic, View(batch))["words"], (counts * weights).sum(axis=0), rtol=1e-12
     )
-
-
-def test_snapshots_are_made_of_released_sums_alone():
-    config = config_of(snapshots=1)
-    own = run(config, ROWS)
-    assert_same_snapshots(own, replayed(own, config))
 
 
 # What is said of them.

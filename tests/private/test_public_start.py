@@ -21,15 +21,7 @@ from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.streams import (
-    FITTING,
-    POOL,
-    Run,
-    assert_same_runs,
-    assert_same_snapshots,
-    sums_of,
-    view_of,
-)
+from tests.private.streams import FITTING, POOL, Run, check_resumes, sums_of, view_of
 
 K, WORDS = 4, 300
 NAMES = [f"word{i}" for i in range(WORDS)]
@@ -157,18 +149,17 @@ def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
         (["a", "b"], 1, ["a", "b"], InvalidSettingError, "topics=2 n_components=1"),
         (None, 2, ["a", "b"], VocabularyError, "must have words"),
         (["a", "b"], 2, None, VocabularyError, "must have the columns of the private rows"),
+        (1, 2, ["a", "b"], VocabularyError, "not hashed or nameless columns, got vocabulary='h"),
     ],
 )
 def test_a_model_that_is_of_no_use_is_refused(names, wanted, words, error, rule):
-    model = model_of(np.array([[0.9, 0.1], [0.1, 0.9]]), names=names)
+    """A number in place of names is of the bits of a hash."""
+    components = np.array([[0.9, 0.1], [0.1, 0.9]])
+    model = model_of(components, names=names if isinstance(names, list) else None)
+    if isinstance(names, int):
+        model = replace(model, vocabulary=Vocabulary.hashed(names))
     with pytest.raises(error, match=rule):
         PublicTopics.of(model, wanted, 3 if words is None else len(words), words)
-
-
-def test_hashed_columns_are_refused():
-    model = replace(model_of(np.full((1, 2), 0.5), names=None), vocabulary=Vocabulary.hashed(1))
-    with pytest.raises(VocabularyError, match="not hashed or nameless columns, got vocabulary='h"):
-        PublicTopics.of(model, 2, 2, ["a", "b"])
 
 
 def test_the_digest_tells_models_apart(public):
@@ -272,23 +263,10 @@ def test_a_public_model_of_another_field_is_left_out(other_field, documents):
     assert found == expected == K
 
 
-def test_runs_go_on_bit_for_bit_and_are_made_of_released_sums_alone(public, documents):
-    whole = run_of(public, documents)
-    for cut in (20, 100, 2000):
-        cut_short = PublicRun(whole.engine.settings, start_of(public))
-        cut_short.add(documents.rows(0, cut))
-        cut_short.save(and_restore=True)
-        cut_short.add(documents.rows(cut, SLOTS))
-        cut_whole = PublicRun(whole.engine.settings, start_of(public))
-        cut_whole.add(documents.rows(0, cut))
-        cut_whole.save(and_restore=False)
-        cut_whole.add(documents.rows(cut, SLOTS))
-        assert_same_runs(cut_short, cut_whole)
-    blank = PublicRun(whole.engine.settings, start_of(public), seed=99)
-    for released in whole.released:
-        blank.engine.skip(blank.engine.stage.slots_left)
-        blank.settle(released)
-    assert_same_snapshots(blank, whole)
+@pytest.mark.parametrize("at", [20, 100, 2000])
+def test_a_saved_engine_goes_on_bit_for_bit(public, documents, at):
+    start = start_of(public)
+    check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)
 
 
 def test_an_engine_must_have_the_public_model_of_its_settings(public, other_field):

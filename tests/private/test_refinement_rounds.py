@@ -3,24 +3,15 @@
 What holds for all rounds alike is tested in `test_rounds`, `test_sensitivity` and `test_audit`.
 """
 
-import itertools
-
 import numpy as np
 import pytest
-import scipy.sparse
 from scipy import stats
-from scipy.optimize import linear_sum_assignment
 
-from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.private import denoising, responsibilities
 from streamlda.private.denoising import LIFTS, denoise
 from streamlda.private.refinement import BACKGROUND_PRIOR
-from streamlda.private.responsibilities import (
-    INNER_ITERATIONS,
-    RefinementStatistic,
-)
-from streamlda.simulate import PlantedLDA
+from streamlda.private.responsibilities import INNER_ITERATIONS, RefinementStatistic
 from tests import oracle_refinement
 from tests.private.streams import (
     EVEN,
@@ -29,12 +20,10 @@ from tests.private.streams import (
     PUBLIC,
     D,
     filled,
-    run,
     settings_of,
     stage_of,
     sums_of,
     view_of,
-    wide,
 )
 
 
@@ -172,33 +161,3 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
 
 
 # Topics in documents like text.
-
-
-def text_like(n, d, topics, common):
-    """Planted documents with as many words again that are common to all, p ~ 1 / rank."""
-    rates = 1 / np.arange(1, d + 1)
-    words = np.random.default_rng(5).choice(d, n * common, p=rates / rates.sum())
-    rows = np.repeat(np.arange(n), common)
-    more = scipy.sparse.csr_matrix((np.ones(rows.size), (rows, words)), (n, d))
-    return DocumentBatch.from_matrix(topics.documents(n).to_csr().astype(np.float64) + more)
-
-
-def top_words_found(planted, found):
-    """The part of the planted topics' ten first words that are first in a topic of ours."""
-    ours, theirs = (np.argsort(-topics, axis=1)[:, :10].tolist() for topics in (found, planted))
-    common = np.array([[len(set(a) & set(b)) for b in ours] for a in theirs])
-    return common[linear_sum_assignment(-common)].sum() / (10 * len(planted))
-
-
-def test_refinement_finds_more_of_the_words_of_topics_in_documents_like_text():
-    """Topics under common words, as in text."""
-    n, d, topics = 20_000, 1500, 6
-    corpus = PlantedLDA(topics, d, topic_concentration=0.02, mean_length=30, seed=5)
-    batch, found = text_like(n, d, corpus, 40), {0: [], 1: []}
-    sizes = {"n_components": topics, "n_features": d, "documents_per_snapshot": n}
-    for rounds, seed in itertools.product(found, range(2)):
-        config = wide(**sizes, epsilon=3.0, delta=1e-6, refinement_rounds=rounds)
-        (snapshot,) = run(config, batch, seed=seed).snapshots
-        assert rounds == 0 or snapshot.topics.refinement[0] == 1
-        found[rounds].append(top_words_found(corpus.components, snapshot.topics.components))
-    assert np.mean(found[1]) > np.mean(found[0]) + 0.03, found

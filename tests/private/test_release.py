@@ -181,19 +181,6 @@ def test_price_is_on_the_disk_before_noise_is_drawn_and_sums_are_stored(folder):
         assert about["settings"]["clipping"]["pair"] == BOUNDS.pair
 
 
-def test_slots_are_not_released_twice(folder):
-    settings, path = settings_of(), folder / "ledger"
-    for first in (0, 100):
-        with opened(path, settings, first_slot=first) as (_, learner):
-            feed(learner, documents(100))
-    witness = Witness(path)
-    for first in (0, 60, 199):
-        refused = pytest.raises(LedgerError, match="two releases")
-        with opened(path, settings, witness, first_slot=first) as (_, learner), refused:
-            feed(learner, documents(100))
-    assert witness.seen == []
-
-
 @pytest.mark.parametrize("clipping", [BOUNDS, "worst-case"], ids=["same names", "other names"])
 def test_no_new_ledger_is_made_beside_the_releases_of_another(folder, clipping):
     path = folder / "ledger"

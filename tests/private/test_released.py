@@ -168,21 +168,18 @@ def guard(patch, path):
         patch.setattr(where, name, refuses)
 
 
-@pytest.mark.parametrize("way", ["moments", "refinement", "prefix", "projection"], indirect=True)
-def test_a_whole_window_gives_the_model_that_its_run_made(folder, way):
+@pytest.mark.parametrize(
+    ("way", "rounds"),
+    [(way, 0) for way in ("moments", "refinement", "prefix", "projection")]
+    + [("prefix", 1), ("prefix", 3)],
+    indirect=["way"],
+)
+def test_a_whole_window_or_the_newest_round_gives_the_model_that_its_run_made(folder, way, rounds):
     settings = settings_of(way)
-    stages = names_of(settings)
-    _, made = cut_short(folder / "L", settings, len(stages))
-    assert_same(released_model(folder / "L"), made[-1])
-    assert "missing_stages" not in made[-1].privacy
-
-
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_of_prefix_sums_the_newest_round_counts(folder, rounds):
-    settings = settings_of("prefix")
     _, made = cut_short(folder / "L", settings, len(names_of(settings)) + rounds)
     assert len(made) == 1 + rounds
     assert_same(released_model(folder / "L"), made[-1])
+    assert "missing_stages" not in made[-1].privacy
 
 
 def test_what_does_not_suffice_is_refused_and_not_offered(folder):

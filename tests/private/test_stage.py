@@ -2,20 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.private import stage as stage_module
 from streamlda.private.stage import Stage, prefix_mechanism
-from tests.private.streams import (
-    D,
-    batch_of_counts,
-    filled,
-    settings_of,
-    stage_of,
-    statistics_of,
-)
+from tests.private.streams import D, filled, settings_of, stage_of, statistics_of
 
 #: Slots of a stage.
 SLOTS = 24
@@ -36,25 +27,6 @@ def stage_with(config=None, kind="all", slots=SLOTS):
 def assert_same(sums, others):
     for name, array in sums.items():
         np.testing.assert_array_equal(array, others[name])
-
-
-@pytest.mark.parametrize("kind", ["norms", "pairs dense", "all"])
-@settings(max_examples=12)
-@given(cuts=st.sets(st.integers(0, 20), max_size=6), skipped=st.booleans())
-def test_sums_do_not_depend_on_the_cut_into_batches(kind, cuts, skipped):
-    rows = random_documents(20)
-    rows[5] = rows[6] = rows[19] = {}
-    one, other = (stage_with(kind=kind) for _ in range(2))
-    filled(one, rows)
-    if skipped:
-        other.add(batch_of_counts(rows[:5]))
-        other.skip(2)
-        other.add(batch_of_counts(rows[7:19]))
-        other.skip(1)
-    else:
-        filled(other, rows, cuts=cuts)
-    assert one.slots_filled == other.slots_filled == 20
-    assert_same(one.sums.aggregates, other.sums.aggregates)
 
 
 def test_documents_are_read_in_parts_of_any_size(monkeypatch):

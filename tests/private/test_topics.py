@@ -8,13 +8,7 @@ from scipy import integrate, optimize
 
 from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.private.topics import (
-    FLOOR,
-    PairView,
-    positive_mean,
-    private_topics,
-    project_simplex,
-)
+from streamlda.private.topics import FLOOR, PairView, positive_mean, private_topics, project_simplex
 from streamlda.spectral.whitening import random_projection
 from tests import oracle
 
