@@ -11,12 +11,7 @@ from scipy import stats
 from streamlda.errors import InvalidSettingError
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.privacy.clipping import (
-    N_BINS,
-    ClipBounds,
-    norm_edges,
-    private_quantile,
-)
+from streamlda.privacy.clipping import N_BINS, ClipBounds, norm_edges, private_quantile
 from tests.privacy.chance import ALARM
 
 EDGES = norm_edges(1.0)

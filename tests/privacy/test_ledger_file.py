@@ -115,12 +115,6 @@ def documents(path):
     return path.with_name(path.name + ".documents")
 
 
-def rewrite(path, edit):
-    """Change the lines of a ledger."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(edit(lines)))
-
-
 def of_a_later_format(path):
     for each in path.parent.glob("ledger*"):
         each.unlink()
@@ -219,40 +213,17 @@ def test_a_ledger_is_made_only_where_asked_for(folder):
 def test_edited_rows_are_found(folder, edit):
     path = finished(folder)
     before = path.read_bytes()
-    rewrite(path, edit)
+    path.write_bytes(b"".join(edit(before.splitlines(keepends=True))))
     assert path.read_bytes() != before
     refuse(path, "chain of checksums|older|whole")
 
 
-def amounts(path):
-    reader = LedgerReader(path)
-    return (reader.terms, reader.loss.mu_squared, reader.generation, reader.report())
-
-
-def damages_found(path, contents):
-    """Count which contents of a file are refused; all others must be without effect."""
-    ledger = path.with_name("ledger")
-    before = amounts(ledger)
-    found = 0
-    for content in contents:
-        path.write_bytes(content)
-        try:
-            assert amounts(ledger) == before
-        except LedgerError:
-            found += 1
-    return found
-
-
-def flipped(path, positions, rng):
-    """Yield a file with one byte changed at a time."""
-    content = path.read_bytes()
-    for position in positions:
-        damaged = bytearray(content)
-        damaged[position] ^= int(rng.integers(1, 256))
-        yield damaged
-
-
 def test_flipped_byte_gives_no_budget(folder):
     path = finished(folder)
-    rng, size = np.random.default_rng(20261121), path.stat().st_size
-    assert damages_found(path, flipped(path, rng.integers(size, size=150), rng)) == 150
+    content, rng = path.read_bytes(), np.random.default_rng(20261121)
+    for position in rng.integers(len(content), size=150):
+        damaged = bytearray(content)
+        damaged[position] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        with pytest.raises(LedgerError):
+            LedgerReader(path).report()

@@ -17,12 +17,7 @@ from streamlda.errors import BudgetExceededError, InvalidSettingError, LedgerErr
 from streamlda.guarantee.accounting import epsilon_of, mu_of
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Approximate, Composed, GaussianRelease, to_json
-from streamlda.privacy.ledger import (
-    Cohort,
-    LedgerReader,
-    LedgerTerms,
-    read_report,
-)
+from streamlda.privacy.ledger import Cohort, LedgerReader, LedgerTerms, read_report
 from streamlda.privacy.ledger.budget_table import figure
 from streamlda.privacy.ledger.records import ReleasedRecords
 from streamlda.privacy.ledger.state import describe_left, describe_spent

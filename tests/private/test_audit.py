@@ -120,17 +120,13 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed(snapshots,
     assert mu >= 0.75 * claim, finding
 
 
-def in_a_round_of_refinement(draws, relation="zero-out"):
+@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
+def test_a_round_of_refinement_gives_away_what_is_claimed(relation):
     settings = settings_of(n_features=30, refinement_rounds=1, neighboring_relation=relation)
     base, slot = documents(400, 30), [slot_in(settings, "refine")]
     other = None if relation == "zero-out" else one_word(30, 4)
     streams = (base.with_rows(slot, row) for row in (other, one_word(30, 3)))
-    return audit(settings, *streams, draws)
-
-
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-def test_a_round_of_refinement_gives_away_what_is_claimed(relation):
-    finding = in_a_round_of_refinement(1500, relation)
+    finding = audit(settings, *streams, 1500)
     assert tight(finding), finding
 
 

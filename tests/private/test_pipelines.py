@@ -38,8 +38,7 @@ from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import Stage
 from streamlda.stream import source as source_module
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.evidence import CLAIM
-from tests.private.pipelines import Canary, Scene, audit
+from tests.private.pipelines import CLAIM, Canary, Scene, audit
 
 pytestmark = pytest.mark.statistical
 

@@ -6,12 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamlda.private.budget import words_and_delta
-from streamlda.private.plan import (
-    Plan,
-    noise_of,
-    noise_of_ratio,
-    shown,
-)
+from streamlda.private.plan import Plan, noise_of, noise_of_ratio, shown
 from streamlda.private.settings import PrivateSettings
 
 SETTINGS = PrivateSettings(

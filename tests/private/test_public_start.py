@@ -21,7 +21,15 @@ from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.streams import FITTING, POOL, Run, check_resumes, sums_of, view_of
+from tests.private.streams import (
+    FITTING,
+    POOL,
+    Run,
+    assert_same_snapshots,
+    check_resumes,
+    sums_of,
+    view_of,
+)
 
 K, WORDS = 4, 300
 NAMES = [f"word{i}" for i in range(WORDS)]
@@ -75,8 +83,8 @@ def settings_for(start, epsilon=1.0, n_components=K, **more):
     )
 
 
-def start_of(model, n_components=K, words=NAMES):
-    return PublicTopics.of(model, n_components, WORDS, words)
+def start_of(model, n_components=K):
+    return PublicTopics.of(model, n_components, WORDS, NAMES)
 
 
 class PublicRun(Run):
@@ -87,9 +95,9 @@ class PublicRun(Run):
         self.engine = type(self.engine)(config, public=start)
 
 
-def run_of(model, documents, *, seed=1, **more):
+def run_of(model, documents, **more):
     start = start_of(model, more.get("n_components", K))
-    return PublicRun(settings_for(start, **more), start, seed).add(documents)
+    return PublicRun(settings_for(start, **more), start).add(documents)
 
 
 def names_of(run):
@@ -263,10 +271,15 @@ def test_a_public_model_of_another_field_is_left_out(other_field, documents):
     assert found == expected == K
 
 
-@pytest.mark.parametrize("at", [20, 100, 2000])
-def test_a_saved_engine_goes_on_bit_for_bit(public, documents, at):
-    start = start_of(public)
-    check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)
+def test_runs_go_on_bit_for_bit_and_are_made_of_released_sums_alone(public, documents):
+    start, whole = start_of(public), run_of(public, documents)
+    for at in (20, 100, 2000):
+        check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)
+    blank = PublicRun(settings_for(start), start, seed=99)
+    for released in whole.released:
+        blank.engine.skip(blank.engine.stage.slots_left)
+        blank.settle(released)
+    assert_same_snapshots(blank, whole)
 
 
 def test_an_engine_must_have_the_public_model_of_its_settings(public, other_field):

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from streamlda.guarantee import sums
 from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
+from streamlda.guarantee.noise import SeededNoise
+from streamlda.private import stage as stage_module
 from streamlda.private.contributions import View
 from tests.private.streams import (
     DOCUMENTS,
@@ -18,7 +20,9 @@ from tests.private.streams import (
     POOL,
     ROUNDS,
     apart,
+    filled,
     settings_of,
+    stage_of,
     statistics_of,
     view_of,
 )
@@ -138,6 +142,42 @@ def test_documents_at_all_bounds_attain_the_sensitivity_of_replace_one(kind, one
         0.125 if kind == "triples" else 2e-3,
     )
     assert least < moved(kind, "replace-one", *streams, bound=bound) <= 1
+
+
+# What noise is added to, and what comes out.
+
+
+def stage_with(kind):
+    return stage_of(statistics_of(kind, 0.3), settings_of(), 24)
+
+
+def test_documents_are_read_in_parts_of_any_size(monkeypatch):
+    whole = filled(stage_with("all"), list(POOL.values())).sums.aggregates
+    for doubles in (1, 100, 10**9):
+        monkeypatch.setattr(stage_module, "DOUBLES", doubles)
+        for name, array in filled(stage_with("all"), list(POOL.values())).sums.aggregates.items():
+            np.testing.assert_array_equal(array, whole[name])
+
+
+@pytest.mark.parametrize("kind", ["norms", "triple norms", "pairs dense", "all"])
+def test_released_values_are_whole_steps_of_one_public_grid(kind):
+    rows, found = list(POOL.values()), []
+    for documents in (rows, [*rows[:-1], {}]):
+        stage = filled(stage_with(kind), documents)
+        released = stage.release(SeededNoise(1))
+        shapes = {name: np.shape(array) for name, array in released.items()}
+        assert shapes == {block.name: block.shape for block in stage.mechanism.blocks}
+        for name, values in released.items():
+            whole = values / stage.mechanism.steps[name]
+            np.testing.assert_array_equal(whole, np.rint(whole))
+        found.append((stage, released))
+    (one, first), (other, second) = found
+    assert one.mechanism.steps == other.mechanism.steps
+    # With the same noise, the releases differ by the integers alone: any value that the one can
+    # take the other can, too.
+    for name, step in one.mechanism.steps.items():
+        difference = one.sums.aggregates[name] - other.sums.aggregates[name]
+        np.testing.assert_array_equal(first[name] - second[name], difference * step)
 
 
 # What the trusted part cannot see: contributions that depend on other documents.

@@ -34,10 +34,10 @@ def symmetric(rng, stddev, d=D):
     return stddev * (upper + upper.T + np.diag(np.sqrt(2) * rng.standard_normal(d)))
 
 
-def view_of(stddev, *, topics=None, seed=0, columns=None, components=K, alpha=ALPHA):
+def view_of(stddev, *, topics=None, seed=0, columns=None, components=K):
     """The view of planted topics under noise; `stddev` is that of a mean of pairs."""
     rng = np.random.default_rng(seed)
-    first, pairs, _ = oracle.expected_moments(planted() if topics is None else topics, alpha)
+    first, pairs, _ = oracle.expected_moments(planted() if topics is None else topics, ALPHA)
     probes = None if columns is None else random_projection(D, columns, 1)
     if probes is None:
         noisy = pairs + symmetric(rng, stddev)
@@ -45,7 +45,7 @@ def view_of(stddev, *, topics=None, seed=0, columns=None, components=K, alpha=AL
         noisy = pairs @ probes + stddev * rng.standard_normal(probes.shape)
     first = first + 1e-4 * rng.standard_normal(D)
     released = N * first, N * 1e-4, N * noisy, float(N), N * stddev
-    return PairView.of(*released, probes, components, alpha.sum())
+    return PairView.of(*released, probes, components, ALPHA.sum())
 
 
 def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
@@ -53,10 +53,10 @@ def decomposed(view, W, first, pairs, triples, stddev=0.0, alpha_0=1.0):
     return private_topics(view, triples, stddev, W, first, pairs, alpha_0, N, rng)
 
 
-def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0, alpha=ALPHA):
+def topics_of(view, stddev=0.0, *, alpha_0=1.0, seed=0):
     """Topics from the triples through the view's own projection, with noise."""
     W = view.whitening
-    first, pairs, seen = through(W, planted(), alpha)
+    first, pairs, seen = through(W, planted())
     if stddev:
         draw = np.random.default_rng(seed).standard_normal((W.shape[1],) * 3)
         orders = itertools.permutations(range(3))

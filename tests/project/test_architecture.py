@@ -142,11 +142,6 @@ def wrong_uses(path, source):
             yield from (f"imports {a.name}" for a in node.names if a.name in COMPILERS)
 
 
-def violations(path, source):
-    """Return what a module at this path of the tree does against the rules."""
-    return [*wrong_imports(path, source), *wrong_uses(path, source)]
-
-
 def rooms_in_a_circle(sources):
     """Return the rooms of streamlda that import each other in a circle, or nothing."""
     graph = {}
@@ -205,7 +200,10 @@ def test_the_package_has_few_modules_of_its_own():
 
 def test_every_module_keeps_the_rules():
     modules = read_modules("streamlda", "connectors", "tests", "bench")
-    found = {path: violations(path, source) for path, source in modules.items()}
+    found = {
+        path: [*wrong_imports(path, source), *wrong_uses(path, source)]
+        for path, source in modules.items()
+    }
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
     assert len(found) > 10
     assert rooms_in_a_circle(read_modules("streamlda")) == []

@@ -227,11 +227,3 @@ def test_the_documentation_builds_without_warnings_and_loads_nothing(tmp_path):
         assert not FETCHED.search(page.read_text("utf-8")), page
     tutorial = (tmp_path / "html/streamlda/docs/tutorial.html").read_text("utf-8")
     assert "without topics" in tutorial
-
-
-def test_every_page_of_the_documentation_is_in_its_contents():
-    index = (DOCS / "index.md").read_text("utf-8")
-    listed = set(re.findall(r"(?m)^((?:\.\./|\w)[\w/.-]*)$", index))
-    for page in [*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]:
-        name = page.relative_to(DOCS).with_suffix("").as_posix()
-        assert name == "index" or name in listed, name

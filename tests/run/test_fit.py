@@ -1,6 +1,8 @@
 """The loop of a fit: how much it reads, and what ends it."""
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from streamlda.run.parts import check_outputs
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
+from streamlda.storage.snapshots import Snapshots
 from streamlda.stream.source import Progress, RecordBatch
 
 TEXT = "apple bread cheese"
@@ -217,3 +220,27 @@ def test_files_give_the_topics_of_a_fit_of_all_documents(tmp_path, monkeypatch, 
     _, fitted = Engine.fit(engine_settings(asked, batch.n_features, keeps=True), batch)
     np.testing.assert_array_equal(found.model.components, fitted.components)
     assert found.model.documents_seen == 900
+
+
+def test_a_timeline_counts_the_documents_of_each_day(tmp_path):
+    """One an hour; of fifty three have no time that can be read."""
+    bad, start = {7: None, 8: "soon", 9: "2019-02-30"}, datetime(2019, 3, 1, tzinfo=UTC)
+    times = [bad.get(i % 50, (start + timedelta(hours=i)).isoformat()) for i in range(600)]
+    texts = PlantedLDA(3, 40, seed=1, mean_length=20).texts(600)
+    rows = ({"text": text, "at": {"time": time}} for text, time in zip(texts, times, strict=True))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {"source.files": [str(tmp_path / "a.jsonl")], "source.time_field": "at.time"}
+    given |= {"topics.count": 3, "vocabulary.token_pattern": r"w\d+", "snapshots.every": 300}
+    given |= {"output.file": str(tmp_path / "m"), "output.folder": str(tmp_path / "snapshots")}
+    found = fit(load_settings(None, {}, given, "fit"))
+    timeline = found.model.timeline
+    days, documents = np.unique(
+        [i // 24 for i in range(600) if i % 50 not in bad], return_counts=True
+    )
+    assert timeline.unit == "day"
+    assert timeline.starts.tolist() == [int(start.timestamp()) + 86_400 * int(day) for day in days]
+    assert timeline.documents.tolist() == documents.tolist()
+    assert (timeline.undated, timeline.late) == (found.counts.undated, 0) == (36, 0)
+    snapshots = Snapshots(tmp_path / "snapshots")
+    assert snapshots.topics(snapshots.latest())["timeline"]["unit"] == "day"
+    assert snapshots.summary(snapshots.latest()).interval["documents"] == 300

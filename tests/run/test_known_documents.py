@@ -1,30 +1,88 @@
 """Private runs know documents by names, numbers and content, however a source is stored."""
 
+import csv
 import gzip
 import json
 import random
 import re
 from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
 
 import pytest
 
 from streamlda.errors import InsufficientDataError, LedgerError
-from streamlda.run.opening import open_pipeline
+from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
-from tests.run.released import (
-    MANY,
-    OTHERS,
-    RECORDS,
-    SHUFFLED,
-    TEXTS,
-    WINDOW,
-    as_csv,
-    jsonl,
-    opened_ledger,
-    ranges,
-    release,
-    settings_at,
-)
+from tests.service.daemon_process import private_settings, texts
+
+#: Records of a window, and of a file that is one window and some.
+WINDOW, RECORDS = 300, 400
+TEXTS, OTHERS, MANY = texts(RECORDS), texts(1000, seed=2), texts(5000, seed=4)
+SHUFFLED = random.Random(3).sample(TEXTS, RECORDS)
+
+
+def jsonl(path, documents):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), "utf-8")
+    return path
+
+
+def settings_at(folder, sources, **flags):
+    more = {"snapshots.every": WINDOW, "source.files": [str(source) for source in sources]}
+    given = private_settings(folder, "", **{**more, **flags})
+    del given["source.stream"]
+    return load_settings(environment={}, flags={**given, **flags})
+
+
+def opened_ledger(settings, opened):
+    output = opened.enter_context(Store.open(private=True))
+    return open_ledger(settings, opened, output, print)
+
+
+def release(folder, *sources, store=False, most=99, warn=print, between=lambda: None, **flags):
+    """Make all releases of a run that its files suffice for; return the documents of each.
+
+    `between` is called when files were counted, before they are read.
+    """
+    settings = settings_at(folder, sources, **flags)
+    with ExitStack() as opened:
+        ledger = opened_ledger(settings, opened)
+        before = ledger.generation
+        kept = opened.enter_context(Store.open(folder / "kept")) if store else None
+        run = open_pipeline(settings, kept, ledger, warn=warn)
+        between()
+        source = opened.enter_context(closing(run.open_source(settings)))
+        pipeline, ended = run.pipeline, False
+        while not ended and ledger.generation < before + most:
+            if pipeline.learner.private.least_missing > run.census.slots - pipeline.records:
+                break
+            batch = source.poll(min(pipeline.due, 97))
+            pipeline.add(batch)
+            ended = batch.exhausted
+            if pipeline.due == 0:
+                pipeline.release()
+        shots = ledger.report()["snapshots"][before:]
+    return [[tuple(part) for part in shot["documents"]] for shot in shots]
+
+
+def ranges(releases):
+    """Return the documents of releases in a row: of each origin, from where to where."""
+    found = {}
+    for documents in releases:
+        for origin, start, stop in documents:
+            name = Path(origin).name
+            first, last = found.get(name, (start, start))
+            assert start == last, "ranges leave nothing out"
+            found[name] = (first, stop)
+    return found
+
+
+def as_csv(folder):
+    with (folder / "a.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["number", "text"], *enumerate(TEXTS)])
+    return [folder / "a.csv"]
+
 
 # Of so few documents, noise ends a window once in 10,000 runs; here it is the same in all.
 pytestmark = pytest.mark.usefixtures("same_noise")
@@ -85,21 +143,6 @@ def in_days(folder):
 def in_utf_16(folder):
     (folder / "a.txt").write_text("\n".join(TEXTS), "utf-16")
     return [folder / "a.txt"]
-
-
-def with_words(*words):
-    """Return a source whose words are these."""
-
-    def write(folder):
-        (folder / "words").write_text("\n".join(words))
-        return [folder / "a.jsonl"]
-
-    return write
-
-
-def listed(folder):
-    """Return the settings of a list of words in the folder."""
-    return {"vocabulary.kind": "given", "vocabulary.file": str(folder / "words")}
 
 
 A, B, D = "a.jsonl", "b.jsonl", ("d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
@@ -240,15 +283,14 @@ def test_what_a_run_leaves_out_follows_from_names_and_numbers_alone(tmp_path, ag
 
 
 def test_files_without_a_known_word_cost_nothing(tmp_path):
+    flags = {"vocabulary.kind": "given", "vocabulary.file": str(tmp_path / "words")}
     # One document is enough to be asked for with noise.
-    known, words = {*UPPER, *TEXTS[-1].split()}, listed(tmp_path)
-    play(
-        tmp_path,
-        [
-            (with_words(*UPPER), {"a.jsonl": TEXTS}, words, "3 known words or more, and no rec"),
-            (with_words(*known), {}, words, True),
-        ],
-    )
+    for words, wanted in (
+        (UPPER, "3 known words or more, and no rec"),
+        ([*UPPER, *TEXTS[-1].split()], True),
+    ):
+        (tmp_path / "words").write_text("\n".join({*words}))
+        play(tmp_path, [(["a.jsonl"], {"a.jsonl": TEXTS}, flags, wanted)])
 
 
 @pytest.mark.long

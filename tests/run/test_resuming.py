@@ -1,5 +1,6 @@
 """Private fits of files that are cut short: the same command resumes, and pays nothing twice."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,27 +13,106 @@ from streamlda.errors import (
     LedgerError,
     SourceError,
 )
+from streamlda.guarantee.noise import SeededNoise
+from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from streamlda.privacy.statement import check_statement
-from streamlda.run import opening
-from tests.run.cut_short import (
-    KINDS,
-    CutError,
-    assert_same,
-    cut_at,
-    draw_known_noise,
-    fitted,
-    settings_at,
-    two_files,
-    undisturbed,
-    write,
-)
+from streamlda.private.release_manager import ReleaseManager
+from streamlda.run import fit, opening
+from streamlda.settings.load import load_settings
+from tests.private.pipelines import published
 from tests.service.daemon_process import texts
+
+WINDOW = 300
+KINDS = {
+    "hashed": {"privacy.refinement_rounds": 1},
+    "windows": {"snapshots.every": 120},
+    "words": {
+        "vocabulary.kind": "private",
+        "vocabulary.size": 30,
+        "vocabulary.documents": 150,
+    },
+    "users": {
+        "privacy.unit": "user",
+        "privacy.documents_per_user": 3,
+        "source.user_field": "by",
+        "snapshots.most": 1,
+    },
+}
+
+
+class CutError(BaseException):
+    """The end of a process, for the test alone."""
+
+
+def write(path, documents):
+    rows = [{"text": text, "by": f"user {i % 97}"} for i, text in enumerate(documents)]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def settings_at(folder, data, kind, **flags):
+    folder.mkdir(exist_ok=True)
+    given = {
+        "source.files": [str(data)],
+        "topics.count": 3,
+        "topics.oversampling": 5,
+        "privacy.epsilon": 12.0,
+        "privacy.delta": 1e-3,
+        "privacy.ledger": str(folder / "L"),
+        "snapshots.every": WINDOW,
+        "output.file": str(folder / "m"),
+        "privacy.publish_useless": True,
+        "checkpoint.folder": str(folder / "kept"),
+        **({} if kind == "words" else {"vocabulary.hash_bits": 5}),
+        **KINDS[kind],
+        **flags,
+    }
+    return load_settings(None, {}, given, "fit")
+
+
+def fitted(settings):
+    said = []
+    fit.fit(settings, warn=said.append)
+    return load(settings.output.file), said
+
+
+def draw_known_noise(patch, cut=None, *, lost=False):
+    """Draw the same noise for the same release, and end at one of them; return what was drawn."""
+    release, drawn = ReleaseManager.release, []
+
+    def noted(self, name, first, last, event, draw, *about, **more):
+        number = self.ledger.generation + 1
+
+        def known(_):
+            if lost and number == cut:
+                raise CutError
+            drawn.append((number, first, last))
+            return draw(SeededNoise(number))
+
+        found = release(self, name, first, last, event, known, *about, **more)
+        if number == cut:
+            raise CutError
+        return found
+
+    patch.setattr(ReleaseManager, "release", noted)
+    return drawn
+
+
+def cut_at(settings, monkeypatch, number, *, lost=False):
+    with monkeypatch.context() as patch:
+        draw_known_noise(patch, number, lost=lost)
+        with pytest.raises(CutError):
+            fitted(settings)
 
 
 @pytest.fixture
 def data(tmp_path):
-    return two_files(tmp_path)
+    """A folder of two files that one stage goes over."""
+    documents = texts(460)
+    write(tmp_path / "data" / "b.jsonl", documents[:200])
+    write(tmp_path / "data" / "c.jsonl", documents[200:])
+    return tmp_path / "data"
 
 
 @pytest.mark.long
@@ -41,7 +121,9 @@ def test_a_run_that_ends_at_any_release_resumes_and_is_paid_for_once(
     tmp_path, data, monkeypatch, kind
 ):
     """The model is that of a run that was not cut short, given the same noise."""
-    model, drawn = undisturbed(data, tmp_path / "whole", kind, monkeypatch)
+    with monkeypatch.context() as patch:
+        drawn = draw_known_noise(patch)
+        model, _ = fitted(settings_at(tmp_path / "whole", data, kind))
     spent = read_report(tmp_path / "whole" / "L")["spent"]
     settings, noise = settings_at(tmp_path / "cut", data, kind), []
     for cut in (*range(1, len(drawn) + 1), None):
@@ -54,7 +136,8 @@ def test_a_run_that_ends_at_any_release_resumes_and_is_paid_for_once(
                     fitted(settings)
         noise += part
     assert noise == drawn, "noise was drawn once for each release"
-    assert_same(again, model)
+    assert published(again) == published(model)
+    assert (again.settings, again.documents_seen) == (model.settings, model.documents_seen)
     check_statement(again.privacy)
     assert read_report(settings.privacy.ledger)["spent"] == spent
     with pytest.raises(InsufficientDataError, match="nothing left to release"):

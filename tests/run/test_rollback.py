@@ -1,6 +1,5 @@
 """Private runs whose ledger is behind what it has released, or another one: they are refused."""
 
-import multiprocessing
 import shutil
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -13,12 +12,11 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.ledger.ledger import Evidence
 from streamlda.privacy.statement import not_private
 from streamlda.run.opening import capture, open_ledger, open_pipeline, open_store
+from streamlda.settings.load import load_settings
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import poll
-from streamlda.utils.lock import FileLock, LockedError
-from tests.run.opened import run_settings
-from tests.service.daemon_process import texts, write_documents
+from tests.service.daemon_process import private_settings, texts, write_documents
 
 WINDOW = 1000
 
@@ -45,19 +43,11 @@ class Scene(NamedTuple):
     @contextmanager
     def opened(self, **flags):
         folder = self.folder
-        given = {
-            "vocabulary.hash_bits": 5,
-            "privacy.epsilon": 12.0,
-            "privacy.delta": 1e-3,
-            "privacy.ledger": str(folder / "run/ledger"),
-            "snapshots.every": WINDOW,
-            "source.files": str(self.documents),
-            "checkpoint.folder": str(folder / "run/checkpoints"),
-            "output.folder": str(folder / "out"),
-            "output.file": str(folder / "model"),
-            **flags,
-        }
-        settings = run_settings("private", folder / "run", given)
+        (folder / "run").mkdir(exist_ok=True)
+        outputs = {"output.folder": str(folder / "out"), "output.file": str(folder / "model")}
+        given = {"snapshots.every": WINDOW, **outputs, **flags}
+        given = private_settings(folder / "run", self.documents, **given)
+        settings = load_settings(environment={}, flags=given)
         with ExitStack() as opened:
             store = opened.enter_context(open_store(settings))
             ledger = open_ledger(settings, opened, store, print)
@@ -190,14 +180,11 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
     assert others.learn(**mine, **apart).settings["places"] == 2 * WINDOW
 
 
-def test_models_of_0_1_0_show_the_ledger_alone():
+def test_models_of_0_1_0_show_the_ledger_alone_and_a_note_what_it_was_made_of():
     statement = {"ledger": "0" * 32}
     assert Evidence.of(statement, "w") == Evidence("w", "0" * 32, 0)
     assert Evidence.of({"ledger": "in memory"}, "w") is None
     assert Evidence.of({**statement, "generation": 7}, "w").generation == 7
-
-
-def test_a_note_says_what_it_was_made_of():
     made = Evidence("", "0123456789abcdef" * 2, 12)
     assert Evidence.of_note(made.note, "") == made
     for other in ("", "offsets", made.note + " ", made.note.upper(), "streamlda x 1"):
@@ -213,25 +200,6 @@ def test_private_snapshots_and_others_do_not_share_a_folder(scene):
             Store.open(output=scene.folder / folder, private=private)
     # What was refused holds no lock.
     Store.open(output=scene.folder / "out", private=True).close()
-
-
-# One owner at a time.
-
-
-def test_a_forked_child_does_not_keep_a_lock(tmp_path):
-    path = tmp_path / "lock"
-    lock = FileLock(path)
-    fork = multiprocessing.get_context("fork")
-    ready, done = fork.Event(), fork.Event()
-    child = fork.Process(target=lambda: (ready.set(), done.wait(60)))
-    child.start()
-    assert ready.wait(60)
-    with pytest.raises(LockedError):
-        FileLock(path)
-    lock.free()
-    FileLock(path).free()
-    done.set()
-    child.join(60)
 
 
 def test_a_snapshot_says_at_which_release_of_the_ledger_it_was_made(published):

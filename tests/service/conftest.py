@@ -11,12 +11,7 @@ import pytest
 from streamlda.service.http import Server, make_app
 from streamlda.service.lease import Lease, make_beginning
 from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
-from streamlda.service.partitions import (
-    RETRY_SECONDS,
-    Partitions,
-    PartitionsWorker,
-    SharedSource,
-)
+from streamlda.service.partitions import RETRY_SECONDS, Partitions, PartitionsWorker, SharedSource
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.merge import load_projection

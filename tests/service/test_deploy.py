@@ -42,11 +42,9 @@ def read(name):
     return (DEPLOY / name).read_text("utf-8")
 
 
-def tree_of(name):
-    return yaml.safe_load(read(name))
-
-
-ALERTS = [rule for group in tree_of("alerts.yaml")["groups"] for rule in group["rules"]]
+ALERTS = [
+    rule for group in yaml.safe_load(read("alerts.yaml"))["groups"] for rule in group["rules"]
+]
 BOARD = json.loads(read("grafana/dashboard.json"))
 
 
@@ -100,19 +98,13 @@ def test_what_rules_and_dashboard_ask_for_is_exported(exported):
             assert {*re.findall(r"\w+", labels)} <= selected, name
 
 
-def settings_of(tmp_path, **variables):
-    """Return the settings that are shipped, with variables, as the daemon takes them."""
-    (tmp_path / "token").write_text("a token that nobody guesses\n")
-    secret = "/run/secrets/token"
-    environment = {
-        name: str(tmp_path / "token") if value == secret else value
-        for name, value in variables.items()
-    }
-    return load_settings(DEPLOY / "streamlda.toml", environment=environment, flags={})
+def shipped():
+    """Return the settings that are shipped, as the daemon takes them."""
+    return load_settings(DEPLOY / "streamlda.toml", environment={}, flags={})
 
 
 def test_the_settings_are_taken_also_what_is_commented_out(tmp_path):
-    running.check(settings_of(tmp_path))
+    running.check(shipped())
     text = re.sub(r"^#(?=[a-z\[])", "", read("streamlda.toml"), flags=re.MULTILINE)
     (tmp_path / "all.toml").write_text(text)
     assert {"privacy", "memory"} <= {*tomllib.loads(text)} - {
@@ -121,19 +113,14 @@ def test_the_settings_are_taken_also_what_is_commented_out(tmp_path):
     load_settings(tmp_path / "all.toml", environment={}, flags={})
 
 
-def of_image(name):
-    """Return the texts of instructions of the image itself, not of what builds it."""
-    lines = [line for line in read("Containerfile").splitlines() if not line.startswith("#")]
-    last = "\n".join(lines).replace("\\\n", " ").rpartition("\nFROM ")[2]
-    found = [line.split(maxsplit=1) for line in last.splitlines()[1:] if line]
-    return [text for each, text in found if each == name]
-
-
-def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, tmp_path, monkeypatch):
+def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, monkeypatch):
     # A proxy of the host, which containers may be given, would find no daemon.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    *_, check = json.loads(of_image("HEALTHCHECK")[0].partition("CMD ")[2])
-    port = f":{settings_of(tmp_path).http.port}/"
+    (health,) = re.findall(
+        r"(?m)^HEALTHCHECK.*CMD (.*)", read("Containerfile").replace("\\\n", " ")
+    )
+    *_, check = json.loads(health)
+    port = f":{shipped().http.port}/"
     assert port in check
     check = check.replace(port, f":{serve(host='0.0.0.0', token='secret').port}/")
     exec(check)

@@ -69,15 +69,6 @@ class Feed(threading.Thread):
         return {(number, at): text for number, sent in each for at, text in enumerate(sent)}
 
 
-def check_results(found, wanted, digest, model):
-    """Each document has one result, and it is that of the model that it names."""
-    places = [(row["partition"], row["offset"]) for row in found]
-    assert sorted(places) == sorted(wanted)
-    theta = model.transform([wanted[place] for place in places])
-    np.testing.assert_array_equal([row["topics"] for row in found], theta.round(6))
-    assert {row["model"]["digest"] for row in found} == {digest}
-
-
 @pytest.fixture
 def inference_of(topics, topic, tmp_path):
     """Run inference in a thread, by the newest snapshot of a folder; what it raised is raised."""
@@ -174,6 +165,12 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     # One that has not begun yet ends as any program.
     for code, each in zip(codes, running, strict=True):
         assert code == 0 or (code == -signal.SIGTERM and not each.raw)
-    check_results(results(topics, topic), wanted, fingerprint(model), load(model))
+    # Each document has one result, and it is that of the model that it names.
+    found = results(topics, topic)
+    places = [(row["partition"], row["offset"]) for row in found]
+    assert sorted(places) == sorted(wanted)
+    theta = load(model).transform([wanted[place] for place in places])
+    np.testing.assert_array_equal([row["topics"] for row in found], theta.round(6))
+    assert {row["model"]["digest"] for row in found} == {fingerprint(model)}
     letters = [json.loads(row.value) for row in topics.read(f"{topic}-dead")]
     assert {(row["partition"], row["offset"]) for row in letters} == feed.places().keys() - wanted

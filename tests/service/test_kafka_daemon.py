@@ -1,26 +1,30 @@
-"""Daemons that read a topic of a real broker, die, lose it, and meet what is no document."""
+"""Daemons that read a topic of a real broker, die, lose it, and meet what is no document.
 
+Private ones are killed at random: each offset is in one release, and models are the same.
+"""
+
+import random
 import re
 import time
+from itertools import count
 
 import pytest
 
+from streamlda.model.topic_model import load
+from streamlda.privacy.ledger import read_report
 from streamlda.storage.store import Store
+from streamlda_connectors.kafka.partitions import BLOCK
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import (
-    Daemon,
-    few_or,
-    left_by,
-    run_to_end,
-    texts,
-)
+from tests.private.pipelines import published
+from tests.service.daemon_process import Daemon, changed, few_or, left_by, run_to_end, texts
 from tests.service.long_stream import (
     AWAY_SECONDS,
     answer_of,
     as_json,
     ending,
     not_ready,
+    run_killed,
     topic_settings,
     wait_for_slots,
 )
@@ -40,19 +44,18 @@ def settings_for(topics, topic, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", few_or(3.0, AWAY_SECONDS))
 def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
-    seconds, broker, topics, topic, tmp_path
+    seconds, broker, topics, topic, settings_for, tmp_path
 ):
-    values, poison = poisoned(N_RECORDS, 10)
-    half = N_RECORDS // 2
+    values, half = as_json(texts(N_RECORDS)), N_RECORDS // 2
+    # One in ten is no document.
+    poison, bad = range(0, N_RECORDS, 10), [b"\xff", b'{"text": 1}', b'{"no": ""}']
+    for offset in poison:
+        values[offset] = bad[offset // 10 % len(bad)]
     letters = f"{topic}-letters"
     topics.make(topic)
     topics.make(letters)
     topics.send(topic, values[:half])
     (port,) = free_ports(1)
-
-    def settings_in(name, **more):
-        made = topic_settings(tmp_path / name, broker.bootstrap, topic, **more)
-        return made | ending(N_RECORDS)
 
     def outage(daemon, said):
         until = time.monotonic() + seconds
@@ -69,7 +72,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
     more = {"http__port": port, "dead_letters__topic": letters, "breaker__attempts": 1}
     broker.kill()
     try:
-        with Daemon(settings_in("daemon", **more)) as daemon:
+        with Daemon(settings_for("daemon", **more) | ending(N_RECORDS)) as daemon:
             stalled = daemon.wait_for("stalled")
             # Dead letters are what it connects first; it is the same brokers.
             assert (stalled["what"], stalled["reason"]) == ("dead-letters", "refused:ECONNREFUSED")
@@ -90,7 +93,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
         if not broker.runs:
             broker.start()
     assert daemon.events("recovered")[0]["what"] == "dead-letters"
-    run_to_end(settings_in("twin"))
+    run_to_end(settings_for("twin") | ending(N_RECORDS))
     assert left_by(tmp_path / "daemon") == left_by(tmp_path / "twin")
     keys = {row.key for row in topics.read(letters)}
     assert keys == {b"%s/0/%d" % (topic.encode(), at) for at in poison}
@@ -123,10 +126,90 @@ def test_a_topic_that_is_missing_is_waited_for_and_so_is_a_partition_that_is_add
     assert newest.position["offsets"] == {"0": 3000, "1": 3000}
 
 
-def poisoned(n_records, every):
-    """Return values of which one in N is no document, and the offsets of those."""
-    bad = [b"\xff", b'{"text": 1}', b'{"no": ""}']
-    values, poison = as_json(texts(n_records)), set(range(0, n_records, every))
-    for offset in poison:
-        values[offset] = bad[offset // every % len(bad)]
-    return values, poison
+PROMISE = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "vocabulary.hash_bits": 5}
+
+#: Slots of a window, and windows; each of four partitions has somewhat more than its part.
+SLOTS, WINDOWS = 2000, 3
+
+#: Noise that is the same each time, so that models can be compared: behind a slot one draw.
+SAME_NOISE = """
+from streamlda.private.release_manager import ReleaseManager
+from streamlda.guarantee.noise import SeededNoise
+
+class Same(SeededNoise):
+    secure = True
+
+release = ReleaseManager.release
+
+def with_same_noise(self, name, first, *more, **others):
+    self.noise = Same(first)
+    return release(self, name, first, *more, **others)
+
+ReleaseManager.release = with_same_noise
+"""
+
+
+def releases_of(settings, n_partitions):
+    """Return what was paid for each release, and whether all were drawn; each offset is in one."""
+    report = read_report(settings["privacy.ledger"])
+    behind = {}
+    for shot in report["snapshots"]:
+        names = [name for name, *_ in shot["documents"]]
+        assert len(names) == len(set(names)) <= n_partitions
+        for name, first, last in shot["documents"]:
+            assert first == behind.get(name, 0), "each offset is in one release"
+            behind[name] = last
+        first, last = shot["slots"]
+        assert sum(stop - start for _, start, stop in shot["documents"]) == last - first
+    assert len(behind) == n_partitions
+    assert max(behind.values()) - min(behind.values()) <= BLOCK
+    assert report["spent"]["epsilon"] <= settings["privacy.epsilon"]
+    shots = report["snapshots"]
+    paid = [(shot["description"], shot["slots"], shot["mu_squared"]) for shot in shots]
+    return paid, {shot["state"] for shot in shots} == {"committed"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("n_kills", few_or(4, 100))
+def test_private_daemons_of_four_partitions_killed_at_random_give_the_models_of_one_that_was_not(
+    n_kills, topics, topic, settings_for, tmp_path
+):
+    """Paid once, the same price as for one partition; a release that was lost takes its window."""
+    slots = SLOTS * WINDOWS
+    # A window that is lost takes another one.
+    there = slots + min(n_kills, 10) * SLOTS
+    records = [as_json(texts(there // 4 + 90, seed=n + 1)) for n in range(4)]
+    records[2] = [value + b" " * 3000 for value in records[2]]
+    topics.fill(topic, *records)
+    topics.fill(f"{topic}-one", as_json(texts(slots)))
+
+    def run(name, kills=0, **more):
+        folder = tmp_path / name
+        settings = settings_for(
+            name,
+            **{
+                **PROMISE,
+                "privacy.ledger": str(folder / "ledger"),
+                # A checkpoint within a stage rounds its sums to the grid there; those behind a
+                # release come whatever the interval is.
+                "checkpoint.interval": "1 h",
+                **ending(slots, WINDOWS),
+                **more,
+            },
+        )
+        killed = run_killed(settings, moments, kills, changed(settings, SAME_NOISE))
+        paths = sorted((folder / "snapshots").glob("snapshot-??????"))
+        paid, all_drawn = releases_of(settings, 1 if more else 4)
+        return [published(load(path)) for path in paths], paid, all_drawn, killed
+
+    moments = random.Random(n_kills)
+    wanted, paid, *_ = run("twin")
+    assert len(wanted) == WINDOWS
+    assert paid == run("one", **{"kafka.topic": f"{topic}-one", "kafka.partitions": "0"})[1]
+    killed, compared, names = 0, 0, map(str, count())
+    while killed < n_kills or not compared:
+        models, again, all_drawn, more = run(next(names), max(1, n_kills - killed))
+        killed += more
+        if all_drawn:
+            assert (models, again) == (wanted, paid)
+            compared += 1

@@ -1,13 +1,18 @@
-"""How ``streamlda run`` refuses, with which exit code, and how it waits then."""
+"""How ``streamlda run`` refuses, with which exit code, how it waits then, and its dead letters."""
 
 import json
 import re
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
+from streamlda.service.opening import Letters
+from streamlda.service.status import Status
+from streamlda.settings.load import load_settings
+from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import DATA
 from streamlda.utils.process import allowed_bytes
 from tests.kafka.broker import free_ports
@@ -29,14 +34,10 @@ def source(tmp_path):
     return write_documents(tmp_path / "documents.jsonl", texts(100))
 
 
-def run_here(*command, **variables):
-    """Run what ends before anything is opened, in this process."""
-    return CliRunner(env=variables).invoke(commands, ["run", *map(str, command)])
-
-
 def test_settings_are_checked_and_nothing_touched(tmp_path, source):
     folder = tmp_path / "run"
-    done = run_here(*arguments(settings_of(folder, source))[5:], "--check")
+    flags = map(str, arguments(settings_of(folder, source))[5:])
+    done = CliRunner(env={}).invoke(commands, ["run", *flags, "--check"])
     assert done.exit_code == 0
     assert re.fullmatch(r"the settings are right; it takes up to \d+ MiB\n", done.output)
     assert not folder.exists()
@@ -99,3 +100,33 @@ def test_a_limit_of_a_control_group_is_found_wherever_it_is_set(tmp_path, own, f
     if own is not None:
         (tmp_path / "own").write_text(f"{own}\n")
     assert allowed_bytes(tmp_path / "own", tmp_path / "sys") == allowed
+
+
+class Written(list):
+    def put(self, record, reason):
+        self.append((record.offset, reason))
+
+    def flush(self, seconds):
+        pass
+
+
+def test_letters_are_written_again_only_with_other_settings(tmp_path):
+    def written(reason="not-json", up_to=3, **changes):
+        flags = {"kafka.bootstrap": "b", "kafka.topic": "t", "dead_letters.topic": "d", **changes}
+        status, sink = Status(private=False, stream="s"), Written()
+        letters = Letters(sink, status, load_settings(environment={}, flags=flags))
+        with Store.open(tmp_path) as store:
+            letters.read_note(store)
+            letters.begin({"cluster": "c", "topic": "t", "topic_id": "i"})
+            for offset in range(up_to):
+                record = SimpleNamespace(topic="t", partition=0, offset=offset)
+                letters.on_rejected(record, reason)
+            letters.keep_note()
+        assert status.status()["dead_letters"] == ({reason: len(sink)} if sink else {})
+        return [offset for offset, _ in sink]
+
+    assert written() == [0, 1, 2]
+    assert written() == []
+    assert written(up_to=5) == [3, 4]
+    # With the field of the text corrected it is another matter what is wrong with records.
+    assert written("not-text", **{"source.text_field": "no"}) == [0, 1, 2]

@@ -7,11 +7,7 @@ import pytest
 from streamlda.errors import FencedError, InvalidSettingError, SourceAwayError
 from streamlda.service.lease import check_beginning, make_beginning
 from streamlda.storage.checkpoint import CheckpointIndex
-from streamlda.storage.partitions import (
-    PROJECTION,
-    count_saved,
-    open_shared_folder,
-)
+from streamlda.storage.partitions import PROJECTION, count_saved, open_shared_folder
 from streamlda.storage.store import Claim, Store
 from tests.kafka.topics import wait_until
 

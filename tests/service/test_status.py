@@ -4,6 +4,7 @@ import json
 import time
 from dataclasses import replace
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,21 +24,15 @@ NO_LAG = {"records": None, "bytes": None, "partitions": {}, "waits_for": None}
 NO_LAG |= {"seconds": None, "newest": {}}
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return SimpleNamespace(now=1000.0)
 
 
 @pytest.fixture
 def status(clock):
-    return Status(private=True, stream="a topic", memory_limit_bytes=2**30, clock=clock)
+    memory = {"memory_limit_bytes": 2**30}
+    return Status(private=True, stream="a topic", clock=lambda: clock.now, **memory)
 
 
 def samples(status):
@@ -199,8 +194,8 @@ def shares(status):
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_prevalence_is_that_of_the_newest_snapshot_that_may_be_shown(clock, private):
-    status = Status(private=private, stream="a topic", clock=clock)
+def test_prevalence_is_that_of_the_newest_snapshot_that_may_be_shown(private):
+    status = Status(private=private, stream="a topic")
     status.note_snapshot(None)
     topics = [Topic(3, 0.25, None), Topic(7, None, 0.1)]
     newest = Summary(1, CREATED, 9, private, topics, {"prevalence": [0.5, 0.25]})

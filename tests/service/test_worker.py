@@ -6,14 +6,7 @@ from threading import Event
 import pytest
 
 from streamlda.errors import BudgetExceededError
-from streamlda.service.messages import (
-    BudgetExhausted,
-    CheckpointDone,
-    CheckpointTaken,
-    Failed,
-    Learned,
-    ReleaseDone,
-)
+from streamlda.service import messages as m
 from streamlda.service.status import Status
 from streamlda.service.worker import Worker
 from streamlda.storage.store import Store
@@ -62,11 +55,11 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     found, worker = bench("hashed")
     worker.learn([batch(0, 200)])
     worker.release()
-    learned, released = found.next(Learned, ReleaseDone)
+    learned, released = found.next(m.Learned, m.ReleaseDone)
     assert (released.snapshot, released.slots_left) == (True, 200)
     assert found.store.snapshots.numbers() == [1]
     worker.checkpoint()
-    taken, done = found.next(CheckpointTaken, CheckpointDone)
+    taken, done = found.next(m.CheckpointTaken, m.CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
     assert found.committed == [({"at": 200}, "")]
     assert found.store.newest().position == {"at": 200}
@@ -84,7 +77,7 @@ def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
     found, worker = bench("learned")
     worker.learn([batch(0, 100)])
     worker.checkpoint()
-    found.next(Learned, CheckpointTaken, CheckpointDone)
+    found.next(m.Learned, m.CheckpointTaken, m.CheckpointDone)
     assert found.store.newest() is None
     assert found.committed == []
 
@@ -102,10 +95,10 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
     worker.learn([batch(0, 100)])
     worker.checkpoint()
     worker.learn([batch(100, 150)])
-    found.next(Learned, CheckpointTaken, Learned)
+    found.next(m.Learned, m.CheckpointTaken, m.Learned)
     assert begun.wait(60)
     goes_on.set()
-    found.next(CheckpointDone)
+    found.next(m.CheckpointDone)
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()
     assert (saved.position, saved.about["places"]) == ({"at": 100}, 100)
@@ -116,7 +109,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
 def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     found, worker = bench("hashed")
     worker.learn([batch(0, 150)])
-    found.next(Learned)
+    found.next(m.Learned)
     if what == "learn":
         worker.learn([RecordBatch(["text", 5])])
     elif what == "release":
@@ -125,13 +118,13 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     else:
         found.store.close()
         worker.checkpoint()
-        found.next(CheckpointTaken)
-    (failed,) = found.next(Failed)
+        found.next(m.CheckpointTaken)
+    (failed,) = found.next(m.Failed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
     found.pipeline.snapshots = 0
     worker.learn([batch(150, 190)])
-    found.next(Learned)
+    found.next(m.Learned)
 
 
 def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
@@ -143,26 +136,26 @@ def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
     found, worker = bench("hashed")
     found.pipeline.__class__ = Spent
     worker.release()
-    found.next(BudgetExhausted)
+    found.next(m.BudgetExhausted)
     assert [record.getMessage() for record in caplog.records] == ["budget-exhausted"]
 
 
 def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, caplog):
     found, worker = bench("hashed")
     worker.learn([batch(0, 150)])
-    found.next(Learned)
+    found.next(m.Learned)
     folder = found.store.snapshots.folder
     aside = folder.rename(folder.with_name("aside"))
     folder.write_text("in the way")
     for _ in range(2):
         worker.release()
-        (failed,) = found.next(Failed)
+        (failed,) = found.next(m.Failed)
         assert (failed.what, failed.reason) == ("output", "ENOTDIR")
     made = found.pipeline.snapshots
     folder.unlink()
     aside.rename(folder)
     worker.release()
-    (released,) = found.next(ReleaseDone)
+    (released,) = found.next(m.ReleaseDone)
     assert (released.snapshot, found.store.snapshots.numbers()) == (True, [1])
     assert found.pipeline.snapshots == made == 1
     assert found.status.status()["failure_reasons"] == {"output ENOTDIR": 2}

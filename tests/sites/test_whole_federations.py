@@ -13,8 +13,7 @@ from streamlda.errors import InsufficientDataError
 from streamlda.private.engine import PrivateEngine
 from streamlda.sites import site as site_module
 from streamlda.text.vocabulary import Vocabulary
-from tests.private.evidence import CLAIM, DELTA, EPSILON
-from tests.private.pipelines import Canary, Release, Run, Scene, audit
+from tests.private.pipelines import CLAIM, DELTA, EPSILON, Canary, Release, Run, Scene, audit
 from tests.private.test_pipelines import PAIRS, SLOTS, WORDS, only, records
 from tests.sites import protocol
 from tests.sites.protocol import Sites, config_of, keys_of, settings_of

@@ -10,12 +10,7 @@ import streamlda
 from streamlda.container import read_arrays, write_arrays
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import (
-    InvalidSettingError,
-    ModelFileError,
-    NewerFormatError,
-    OlderFormatError,
-)
+from streamlda.errors import InvalidSettingError, ModelFileError, NewerFormatError, OlderFormatError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.model.model_file import STATE_FORMAT
 from streamlda.privacy.clipping import ClipBounds
