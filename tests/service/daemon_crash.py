@@ -74,7 +74,7 @@ def with_steps(on_step):
     def change():
         for kind in (Store, Ledger):
             kind.open = opened_with_hook(kind.open)
-        for owner, names in ((Store, ("publish", "send")), (Worker, ("_take", "_release"))):
+        for owner, names in ((Store, ("publish",)), (Worker, ("_take", "_release"))):
             for name in names:
                 setattr(owner, name, around(getattr(owner, name), name))
 
