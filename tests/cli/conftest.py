@@ -79,9 +79,9 @@ def slots_of(report):
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 
 
-def plant(path, n, n_words, *, n_topics=3, mean_length=40, seed=0, truth=None):
+def plant(path, n, n_words, *, n_topics=3, mean_length=40, truth=None):
     """Write documents of planted topics, a line each; the topics as a model, and their words."""
-    planted = PlantedLDA(n_topics, n_words, mean_length=mean_length, seed=seed)
+    planted = PlantedLDA(n_topics, n_words, mean_length=mean_length, seed=0)
     texts = [text.translate(LETTERS) for text in planted.texts(n)]
     as_json = path.suffix == ".jsonl"
     lines = (json.dumps({"text": text}) if as_json else text for text in texts)

@@ -18,8 +18,8 @@ folder, ledger = ledger_cases.folder, ledger_cases.ledger
 ROOT = Path(__file__).parents[2]
 
 
-def budget(*arguments, code=0):
-    return run("budget", *arguments, code=code)
+def budget(*arguments):
+    return run("budget", *arguments)
 
 
 def test_table_shows_terms_amounts_releases_and_what_to_do(ledger):

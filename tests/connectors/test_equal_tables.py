@@ -128,10 +128,8 @@ def check_documents(found):
 def test_csv(form, delimiter, tmp_path):
     rows = make_rows(form)
     for number, (encoding, end) in enumerate(product(ENCODINGS, ENDS)):
-        named, null = (
-            {"encoding": encoding} if encoding in NAMED else {},
-            NULLS[number % len(NULLS)],
-        )
+        named = {"encoding": encoding} if encoding in NAMED else {}
+        null = NULLS[number % len(NULLS)]
         for write in (write_csv, write_dump):
             path = tmp_path / f"{number}-{write.__name__}.csv"
             # A null tells that a dump in tabs is one.

@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import SourceError
 from streamlda_connectors import compressed
 from streamlda_connectors.files import FileSource
-from tests.connectors.test_files import drain
+from tests.connectors.test_files import drain, resumed
 
 ROWS = [
     {"id": "1", "title": "red", "body": "cat and dog"},
@@ -59,19 +59,14 @@ def test_a_record_without_any_of_the_fields_is_rejected(tmp_path):
 def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(content, indent=indent))
-    source = FileSource(path, text_field="body", records_field=field)
+    options = {"text_field": "body", "records_field": field}
+    source = FileSource(path, **options)
     assert source.poll(1, 10).texts == ["cat and dog"]
-    position = source.position()
-    source.close()
-    source = FileSource(path, text_field="body", records_field=field)
-    source.seek(position)
-    assert drain(source) == (["sea"], [])
-    assert drain(FileSource(path, text_field="body", records_field="docs"))[1] == [
-        (1, "no-records")
-    ]
+    assert drain(resumed(source, path, **options)) == (["sea"], [])
+    none = [(1, "no-records")]
+    assert drain(FileSource(path, **options | {"records_field": "docs"}))[1] == none
     path.write_text(json.dumps(content)[:-1])
-    broken = FileSource(path, text_field="body", records_field=field)
-    assert drain(broken) == ([], [(1, "no-records")])
+    assert drain(FileSource(path, **options)) == ([], none)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +154,10 @@ WRITTEN = {
 def test_csv_as_it_is_written_is_read(kind, tmp_path):
     (tmp_path / "a.csv").write_text(WRITTEN[kind])
     fields = ("2", "1") if kind == "numbers" else ("body", "id")
-    source = FileSource(tmp_path / "a.csv", text_field=fields[0], id_field=fields[1])
+    given = {"text_field": fields[0], "id_field": fields[1]}
+    source = FileSource(tmp_path / "a.csv", **given)
     first = source.poll(1)
-    position = source.position()
-    source = FileSource(tmp_path / "a.csv", text_field=fields[0], id_field=fields[1])
-    source.seek(position)
-    poll = source.poll(9)
+    poll = resumed(source, tmp_path / "a.csv", **given).poll(9)
     texts = [text for text in first.texts + poll.texts if text]
     assert (texts, poll.rejects) == (["one", "two"], [])
     assert [at.id for at in first.locations + poll.locations if at.id][:2] == ["1", "2"]
@@ -201,11 +194,8 @@ def test_words_for_a_null_are_names_of_classes_and_no_texts(tmp_path):
 def test_columns_that_are_not_there_or_there_twice_are_said(ending, tmp_path):
     write_rows(tmp_path / f"a.{ending}", [{"id": "1", "text": "one", "Date": "2025"}])
     source = FileSource(tmp_path, time_field="date", user_field="who", id_field="id")
-    assert (
-        source.poll(9)
-        .notes[0]
-        .endswith(" has no column who and has no column date: did you mean 'Date'?")
-    )
+    note = source.poll(9).notes[0]
+    assert note.endswith(" has no column who and has no column date: did you mean 'Date'?")
     (tmp_path / f"a.{ending}").unlink()
     (tmp_path / "b.csv").write_text("text, text ,id,text\none,two,3,four\n")
     poll = FileSource(tmp_path).poll(9)
