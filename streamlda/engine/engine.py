@@ -71,7 +71,8 @@ class Engine(Learner):
 
     #: Whether the source has ended after the documents that it has.
     _ended = False
-    _following: Following | None
+    #: What shows that the stream turns, if that is followed.
+    following: Following | None
 
     def __init__(
         self,
@@ -86,12 +87,12 @@ class Engine(Learner):
         else:
             self._begin(begun(settings, Counters(), beginning))
         if shared_start is not None:
-            self._following = Following.of_member(settings, shared_start)
+            self.following = Following.of_member(settings, shared_start)
 
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
         self.measures = Measures() if measures is None else measures
-        self._following = None
+        self.following = None
         return self
 
     @classmethod
@@ -152,7 +153,7 @@ class Engine(Learner):
                     phase = learned(WarmUp(settings, Counters(), settings.refines), documents)
         engine = cls.of_phase(phase, measures())
         if not isinstance(phase, WarmUp):
-            engine._following = Following.begun(settings, documents, turned=False)
+            engine.following = Following.begun(settings, documents, turned=False)
         engine.measures.restart()
         return engine, of_one_interval(model)
 
@@ -207,8 +208,8 @@ class Engine(Learner):
         with one_blas_thread(), progress("documents", batch.n_documents) as advance:
             while start < batch.n_documents:
                 stop = batch.n_documents
-                if self._following is not None:
-                    stop = self._following.end(batch, start)
+                if self.following is not None:
+                    stop = self.following.end(batch, start)
                 elif isinstance(self._phase, WarmUp):
                     stop = self._phase.end(batch, start)
                 part = batch.rows(start, stop)
@@ -220,7 +221,7 @@ class Engine(Learner):
 
     def _learn(self, part: DocumentBatch) -> None:
         """Learn documents that are of one warm-up or one block."""
-        following, before = self._following, self._phase
+        following, before = self.following, self._phase
         self._phase = learned(before, part)
         if following is not None:
             switches = following.switches
@@ -230,7 +231,7 @@ class Engine(Learner):
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
             newer = before.newer
             begun = Following.begun(self.settings, before.kept, turned=newer is not None)
-            self._following, start = begun, 0
+            self.following, start = begun, 0
             while newer is not None and start < len(newer):
                 stop = begun.end(newer, start)
                 self._learn(newer.rows(start, stop))
@@ -261,8 +262,8 @@ class Engine(Learner):
                     parts = divide_words(found, change, phase.components, documents)
                     change = replace(change, parts=parts)
             phase.change_words(change)
-            if self._following is not None:
-                self._following.change_words(change, begins=phase is not self._phase)
+            if self.following is not None:
+                self.following.change_words(change, begins=phase is not self._phase)
         self._phase, self.settings = phase, phase.settings
         self.measures.change_words(change)
         return True
@@ -287,22 +288,17 @@ class Engine(Learner):
         """
         with one_blas_thread():
             before, phase = self._phase, merged(self._phase, other._phase)
-        if self._following is not None and other._following is not None:
+        if self.following is not None and other.following is not None:
             assert isinstance(before, Refinement)
             assert isinstance(phase, Refinement)
-            self._following.merge(other._following, phase)
+            self.following.merge(other.following, phase)
             if phase.shared is not None and phase.shared is not before.shared:
-                self._following.continue_from(phase.shared)
+                self.following.continue_from(phase.shared)
         self._phase = phase
         self.measures.merge(other.measures)
         self.counters.documents_seen += other.documents_seen
         self.counters.documents_skipped += other.counters.documents_skipped
         self.counters.tokens_seen += other.counters.tokens_seen
-
-    @property
-    def following(self) -> Following | None:
-        """What shows that the stream turns, if that is followed."""
-        return self._following
 
     def turn(self, members: Sequence[Newest], since: int) -> SharedStart | None:
         """Return a start from the newest documents of all members, if it predicts them better.
@@ -310,7 +306,7 @@ class Engine(Learner):
         They are those `since` a turn; 0 asks them for a new topic alone. The engine begins again
         from it.
         """
-        phase, following = self._phase, self._following
+        phase, following = self._phase, self.following
         assert isinstance(phase, Refinement)
         assert following is not None
         with one_blas_thread():
@@ -326,7 +322,7 @@ class Engine(Learner):
         Documents learned so far stay counted. Those that the start was not made of, and that have
         left their minibatch, are in no topic.
         """
-        phase, following = self._phase, self._following
+        phase, following = self._phase, self.following
         if following is None or not isinstance(phase, Refinement) or phase.shared is None:
             return False
         if not start.follows(phase.shared):
@@ -370,9 +366,9 @@ class Engine(Learner):
         """Return the model that a phase gives, measured in the documents."""
         with one_blas_thread():
             model = self.measures.published(read())
-        if self._following is None or "refinement" not in model.diagnostics:
+        if self.following is None or "refinement" not in model.diagnostics:
             return model
-        known = {**model.diagnostics, **self._following.diagnostics}
+        known = {**model.diagnostics, **self.following.diagnostics}
         return replace(model, diagnostics=known)
 
     def end(self) -> None:
@@ -397,8 +393,8 @@ class Engine(Learner):
         }
         samples, measures = self.measures.state()
         arrays, values = arrays | samples, common | values | measures
-        if self._following is not None:
-            kept, following = self._following.state()
+        if self.following is not None:
+            kept, following = self.following.state()
             arrays, values = arrays | kept, values | following
         return arrays, values
 
@@ -412,7 +408,7 @@ class Engine(Learner):
         made = cls.of_phase(phase, measures)
         made._ended = bool(values["ended"])
         start = phase.shared if isinstance(phase, Refinement) else None
-        made._following = Following.from_state(settings, (dict(arrays), dict(values)), start)
+        made.following = Following.from_state(settings, (dict(arrays), dict(values)), start)
         return made
 
 

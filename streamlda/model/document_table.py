@@ -40,7 +40,6 @@ def document_table(
     model: Topics,
     X: Any,
     *,
-    text: bool = False,
     n_words: int = 5,
     form: str = "pandas",
     **columns: Sequence[Any],
@@ -56,15 +55,13 @@ def document_table(
     ----------
     X : texts, or array-like or sparse matrix of shape (n_documents, V)
         As `transform` takes them.
-    text : bool, default False
-        Also return the texts, as the last column.
     n_words : int, default 5
         Words of a topic.
     form : {"pandas", "polars", "arrow", "dict"}, default "pandas"
         A table of this package, with the index of `X` if it is one of pandas; or a dict of
         lists.
     **columns : sequences of n_documents values
-        Columns of your own, which come first: ``id=df.id, time=df.date``.
+        Columns of your own, which come first: ``id=df.id, text=df.text``.
 
     Raises
     ------
@@ -78,8 +75,7 @@ def document_table(
     >>> model.document_table(df.text, id=df.id, rating=df.rating)  # doctest: +SKIP
     """
     make = choose_form(form)
-    theta, reasons, texts = infer_documents(model, X)
-    check(not text or texts is not None, "no text", text=text)
+    theta, reasons = infer_documents(model, X)
     found = {name: list_column(name, values, len(reasons)) for name, values in columns.items()}
     labels, words = describe_topics(model, n_words)
 
@@ -98,8 +94,6 @@ def document_table(
         found["second_topic"] = known(order[:, 1].tolist())
         found["second_proportion"] = known(shares[:, 1].tolist())
     found["reason"] = reasons
-    if text:
-        found["text"] = list(map(str, texts or ()))
     return make(found, getattr(X, "index", None) if hasattr(X, "iloc") else None)
 
 
@@ -137,7 +131,7 @@ def topics_per_class(
     >>> table.pivot(index="class", columns="topic", values="share")  # doctest: +SKIP
     """
     make = choose_form(form)
-    theta, reasons, _ = infer_documents(model, X)
+    theta, reasons = infer_documents(model, X)
     groups = Groups(model.n_components)
     groups.add(list_column("classes", classes, len(reasons)), theta, reasons)
     return make(groups.columns(model, "class", n_words))
@@ -214,10 +208,8 @@ def describe_topics(model: Topics, n_words: int) -> tuple[list[str], list[str]]:
     return [name or own for name, own in zip(model.names, words, strict=True)], words
 
 
-def infer_documents(
-    model: Topics, documents: Any
-) -> tuple[Array, list[str | None], list[str] | None]:
-    """Return the proportions of documents, why some have no topic, and the texts if they are."""
+def infer_documents(model: Topics, documents: Any) -> tuple[Array, list[str | None]]:
+    """Return the proportions of documents, and why some have no topic."""
     texts = read_texts(documents)
     if texts is None:
         batch = DocumentBatch.from_matrix(check_counts(documents))
@@ -225,7 +217,7 @@ def infer_documents(
     else:
         batch, reasons = encode_texts(model, texts)
     theta = model.transform(batch) if reasons else np.empty((0, model.n_components))
-    return theta, reasons, texts
+    return theta, reasons
 
 
 def encode_texts(model: Topics, texts: Sequence[str]) -> tuple[DocumentBatch, list[str | None]]:

@@ -22,7 +22,6 @@ _FAULTS = Faults(
         InvalidDocumentsError: {
             "column": "a column must have one value for each document; pass the column of the same "
             "table",
-            "no text": "counts have no text to show; pass texts, or leave text out",
             "split": "document completion splits tokens, so counts must be whole numbers, got "
             "fractions; pass CountVectorizer output, not TF-IDF",
         },

@@ -89,7 +89,7 @@ class DocumentSurvey:
         times: Sequence[float | None] | None = None,
     ) -> None:
         """Take documents, with their titles to be shown, classes, and times in seconds."""
-        theta, reasons, _ = infer_documents(self.model, documents)
+        theta, reasons = infer_documents(self.model, documents)
         n = len(reasons)
         titles, classes = titles or [None] * n, classes or [None] * n
         if self.classes is not None:
@@ -207,7 +207,7 @@ def topics_over_time(
     """
     one_of(UNITS, unit=unit)
     make = choose_form(form)
-    theta, reasons, _ = infer_documents(model, X)
+    theta, reasons = infer_documents(model, X)
     groups = Groups(model.n_components)
     groups.add(bin_times(read_times(times, len(reasons), time_format), unit), theta, reasons)
     return make(groups.columns(model, "time", n_words, lambda start: written(start, unit)))

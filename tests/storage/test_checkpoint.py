@@ -56,7 +56,7 @@ def test_what_changes_while_a_checkpoint_is_written_is_not_in_it(tmp_path, docum
         pending = store.capture(engine, {}, WORDS, about)
         engine.add(documents.rows(600, 900))
         # As where a challenger takes over, and a partition begins.
-        engine._following.lineage.ids[0] = 99
+        engine.following.lineage.ids[0] = 99
         about["account"]["begins"]["b"] = 2
         store.write(pending)
         newest = store.newest()
