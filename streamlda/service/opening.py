@@ -92,15 +92,12 @@ class Letters:
         if record.topic == self._topic:
             self._reached[record.partition] = record.offset + 1
 
-    def flush(self) -> None:
-        """Make them durable; raise `SinkAwayError` if that takes too long."""
-        if self._sink is not None:
-            self._sink.flush(FLUSH_SECONDS)
-
     def try_to_flush(self) -> str:
         """Make them durable, or log and return a word for why that is not possible now."""
+        if self._sink is None:
+            return ""
         try:
-            self.flush()
+            self._sink.flush(FLUSH_SECONDS)
         except StreamLDAError as error:
             log_failure("dead-letters-failed", error)
             self._status.count_failure("dead-letters", name_reason(error))
@@ -111,14 +108,7 @@ class Letters:
 def open_source(
     settings: RunSettings, found: OpenedRun, letters: Letters, position: Position | None
 ) -> Source:
-    """Open the source of a run as `OpenedRun.begin_source`; the letters of skipped records last."""
+    """Open the source of a run as `OpenedRun.begin_source`."""
     source = found.begin_source(settings, position, letters.on_rejected)
     letters.begin(source.position())
-    if position is None and found.slots_to_skip:
-        try:
-            # The checkpoint after them comes next.
-            letters.flush()
-        except BaseException:
-            source.close()
-            raise
     return source
