@@ -412,11 +412,12 @@ class FileReader:
         """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""
         try:
             block = self._blocks.read()
-        except Rejected:
-            self._end()
+        except Rejected as rejected:
+            # Behind other damage may be any number of bytes.
+            self._end(bytes_known=rejected.reason == "not-json")
             raise
         if not block:
-            self._end()
+            self._end(bytes_known=True)
             self.fault = self.records.finish()
             return
         dropped = min(self._behind, len(block))
@@ -424,11 +425,13 @@ class FileReader:
         if dropped < len(block):
             self.records.feed(block[dropped:])
 
-    def _end(self) -> None:
+    def _end(self, *, bytes_known: bool) -> None:
         if self._behind:
             raise fault("shorter", name=self._name, bytes_missing=self._behind)
         self._ended = True
-        self.unread = (self.records.fed - self.records.consumed) / max(1, self.records.fed)
+        if bytes_known:
+            behind = self.records.fed - self.records.consumed
+            self.unread = behind / max(1, self.records.fed)
 
     def stored_bytes(self) -> int:
         """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""
