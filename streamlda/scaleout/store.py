@@ -150,8 +150,8 @@ def read_first(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecor
     found, documents, characters = list[RecordBatch | DocumentBatch](), 0, 0
     with task_of(shard):
         for rows in rows_of(shard, value):
-            # Of a shard that is larger the rest is still to be read, and all of it is then.
-            if words.is_enough(documents, characters):
+            # Of larger files the rest is still to be read, and all of them are then.
+            if shard.readings and words.is_enough(documents, characters):
                 return FirstRecords(found, whole=False)
             found.append(rows)
             if isinstance(rows, RecordBatch):

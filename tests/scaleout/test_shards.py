@@ -4,6 +4,7 @@ import gzip
 import json
 import tempfile
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import pyarrow
@@ -21,9 +22,11 @@ from streamlda.scaleout.shards import (
     of_partitions,
     rows_of,
 )
+from streamlda.scaleout.store import read_first
 from streamlda.scaleout.sums import Census
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import open_source
+from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 
@@ -123,6 +126,15 @@ def test_first_records_are_not_read_again(tmp_path):
     write_lines(tmp_path / "0.jsonl", ["longer"])
     with pytest.raises(SourceError, match=r"must not change.*0\.jsonl.*files=4 bytes="):
         list(rows_of(shard, None))
+
+
+def test_partitions_of_more_texts_than_words_are_learned_from_are_whole():
+    words = VocabularyLearner.by(None, 2)
+    texts = [f"text {number}" for number in range(2 * words.documents)]
+    first = read_first(Shard("p"), texts, words)
+    blocks = [rows.texts for rows in rows_of(Shard("p"), first)]
+    assert len(blocks) > 1
+    assert [*chain.from_iterable(blocks)] == texts
 
 
 def test_records_are_documents_or_slots(tmp_path):
