@@ -129,7 +129,7 @@ ROUTES = [
     Scenario(
         "routes",
         "Are topics of one file equally good by the command, the estimator and `partial_fit`?",
-        3,
+        5,
         routes_cases,
         routes_figures,
         needs_corpus=True,
