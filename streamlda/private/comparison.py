@@ -87,7 +87,10 @@ def scores(batch: DocumentBatch, held: Array, values: Array, shift: float = 0.0)
 
 def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:
     """Return what each document says, from -1 to 1; probabilities are of its entries."""
-    return scores(batch, held, SCALE * ((refined - start) / (refined + start)))
+    # Without a warning, which would tell of a document.
+    with np.errstate(invalid="ignore", over="ignore"):
+        gain = SCALE * ((refined - start) / (refined + start))
+    return scores(batch, held, gain)
 
 
 def gain_of(preferred: Array, slots: int) -> Array:

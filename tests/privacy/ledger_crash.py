@@ -11,6 +11,7 @@ import resource
 import shutil
 import signal
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -163,6 +164,24 @@ def full_disk(scratch):
     return outcomes
 
 
+def full_disk_for_repeats(scratch):
+    """Let no file grow to the size that repeats are counted with: no release is charged."""
+
+    def begin(limit):
+        if limit:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with Ledger.open(scratch / "ledger", TERMS, create=True) as ledger:
+            ledger.recover()
+            start = 2000 * ledger.generation
+            values = np.arange(start, start + 2000, dtype=np.uint64)
+            ledger.begin(replace(cohort_of(start, start + 2000), values=values), EVENT)
+
+    limits = (None, 8000, 8000, None)
+    statuses = [str(wait(fork(lambda n=n: begin(n), STATUSES))) for n in limits]
+    with Ledger.open(scratch / "ledger", TERMS) as ledger:
+        return Counter(statuses) + Counter(charged=ledger.generation)
+
+
 def forked_writer(scratch):
     """A child must not write with its parent's ledger, nor keep it locked."""
     ledger = Ledger.open(scratch / "ledger", TERMS, create=True)
@@ -195,6 +214,7 @@ if __name__ == "__main__":
         {
             "any-moment": any_moment,
             "full-disk": full_disk,
+            "full-disk-for-repeats": full_disk_for_repeats,
             "forked-writer": forked_writer,
         }
     )

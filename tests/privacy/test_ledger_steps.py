@@ -277,3 +277,8 @@ def test_full_disk_spends_but_never_gives_back(folder, crashes):
     assert counted["0"] > 0
     assert counted["3"] > 3
     assert counted["0"] + counted["3"] + counted["4"] == counted.total()
+
+
+def test_a_disk_too_full_to_count_repeats_costs_no_release(folder, crashes):
+    counted = crashes.run("full-disk-for-repeats", folder)
+    assert counted == {"0": 2, "3": 2, "charged": 2}

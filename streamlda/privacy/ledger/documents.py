@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from streamlda.container import sync_folder, whole_file
 from streamlda.errors import LedgerError, require
+from streamlda.privacy.ledger.file import reported
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 
 #: A third of the documents of a run that were in releases refuse it, a tenth of a release warn.
@@ -93,20 +94,36 @@ class ReleasedDocuments:
         self._take(number, len(values))
         if self._runs is not None:
             self._runs.append(values)
-            # Lengths that fall by half or more: each value is merged O(log) times.
-            while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
-                self._runs.append(_merged([self._runs.pop(), self._runs.pop()]))
 
     def count_repeats(self, values: Values) -> int:
         """Count the documents that were in releases. Time O(log^2) each; the first sorts all."""
         if self._runs is None:
             words = self._words()
-            self._runs = [_merged([words[part] for part in self._segments.values()])]
+            self._runs = [self._merge([words[part] for part in self._segments.values()])]
+        # Lengths that fall by half or more: each value is merged O(log) times.
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            self._runs[-2:] = [self._merge(self._runs[-2:])]
         known = np.zeros(len(values), dtype=np.bool_)
         for run in self._runs:
             if len(run):
                 known |= run[np.minimum(np.searchsorted(run, values), len(run) - 1)] == values
         return int(known.sum())
+
+    def _merge(self, parts: Sequence[Values]) -> Values:
+        """Return sorted values as one run, in a file without a name beside the documents.
+
+        Its pages need no memory. It is written before it is mapped: a full disk is an error then,
+        and does not kill the process.
+        """
+        if not any(map(len, parts)):
+            return NO_VALUES
+        with reported(self.path), TemporaryFile(dir=self.path.parent) as file:
+            for part in parts:
+                file.write(part.data)
+            file.flush()
+            found = np.memmap(file, "<u8", mode="r+")
+        found.sort(kind="stable")
+        return found
 
     def check_new(self, values: Values, *, remedy: str, **where: Any) -> None:
         """Refuse documents of a run before its first payment, if too many were in releases."""
@@ -139,18 +156,6 @@ class ReleasedDocuments:
         most = texts[charged.argmax()] if len(texts) else None
         found = {n: int(np.count_nonzero(each == most)) for n, each in releases.items()}
         return len(every), int(counts[counts > 1].sum()), found
-
-
-def _merged(parts: Sequence[Values]) -> Values:
-    """Return sorted values as one run, in a file without a name: its pages need no memory."""
-    size = sum(map(len, parts))
-    if not size:
-        return NO_VALUES
-    with TemporaryFile() as file:
-        found = np.memmap(file, "<u8", mode="w+", shape=(size,))
-    np.concatenate(parts, out=found)
-    found.sort(kind="stable")
-    return found
 
 
 def values_of_fingerprints(fingerprints: Iterable[bytes]) -> Values:

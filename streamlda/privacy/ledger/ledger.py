@@ -389,9 +389,9 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
             "description": description,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        release = self._append("intent", row)
-        # Repeats are counted before they are known, and advise alone.
+        # Repeats advise alone. To count them needs disk: a full one must cost no release.
         repeated = self.documents.count_repeats(values) + len(values) - len(np.unique(values))
+        release = self._append("intent", row)
         with reported(self._file.documents):
             self.documents.add(release.number, values)
         self._file.step("documents:kept")
