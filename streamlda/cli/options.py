@@ -196,6 +196,9 @@ class SettingsCommand(Command):
                 raise click.UsageError(message, ctx)
             if name not in self.settings:
                 hint = nearest(name, self.settings)
+                others = SETTINGS[name].commands if name in SETTINGS else ()
+                if others and self.name not in others:
+                    hint = f"; it is of streamlda {' and '.join(others)}"
                 raise click.UsageError(f"--set {name}: {self.name} has no such setting{hint}", ctx)
             if name in values:
                 raise click.UsageError(f"{name} must be given once, got --set and its flag", ctx)

@@ -25,6 +25,7 @@ REFUSED = [
     (f"{CORPUS} topics.restarts=x", 78, "topics.restarts must be an integer, got 'x' (flag)"),
     (f"{CORPUS} topics.count=4", 2, "topics.count must be given once, got --set and its flag"),
     (f"{CORPUS} kafka.password=secret", 2, "--set kafka.password: fit has no such setting"),
+    ("run a --set infer.topic=b", 2, "run has no such setting; it is of streamlda infer"),
     ("plan --checkpoint-folder", 2, "No such option '--checkpoint-folder'"),
     # Flags that went.
     ("fit a --hash-bits", 2, "is no option any more; use --set vocabulary.hash_bits=VALUE"),
