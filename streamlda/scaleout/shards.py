@@ -95,12 +95,13 @@ def of_files(
 def groups_of(sizes: Sequence[int], parts: int) -> list[slice]:
     """Return runs of neighbours that have about equally much, about as many as `parts`."""
     # Equal ones differ by a little.
-    least, found, begin = 0.9 * sum(sizes) / parts, list[slice](), 0
-    for end in range(1, len(sizes) + 1):
-        if sum(sizes[begin:end]) >= least:
+    least, found, begin, held = 0.9 * sum(sizes) / parts, list[slice](), 0, 0
+    for end, size in enumerate(sizes, 1):
+        held += size
+        if held >= least:
             found.append(slice(begin, end))
-            begin = end
-    if begin < len(sizes) and (sum(sizes[begin:]) >= least / 2 or not found):
+            begin, held = end, 0
+    if begin < len(sizes) and (held >= least / 2 or not found):
         found.append(slice(begin, len(sizes)))
     return [*found[:-1], slice(found[-1].start, len(sizes))]
 
