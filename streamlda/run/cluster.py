@@ -1,8 +1,7 @@
 """A fit on a Dask cluster: workers read the files and sum; words, topics and noise are made here.
 
 Counts and unrefined topics are those of `streamlda.run.fit.fit` to rounding, refined topics as
-good, and private releases number for number the same: terms, prices, the name of the stream and the
-record slots too, so that the ledger knows the documents again wherever they are read.
+good, and private releases the same, with their prices, record slots and the name of the stream.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from socket import gethostname
 from typing import Any, NamedTuple
 
@@ -60,10 +60,9 @@ class Corpus:
 
 
 class FirstRecords(NamedTuple):
-    """Rows that a shard begins with, and whether they are all: a value that stands for it then."""
+    """Rows that a shard of files begins with, or all rows of a partition: a value in its place."""
 
     batches: list[RecordBatch | DocumentBatch]
-    whole: bool
 
 
 def of_files(
@@ -117,14 +116,19 @@ def _readings(parts: Sequence[FilePart]) -> tuple[Reading, ...]:
     return tuple(found)
 
 
-def poll_readings(shard: Shard) -> Iterator[RecordBatch]:
-    """Yield the records of the files of a shard."""
-    for reading in shard.readings:
+def poll_readings(shard: Shard, first: Sequence[RecordBatch] = ()) -> Iterator[RecordBatch]:
+    """Yield the records of the files of a shard, behind the first ones."""
+    read = sum(records.exhausted for records in first)
+    behind = first[-1].behind if first and not first[-1].exhausted else None
+    for reading in shard.readings[read:]:
         own = {"format": reading.format, "part": reading.part}
         with closing(open_source("files", reading.names, **{**shard.options, **own})) as source:
             size, before, exhausted = source.progress().total, reading.size, False
             same, about = size == before or None in (size, before), {"files": len(reading.names)}
             check(same, "changed", name=reading.names[0], **about, bytes=size, bytes_before=before)
+            if behind is not None:
+                source.seek(behind.position)
+                behind = None
             while not exhausted:
                 records = poll(source, BLOCK_ROWS)
                 exhausted = records.exhausted
@@ -164,16 +168,16 @@ def task_of(shard: Shard) -> Iterator[None]:
 
 def rows_of(shard: Shard, value: Any) -> Iterator[RecordBatch | DocumentBatch]:
     """Read the rows of a shard, block by block: records, or counts."""
-    if isinstance(value, FirstRecords) and value.whole:
-        found: Iterable[RecordBatch | DocumentBatch] = value.batches
-    else:
-        found = poll_readings(shard) if shard.readings else _partition(value)
-    for block in found:
-        if len(block) if isinstance(block, DocumentBatch) else block.n_records or block.notes:
+    first: list[Any] = value.batches if isinstance(value, FirstRecords) else []
+    rest = poll_readings(shard, first) if shard.readings else _partition(value)
+    for block in chain(first, rest):
+        if isinstance(block, RecordBatch) or len(block):
             yield block
 
 
-def _partition(value: Any) -> Iterator[RecordBatch | DocumentBatch]:
+def _partition(value: Any) -> Iterator[Any]:
+    if isinstance(value, FirstRecords):
+        return
     texts = read_texts(value) if hasattr(value, "shape") else value
     if isinstance(value, DocumentBatch):
         yield value

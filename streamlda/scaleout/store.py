@@ -128,7 +128,7 @@ def read_beginning(
     """Return words that are those of one process, or None for counts, and how many columns.
 
     The texts that words are learned from come here, from one shard after the other: how many, and
-    what the first shards were read to, by number, are returned too. Whole ones are not read again.
+    what the first shards were read to, by number, are returned too, for the rest of them.
     """
     texts, read = list[str](), dict[int, Any]()
     for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True)):
@@ -147,17 +147,14 @@ def read_beginning(
 
 def read_first(shard: Shard, value: Any, words: VocabularyLearner) -> FirstRecords:
     """Return as many rows of a shard as are enough to learn words. A task; pure."""
-    found, documents, characters = list[RecordBatch | DocumentBatch](), 0, 0
+    found, texts = list[RecordBatch | DocumentBatch](), list[str]()
     with task_of(shard):
         for rows in rows_of(shard, value):
-            # Of larger files the rest is still to be read, and all of them are then.
-            if shard.readings and words.is_enough(documents, characters):
-                return FirstRecords(found, whole=False)
             found.append(rows)
-            if isinstance(rows, RecordBatch):
-                documents += rows.n_documents
-                characters += sum(map(len, rows.documents))
-    return FirstRecords(found, whole=True)
+            texts += rows.documents if isinstance(rows, RecordBatch) else ()
+            if shard.readings and words.is_enough(len(texts), sum(map(len, texts))):
+                break
+    return FirstRecords(found)
 
 
 def _texts(first: FirstRecords) -> tuple[int, list[str]]:

@@ -129,7 +129,7 @@ def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpu
 
 
 def test_text_is_read_once(tmp_path):
-    """Also behind learned words and many rounds; in this process, to count what is read."""
+    """Also where words come from a part of a shard. In this process, to count what is read."""
     texts, read = PlantedLDA(K, V, seed=7, mean_length=25).texts(6000), []
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -141,7 +141,7 @@ def test_text_is_read_once(tmp_path):
             yield records
 
     words = VocabularyLearner(
-        documents=250,
+        documents=1500,
         min_document_frequency=1,
         max_document_frequency=1.0,
         analyzer=TextAnalyzer(token_pattern=r"w\d+"),
