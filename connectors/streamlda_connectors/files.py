@@ -27,7 +27,7 @@ from streamlda_connectors.checks import (
 from streamlda_connectors.compressed import BlockReader, check_installed
 from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
-from streamlda_connectors.json_files import has_lines, open_json
+from streamlda_connectors.json_files import is_spread, open_json
 from streamlda_connectors.lines import LineSplitter, RecordStream, json_parser, parse_text
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
@@ -377,8 +377,7 @@ class FileReader:
             elif file.format == "text" and names_text(blocks.head, options):
                 blocks.notes.append(LINES)
             elif file.format == "jsonl" and options.encoding is not None:
-                is_json = blocks.head.lstrip().startswith((b"{", b"[")) and b"\n" in blocks.head
-                blocks.notes += [NO_LINES] * (is_json and not has_lines(blocks.head))
+                blocks.notes += [NO_LINES] * is_spread(blocks.head)
             if file.format in ("json", "jsonl"):
                 parse = json_parser(options)
         except BaseException as error:

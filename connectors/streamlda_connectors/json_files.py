@@ -15,7 +15,7 @@ from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.encodings import HEAD_BYTES
 from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, parse_json, read_field
 from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import Rejected, shorten_names
+from streamlda_connectors.records import Rejected, shorten_names, suggest_field
 
 #: Most bytes of a file that is read whole.
 MOST_BYTES = 2**30
@@ -25,6 +25,9 @@ _match_assigned = re.compile(rb"\s*[\w.$]+ = ").match
 
 #: An array of objects at the start of a file.
 _match_array = re.compile(rb"\[\s*\{").match
+
+#: A start that JSON has, and text has not.
+_match_json = re.compile(rb"\s*[\[{]\s*[\[{\"]").match
 
 #: Ends of values outside of strings, and a string that does not end; no string goes over lines.
 _find_ends = re.compile(
@@ -70,6 +73,10 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
             read_field(page, field) if type(page) is dict else None for page in pages
         ]
         if not all(type(each) is list for each in lists):
+            if (page := pages[0]) is not None:
+                near = suggest_field(options.records_field, page) if type(page) is dict else ""
+                note = f"has no such array (--records-field): {near}".removesuffix(": ")
+                blocks.notes.append(note)
             raise Rejected("no-records")
         rows = chain.from_iterable(lists)
     elif type(found) is dict:
@@ -102,6 +109,11 @@ def has_lines(body: bytes) -> bool:
     """Return whether some line is an object, or an array that has no objects."""
     lines = (line for line in body.split(b"\n") if line.startswith((b"{", b"[")))
     return any(_parse(line) and not _match_array(line) for line in lines)
+
+
+def is_spread(body: bytes) -> bool:
+    """Return whether text is JSON, of which no record is on a line of its own."""
+    return b"\n" in body and _match_json(body) is not None and not has_lines(body)
 
 
 def _has_several(body: bytes) -> bool:

@@ -10,13 +10,19 @@ from typing import IO, Any
 
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, count_at, fault
+from streamlda_connectors.csv_files import names_text
 from streamlda_connectors.encodings import AUTO, UTF_8, Encoding, Recoder, find_mark
+from streamlda_connectors.json_files import has_lines, is_spread
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024
+
+#: Said of JSON that is not a record a line, and of what is read as text and is none.
+NO_LINES = "stdin has no object on a line of its own: write it to a file, and name that"
+LINES = "stdin is read as lines of text: name JSON Lines (--format jsonl), write others to a file"
 
 
 class StdinSource:
@@ -53,6 +59,7 @@ class StdinSource:
         # The stream object keeps the descriptor open.
         self._stream, self._descriptor = stream, 0 if stream is None else stream.fileno()
         self._options = options = ReadOptions.of(**reading)
+        self._format, self._notes = format, list[str]()
         # The stream as a whole is decoded, and not each record.
         parse = line_parser(("text", "jsonl"), format, replace(options, encoding=None))
         self._records = RecordStream(self._name, LineSplitter(options.max_document_bytes), parse)
@@ -83,7 +90,8 @@ class StdinSource:
         ended = self._ended and records.empty
         enough = not ended or records.record >= self._target
         check(enough, "replay", records=records.record, records_of_position=self._target)
-        batch.notes += self._options.read_time.take_notes()
+        batch.notes += self._notes + self._options.read_time.take_notes()
+        self._notes = []
         return batch.build(exhausted=ended, **self._options.known)
 
     def _read_block(self, seconds: float) -> bytes | None:
@@ -100,9 +108,20 @@ class StdinSource:
             found = (find_mark(block) or UTF_8) if given == AUTO else given
             self._recoder = Recoder(Encoding(found))
         self._ended = not block
-        self._records.feed(self._recoder.feed(block, final=self._ended))
+        decoded = self._recoder.feed(block, final=self._ended)
+        # The first record of a private stream must not decide what is said.
+        if not self._records.fed and self._options.encoding is not None:
+            self._notes += self._describe(decoded)
+        self._records.feed(decoded)
         if self._ended:
             self._records.finish()
+
+    def _describe(self, head: bytes) -> list[str]:
+        """Return what to say of a stream that begins with `head`."""
+        if is_spread(head):
+            return [NO_LINES]
+        is_table = has_lines(head) or names_text(head, self._options)
+        return [LINES] if self._format == "text" and is_table else []
 
     def position(self) -> Position:
         """Return how many records were read, blank lines and rejects included."""

@@ -65,8 +65,12 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     assert drain(resumed(source, path, **options)) == (["sea"], [])
     none = [(1, "no-records")]
     assert drain(FileSource(path, **options | {"records_field": "docs"}))[1] == none
+    top = field.partition(".")[0]
+    notes = FileSource(path, **options | {"records_field": top.title()}).poll(9).notes
+    assert f"has no such array (--records-field): did you mean '{top}'?" in "; ".join(notes)
     path.write_text(json.dumps(content)[:-1])
     assert drain(FileSource(path, **options)) == ([], none)
+    assert "no such array" not in str(FileSource(path, **options).poll(9).notes)
 
 
 @pytest.mark.parametrize(

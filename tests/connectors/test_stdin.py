@@ -63,3 +63,31 @@ def test_what_cannot_be_read_is_an_error(tmp_path):
         source = StdinSource(stream)
         with pytest.raises(SourceError, match="must be readable"):
             source.poll(1)
+
+
+PRETTY = '[\n  {\n    "text": "one"\n  }\n]\n'
+
+
+@pytest.mark.parametrize(
+    ("format", "sent", "said"),
+    [
+        ("text", PRETTY, "no object on a line of its own"),
+        ("jsonl", PRETTY, "no object on a line of its own"),
+        ("text", '[{"text": "one"}]\n', "no object on a line of its own"),
+        ("text", '{"text": "one"}\n', "read as lines of text"),
+        ("text", "id,text\n1,one\n", "read as lines of text"),
+        ("jsonl", '{"text": "one"}\n', None),
+        ("text", "[intro] a text, of course\n{and more}\n", None),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["auto", "utf-16", None])
+def test_a_stream_that_is_not_what_its_format_says_is_named_once(format, sent, said, encoding):
+    with pipe() as (stream, writer):
+        source = StdinSource(stream, format=format, encoding=encoding)
+        writer.write(sent.encode(encoding if encoding == "utf-16" else "utf-8"))
+        notes = source.poll(10, 1.0).notes
+        writer.write(sent.encode("utf-16-le" if encoding == "utf-16" else "utf-8"))
+        assert source.poll(10, 1.0).notes == ()
+    # A private stream is read alike, whatever its first record is.
+    expected = said if encoding is not None else None
+    assert notes == () if expected is None else (len(notes) == 1 and expected in notes[0])
