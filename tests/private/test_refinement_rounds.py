@@ -321,9 +321,12 @@ def test_no_document_moves_what_another_says(count):
 
 def test_what_is_no_number_adds_exactly_nothing(monkeypatch):
     batch = batch_of_counts([{0: 2, 1: 2}, {2: 3}])
-    held, ones = np.ones(3), np.ones(3)
-    broken = np.array([np.nan, 1.0, 3.0])
-    np.testing.assert_array_equal(comparison.preferences(batch, held, broken, ones), [0.0, 1.0])
+    held = np.ones(3)
+    # Nor does a warning tell of it, where both probabilities are 0 too.
+    for broken, start in ((np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0)):
+        refined, by_frequency = np.array([broken, 1.0, 3.0]), np.array([start, 1.0, 1.0])
+        said = comparison.preferences(batch, held, refined, by_frequency)
+        np.testing.assert_array_equal(said, [0.0, 1.0])
     proportions = comparison.topic_proportions
 
     def spoiled(*arguments, **options):
