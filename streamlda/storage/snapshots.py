@@ -47,6 +47,9 @@ FOLLOWED = 200
 #: Models held in memory: those that two requests in a row want, and the one before the latest.
 CACHED_MODELS = 2
 
+#: Most ids of topics that an error names.
+MOST_SHOWN = 20
+
 _NAME = re.compile(r"snapshot-([0-9]{6,9})")
 _VERSION = 2
 _NAMES = "topic-names.json"
@@ -209,10 +212,11 @@ class Snapshots:
 
     def rename(self, names: Mapping[int, str | None]) -> None:
         """Name topics by their ids, in all snapshots; None takes a name away."""
-        known = {topic.id for summary in self.summaries() for topic in summary.topics}
+        topics = (topic for summary in self.summaries() for topic in summary.topics)
+        known = {topic.id for topic in topics if topic.id is not None}
         found = self.names()
         for id_, name in names.items():
-            FAULTS.check(id_ in known, "no topic", topic=id_, snapshots=len(self.numbers()))
+            FAULTS.check(id_ in known, "no topic", topic=id_, there=sorted(known)[:MOST_SHOWN])
             if name is not None:
                 check_name(name)
                 found[str(id_)] = name

@@ -152,6 +152,6 @@ def test_names_given_for_the_page_of_a_daemon_stay_in_later_snapshots(tmp_path):
         (tmp_path / "page.html").unlink()
     run("rename", tmp_path, "3=")
     assert [topic["name"] for topic in made.topics(2)["topics"]] == ["sport", None, None]
-    assert "topic=4" in refused("rename", tmp_path, "4=x")
+    assert "topic=4 there=[1, 2, 3]" in refused("rename", tmp_path, "4=x")
     (tmp_path / "topic-names.json").write_text("[1]")
     assert [topic["name"] for topic in made.topics(2)["topics"]] == 3 * [None]
