@@ -342,10 +342,10 @@ print(threading.active_count())
 
 
 def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
-    broker, topics, topic, source_of, letters_to, snapshots_to, monkeypatch
+    broker, topics, topic, source_of, letters_to, monkeypatch
 ):
     """One outage for all: a broker takes seconds to start."""
-    names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed", "snapshots")]
+    names = [f"{topic}-{what}" for what in ("flushed", "bounded", "closed")]
     flushed = letters_to(topics, names[0])
     put(flushed, record(0))
     short = {"request_timeout_seconds": 5.0}
@@ -357,8 +357,6 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert closing.stdout.readline() == "ready\n"
-    snapshots = snapshots_to(topics, names[3], **short)
-    snapshots.publish("1", b"one", {})
     topics.fill(topic, *(numbers(first, first + 400) for first in (0, 1000)))
     source = source_of(topics, topic)
     streamed, _, _ = read(source, 300, max_records=100)
@@ -380,8 +378,6 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         out, err = closing.communicate("\n", timeout=60)
         # A thread that is left behind would be one more.
         assert out == "1\n", err[-1000:]
-        with pytest.raises(SourceError, match="the brokers must take a snapshot"):
-            snapshots.publish("2", b"late", {})
     finally:
         broker.start()
     for number, first in enumerate((400, 1400)):
@@ -402,6 +398,3 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
             assert time.monotonic() < deadline
     bounded.flush(10)
     assert offsets(topics.read(names[1])) == list(range(200))
-    snapshots.publish("2", b"two", {})
-    # What was refused for being late is dropped: nothing of it waits for the brokers.
-    assert [row.value for row in topics.read(names[3])] == [b"one", b"two"]

@@ -11,6 +11,7 @@ from streamlda_connectors import records
 from streamlda_connectors.kafka import KafkaSource, Security, decoding
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.broker import PASSWORD, USER
+from tests.kafka.test_producer import put, record
 from tests.kafka.topics import read, wait_until
 
 VALUES = [
@@ -203,7 +204,7 @@ def test_commit_shows_offsets_and_never_reads_them(topics, topic, source_of):
 
 @pytest.mark.long
 def test_tls_and_password_from_a_file_or_the_environment(
-    broker, topics, topic, tmp_path, monkeypatch, source_of, snapshots_to
+    broker, topics, topic, tmp_path, monkeypatch, source_of, letters_to
 ):
     topics.fill(topic, [b"one"])
     (tmp_path / "password").write_text(PASSWORD + "\n")
@@ -217,7 +218,7 @@ def test_tls_and_password_from_a_file_or_the_environment(
         secure["security"] = {**trusted, **password}
         assert read(source_of(topics, topic, **secure), 1)[0] == ["one"]
         assert PASSWORD not in repr(Security(**secure["security"]))
-        snapshots_to(topics, f"{topic}-snapshots", **secure).publish("1", b"one", {})
+        put(letters_to(topics, f"{topic}-letters", **secure), record(0))
 
 
 SASL = {"protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u"}
