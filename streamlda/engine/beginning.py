@@ -129,7 +129,7 @@ class WarmUp(Phase):
 
     @property
     def unfinished(self) -> bool:
-        """Whether `snapshot` gives other topics than `whole`."""
+        """True if `snapshot` gives other topics than `whole`."""
         return self.n_documents >= self.settings.warmup_documents
 
     def snapshot(self) -> TopicModel:

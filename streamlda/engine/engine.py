@@ -159,7 +159,7 @@ class Engine(Learner):
 
     @property
     def learns_short(self) -> bool:
-        """Whether documents of one and two tokens are refined with; moments take none of them."""
+        """True if a refinement learns from documents of one and two tokens; moments take none."""
         return self.settings.refines
 
     @property
@@ -174,7 +174,7 @@ class Engine(Learner):
 
     @property
     def progress(self) -> LearnerProgress:
-        """How far the engine is; a start, or a projection that was given, is a finished round."""
+        """Progress of the engine; a start or a projection that was given is a finished round."""
         begun = isinstance(self._phase, Refinement | SharedSums)
         return LearnerProgress(
             self.counters.rounds_finished + begun,
@@ -192,7 +192,7 @@ class Engine(Learner):
 
     @property
     def refining(self) -> bool:
-        """Whether topics continue by likelihood, and the sums are gone."""
+        """True if topics move by likelihood, and the sums are gone."""
         return isinstance(self._phase, Refinement)
 
     def add(self, batch: DocumentBatch, users: Users | None = None, /) -> int:

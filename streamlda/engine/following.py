@@ -135,7 +135,7 @@ class Following:
 
     @property
     def newest(self) -> Newest | None:
-        """What a member gives to whoever merges it; None if it has learned nothing."""
+        """Newest documents of a member, for a merge; None if it has learned nothing."""
         if not (self.member and self.recent.parts):
             return None
         return Newest([*self.scores.last], self.recent.latest())
@@ -345,7 +345,7 @@ class Following:
 
     @property
     def diagnostics(self) -> dict[str, Any]:
-        """What a model says of it."""
+        """Entries of a model's diagnostics: ids of topics, switches, and topics that retired."""
         known = {"switches": self.switches, "last": self.last, "retired": self.lineage.diagnostics}
         return {"topic_ids": [*self.lineage.ids], "following": known}
 

@@ -197,7 +197,7 @@ class SharedSums(Phase):
 
 
 def by_documents(settings: EngineSettings) -> bool:
-    """Whether the documents of a start answer the power method, in place of triple sums."""
+    """Return True if documents of a start answer the power method, in place of triple sums."""
     return settings.n_components >= MANY_COMPONENTS
 
 

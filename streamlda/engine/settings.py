@@ -131,7 +131,7 @@ class EngineSettings(TopicSettings):
 
     @property
     def refines(self) -> bool:
-        """Whether an engine refines, where that predicts held-out documents better."""
+        """True if an engine refines where that predicts held-out documents better."""
         return self.refine is not False
 
     @property

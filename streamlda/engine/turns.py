@@ -161,12 +161,12 @@ class Gain(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is more than `ERRORS` standard errors."""
+        """True if the gain is more than `ERRORS` standard errors."""
         return self.mean > ERRORS * self.error
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """What a model says of it."""
+        """Entries of the gain in the diagnostics of a model."""
         return {"gain": self.mean, "standard_error": self.error}
 
 

@@ -199,7 +199,7 @@ class WordSelection:
 
     @property
     def has_document(self) -> bool:
-        """Whether a document has voted."""
+        """True if a document has voted."""
         return len(self._ends) > 1
 
     def release(self, noise: Noise) -> list[ChosenWord]:

@@ -25,7 +25,7 @@ from streamlda.privacy.events import (
 
 
 class Cost(NamedTuple):
-    """What an event costs the documents in it, each figure rounded up."""
+    """Cost of an event for the documents in it, each figure rounded up."""
 
     mu_squared: float  # Of everything, pure releases included: the figure that a ledger adds up.
     gaussian_mu_squared: float  # Of the Gaussian releases alone.

@@ -215,7 +215,7 @@ class _Driver:
 
     @cached_property
     def make_start(self) -> Callable[[float], TopicModel]:
-        """What makes starts for an alpha_0, with counts and frequencies of all documents."""
+        """Function from an alpha_0 to a start, with counts and frequencies of all documents."""
         make_start, counts = starts(self.settings, self.known), self.documents.counts
         frequencies = self.samples.arrays["frequencies"]
 

@@ -114,7 +114,7 @@ class Lease(Thread):
 
     @property
     def held(self) -> bool:
-        """Whether it is here."""
+        """True if this process holds the lease."""
         return self._lock is not None
 
     def check(self) -> None:

@@ -81,7 +81,7 @@ class Letters:
 
     @property
     def on_rejected(self) -> OnRejected | None:
-        """What takes rejected records; None if nothing does."""
+        """Function that takes rejected records; None without a sink."""
         return None if self._sink is None else self._put
 
     def _put(self, record: Any, reason: str) -> None:

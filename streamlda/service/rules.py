@@ -95,7 +95,7 @@ class SourceRetry(Retry):
 
     @property
     def may_poll(self) -> bool:
-        """Whether it is open, and not to be opened again."""
+        """True if the source is open, and is not to be opened again."""
         return not self.opening and self.at is None
 
     def answered(self, poll: m.Polled, silent_seconds: float) -> list[m.Instruction]:

@@ -122,7 +122,7 @@ class OnlinePower(Generic[Batch]):
 
     @property
     def finished(self) -> bool:
-        """Whether all components have been found; adding continues to refine them."""
+        """True if all components have been found; adding documents still refines them."""
         return self.method.finished
 
     def components(self) -> Components:

@@ -51,7 +51,7 @@ class Spectrum(NamedTuple):
 
     @property
     def above(self) -> int | None:
-        """How many directions are above the noise; None if it was not measured."""
+        """Number of directions above the noise; None if the noise was not measured."""
         return None if self.floor is None else int(np.sum(self.eigenvalues > self.floor))
 
 

@@ -106,7 +106,7 @@ class SpectralTopics:
 
     @property
     def supported(self) -> NDArray[np.bool_]:
-        """Which topics stand above the sampling noise, shape (K,)."""
+        """Mask of the topics above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
     def supported_among(self, directions: int) -> NDArray[np.bool_]:

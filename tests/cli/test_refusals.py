@@ -1,4 +1,4 @@
-"""What every command refuses: one line on standard error, an exit code, and nothing written."""
+"""Refusals of every command: one line on standard error, an exit code, and nothing written."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""What every source must do, whatever it reads. Each check takes one `Case` and asserts.
+"""Duties of every source, whatever it reads. Each check takes one `Case` and asserts.
 
 A test module of a connector makes a `Case` and runs all of `SOURCE_CHECKS` on it::
 

@@ -1,4 +1,4 @@
-"""Why brokers cannot be used, each cause by real sockets, and logins by tokens."""
+"""Brokers that cannot be used, each cause by real sockets, and logins by tokens."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Whether drawn noise is as large as it is said to be, and what Gaussian noise exactly costs."""
+"""Tests of the size of drawn noise, and the exact cost of Gaussian noise."""
 
 import mpmath
 import numpy as np

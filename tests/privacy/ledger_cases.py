@@ -1,4 +1,4 @@
-"""What the tests of the privacy ledger share: a scratch folder, a ledger, and whole releases."""
+"""Parts that tests of the privacy ledger share: a scratch folder, a ledger, whole releases."""
 
 import os
 import shutil

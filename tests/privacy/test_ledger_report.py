@@ -1,4 +1,4 @@
-"""What a ledger counts and says: terms, exact losses, the report, its table, the event tree."""
+"""Counts and reports of a ledger: terms, exact losses, the report, its table, the event tree."""
 
 import json
 import math

@@ -60,7 +60,7 @@ ALPHA = 1e-8
 
 @dataclass
 class Evidence:
-    """What an adversary has of runs: of each run and canary, features of the noise and the shift.
+    """Evidence of an adversary: of each run and canary, features of the noise and the shift.
 
     `told` counts runs in which something else was published than the releases lead to,
     `lone_words` those that show a word that one record has; `noise` has squares and numbers of the
@@ -141,7 +141,7 @@ def _covariance(noise, shift):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one canary; mu is shift over noise.
+    """Evidence about one canary; mu is shift over noise.
 
     `reach`: the largest shift in units of the noise that is said to be there. `measured`: the shift
     over the noise that was seen, with a bound that it exceeds but with probability `ALPHA`. Scores
@@ -168,7 +168,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found out about all canaries.
+    """Evidence about all canaries.
 
     `quiet` are blocks and releases with less noise than is said.
     """
@@ -229,7 +229,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run lets out."""
+    """Publications of a run."""
 
     releases: list[Release]
     published: object

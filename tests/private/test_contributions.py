@@ -1,4 +1,4 @@
-"""What a document contributes: dense twins from the definition, norms in bins, packing."""
+"""Contributions of a document: dense twins from the definition, norms in bins, packing."""
 
 import itertools
 import math

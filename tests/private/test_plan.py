@@ -1,4 +1,4 @@
-"""What is expected of a private run, before it: from the settings, and true of runs."""
+"""Forecasts of private runs: they follow from the settings, and come true."""
 
 import math
 from dataclasses import replace

@@ -43,7 +43,7 @@ def settings_of(way):
 
 
 class Killed(BaseException):
-    """What ends a run as a kill does: nothing is brought in order."""
+    """Error that ends a run as a kill does: nothing is brought in order."""
 
 
 class Cut(ReleaseManager):

@@ -1,4 +1,4 @@
-"""How far two neighbouring streams are apart in what noise is added to, for every kind of stage.
+"""Distance of two neighbouring streams in the sums that noise is added to, by kind of stage.
 
 Everything is taken from the real accumulators: documents in, sums on the grid out. Distances are
 in the weighted coordinates of the mechanism, whose `l2_sensitivity` is the claim under test.

@@ -211,6 +211,14 @@ def test_every_module_keeps_the_rules():
     assert modules_in_a_circle(read_modules("streamlda", "connectors")) == []
 
 
+def test_docstrings_of_modules_and_classes_name_a_thing_and_ask_nothing():
+    asks = re.compile(r"(What|Which|Whether|How|Where|Whose|Who|Why)\b")
+    for path, source in read_modules("streamlda", "connectors", "bench", "tests").items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Module | ast.ClassDef):
+                assert not asks.match(ast.get_docstring(node) or ""), path
+
+
 def test_what_the_guarantee_rests_on_can_be_read_in_a_day():
     modules = read_modules("streamlda/guarantee")
     assert sum(len(source.splitlines()) for source in modules.values()) <= 1500

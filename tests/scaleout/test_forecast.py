@@ -1,4 +1,4 @@
-"""What a fit takes of a cluster is known before, and what does not fit is refused."""
+"""Memory of a fit on a cluster: it is known before, and a fit beyond it is refused."""
 
 import json
 from importlib.resources import files as files_of

@@ -1,4 +1,4 @@
-"""What is read: which files and partitions, in which shards, and their rows."""
+"""Shards: their files and partitions, and their rows."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What tests over HTTP share: a status, snapshots, a server; and partitions that are shared."""
+"""Fixtures that tests over HTTP share: a status, snapshots, a server; and shared partitions."""
 
 import time
 from contextlib import ExitStack

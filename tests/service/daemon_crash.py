@@ -261,7 +261,7 @@ def verify_end(folder, shots, slots):
 
 
 class PrivateStream(Stream):
-    """What was released stays, and nothing is released twice."""
+    """Stream of which releases stay, and nothing is released twice."""
 
     def __init__(self, folder, kind):
         source = folder.parent / "documents.jsonl"

@@ -1,4 +1,4 @@
-"""What the routes serve, over a real socket, and what no client can do, whatever it may send."""
+"""Routes over a real socket: their answers, and requests that do no harm."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What the daemon says: log lines, without what others say, and states for systemd."""
+"""Log lines of the daemon, without lines of other packages, and states for systemd."""
 
 import json
 import logging

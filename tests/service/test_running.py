@@ -1,4 +1,4 @@
-"""How ``streamlda run`` refuses, with which exit code, how it waits then, and its dead letters."""
+"""Refusals of ``streamlda run``: exit codes, waiting, and dead letters."""
 
 import json
 import re

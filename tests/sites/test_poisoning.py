@@ -1,4 +1,4 @@
-"""What one site of a tenth of the slots can do to a model: what is refused, and what is left to it.
+"""Attacks by one site of a tenth of the slots on a model: some are refused, some succeed.
 
 It plants a topic of two words. The figures of the table in ``sites/README.md`` come from here:
 measured values are compared with them.

@@ -1,4 +1,4 @@
-"""What is removed from texts before they are split."""
+"""Parts that are removed from texts before they are split."""
 
 import re
 from collections import Counter

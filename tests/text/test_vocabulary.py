@@ -1,4 +1,4 @@
-"""Which word is which column: given, learned, selected and hashed; identity and storage."""
+"""Words and their columns: given, learned, selected and hashed; identity and storage."""
 
 import json
 import pickle

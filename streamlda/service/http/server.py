@@ -62,7 +62,7 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a request."""
+        """True if the connection waits for a request."""
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:
