@@ -14,7 +14,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -191,10 +190,6 @@ def test_what_a_page_tells_to_run_runs(page, folder, language_model, request):
         (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
         write_lines(folder / "north.jsonl", documents[::2])
         write_lines(folder / "south.jsonl", documents[1::2])
-    if page.name == "cluster.md":
-        common = Counter(re.findall(r"[a-z]{4,}", " ".join(request.getfixturevalue("texts"))))
-        words = [word for word, _ in common.most_common(300)]
-        (folder / "words.txt").write_text("\n".join(words) + "\n", "utf-8")
     for language, text in blocks_of(page):
         for whole, part in {**FEWER, "localhost:11434": language_model}.items():
             text = text.replace(whole, part)

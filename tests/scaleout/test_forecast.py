@@ -115,7 +115,7 @@ def test_a_hundred_workers_are_busy_with_a_thousand_million_documents():
     whole = [step for step in steps.values() if step.tasks > 1]
     assert min(step.busy(100) for step in whole) > 90
     assert steps["part"].moved == 600e9
-    page = files_of("streamlda").joinpath("docs/howto/cluster.md").read_text("utf-8")
+    page = files_of("streamlda").joinpath("docs/reference-cluster.md").read_text("utf-8")
     for workers in (10, 100, 1000):
         busy = " | ".join(f"{step.busy(workers):,.0f}" for step in whole)
         assert f"| {workers:,} | {busy} |" in page
