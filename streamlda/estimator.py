@@ -52,7 +52,7 @@ from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
-from streamlda.utils.progress import shown
+from streamlda.utils.progress import show_progress
 
 Array = NDArray[np.float64]
 
@@ -332,7 +332,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         batch = read_counts(X)
         asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
         asked = seed_by_columns(asked, settings.topics.seeds, columns)
-        with shown(self.verbose):
+        with show_progress(self.verbose):
             self._keep(*Engine.fit(asked, batch, passes), columns)
         _warn_about_topics(self._model)
         return self
@@ -377,7 +377,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             learner = self._learner
             # Before it learns: also after an error on the way, topics are those of its rows.
             self._shown, self._model = self._model or self._shown, None
-        with shown(self.verbose):
+        with show_progress(self.verbose):
             feed(learner, batch)
         self._keep(learner, None, columns)
         return self

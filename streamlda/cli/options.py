@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 import click
 
 from streamlda.settings.load import FOLDERS, NAMES, load_settings, nearest
-from streamlda.settings.setting import FIT, RUN, Setting, shown
+from streamlda.settings.setting import FIT, RUN, Setting, show_value
 from streamlda.settings.table import SETTINGS, TABLE, RunSettings
 
 SHARE, POSITIVE = click.FloatRange(0, 1), click.FloatRange(min=0, min_open=True)
@@ -252,7 +252,7 @@ class SettingsCommand(Command):
             name += "_file"
         said = setting.help.partition(";")[0].rstrip(".")
         folder = FOLDERS.get(setting.name) if self.reader == RUN else None
-        help = f"{said}. [default: {shown(setting, folder or setting.default)}]"
+        help = f"{said}. [default: {show_value(setting, folder or setting.default)}]"
         if setting.kind == "bool":
             no = flag.replace("--", "--no-", 1)
             return click.Option([f"{flag}/{no}", name], default=None, help=help)
@@ -263,7 +263,7 @@ class SettingsCommand(Command):
         return click.Option(declared, multiple=setting.kind == "seeds", **more)
 
     def _row(self, name: str, setting: Setting) -> tuple[str, str]:
-        default = shown(setting, setting.default)
+        default = show_value(setting, setting.default)
         end = "" if "default:" in setting.help else f" [default: {default}]"
         return f"{name} {_choices(setting)}", setting.help + end
 

@@ -177,9 +177,9 @@ class JointGaussian:
         expected = {block.name: block.shape for block in self.blocks}
         rule, remedy = "sums must be those of the blocks", "use the mechanism made for them"
         require(found == expected, rule, shapes=found, expected=expected, remedy=remedy)
-        return {block.name: self._rounded(block, sums[block.name]) for block in self.blocks}
+        return {block.name: self._round_to_grid(block, sums[block.name]) for block in self.blocks}
 
-    def _rounded(self, block: Block, values: Array) -> Counts:
+    def _round_to_grid(self, block: Block, values: Array) -> Counts:
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.linalg.norm(values.reshape(-1) / block.l2_clip_norm))

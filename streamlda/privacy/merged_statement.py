@@ -72,13 +72,13 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         # What was in memory has no name: nobody knows whether two were of the same documents.
         ledger = one["ledger"]
         by_ledger.setdefault(number if IN_MEMORY in ledger.split(", ") else ledger, []).append(one)
-    ledgers = sorted(map(_of_one_ledger, by_ledger.values()), key=_place)
+    ledgers = sorted(map(_merge_one_ledger, by_ledger.values()), key=_place)
     missing = {name for each in ledgers for name in each.get("missing_stages", ())}
     merged = dict(first) | {
         **with_ends([stage for each in ledgers for stage in each["stages"]]),
         "epsilon": sum_upward([each["epsilon"] for each in ledgers]),
         "delta": sum_upward([each["delta"] for each in ledgers]),
-        "clip_bounds": _bounds_of(ledgers),
+        "clip_bounds": _join_bounds(ledgers),
         "ledger": ", ".join(dict.fromkeys(each["ledger"] for each in ledgers)),
         "generation": ledgers[0].get("generation") if len(ledgers) == 1 else None,
         "missing_stages": sorted(missing),
@@ -102,19 +102,19 @@ def _place(statement: Mapping[str, Any]) -> tuple[Any, ...]:
     return statement["ledger"], slots, statement["epsilon"], statement["delta"]
 
 
-def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what artefacts of one ledger promise together: what the ledger does."""
     begun = [each.get("generation") for each in statements]
     known = [releases for releases in begun if releases is not None]
     missing = {name for each in statements for name in each.get("missing_stages", ())}
-    models = [model for each in statements for model in _models_of(each)]
+    models = [model for each in statements for model in _read_models(each)]
     for one, other in combinations(models, 2):
         _check_other_slots([*(one - other)], [*(other - one)])
     stages = sorted(set.union(*models))
     merged = dict(statements[0]) | {
         **with_ends([dict(zip(_STAGE, stage, strict=True)) for stage in stages]),
         **{key: max(each[key] for each in statements) for key in ("epsilon", "delta")},
-        "clip_bounds": _bounds_of(statements),
+        "clip_bounds": _join_bounds(statements),
         "generation": max(known) if len(known) == len(begun) else None,
     }
     if len(models) > 1:
@@ -123,7 +123,7 @@ def _of_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged | ({"missing_stages": sorted(missing)} if missing else {})
 
 
-def _models_of(statement: Mapping[str, Any]) -> list[set[_Stage]]:
+def _read_models(statement: Mapping[str, Any]) -> list[set[_Stage]]:
     """Return the stages of each artefact that a statement about one ledger was merged of."""
     stages = [tuple(each[key] for key in _STAGE) for each in statement["stages"]]
     models = statement.get("stages_of_models", [range(len(stages))])
@@ -142,7 +142,7 @@ def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:
     )
 
 
-def _bounds_of(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _join_bounds(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the clip bounds of all: of one name the largest first, others with a number."""
     found: dict[str, list[dict[str, Any]]] = {}
     for statement in statements:

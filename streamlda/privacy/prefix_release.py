@@ -137,7 +137,7 @@ class PrefixRelease:
     def state(self) -> PrefixState:
         """Return copies of all arrays that `restore` needs, raw data apart from private ones."""
         self._check_finished()
-        secret, private = (_named(parts) for parts in (self._noisy.rows, self._sums))
+        secret, private = (_name_arrays(parts) for parts in (self._noisy.rows, self._sums))
         stddevs = {f"{name}/stddev": np.array(s) for name, s in self.mechanism.stddevs.items()}
         return PrefixState(secret, private | stddevs | {"rounds": np.array(self.rounds)})
 
@@ -173,7 +173,7 @@ class PrefixRelease:
         )
 
 
-def _named(parts: Mapping[str, Recurrence]) -> dict[str, NDArray[Any]]:
+def _name_arrays(parts: Mapping[str, Recurrence]) -> dict[str, NDArray[Any]]:
     """Return copies of the arrays of each block under ``block/array``."""
     return {
         f"{name}/{key}": array.copy()

@@ -217,7 +217,7 @@ def _lines_if_true(statement: Mapping[str, Any]) -> list[str]:
     """Return the lines of a private statement that holds, or refuse it."""
     try:
         _check(statement)
-        return [_line(label, text) for label, text in _labelled(renew(statement))]
+        return [_line(label, text) for label, text in _label_lines(renew(statement))]
     except InvalidSettingError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -332,7 +332,7 @@ def _check_ledgers(statement: Mapping[str, Any]) -> None:
         require_said(total == statement[key], rule, **values)
 
 
-def _labelled(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _label_lines(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return label and text of each line of a checked statement."""
     epsilon, delta = plain(statement["epsilon"]), plain(statement["delta"])
     unit, users = statement["privacy_unit"], statement["documents_per_user"]

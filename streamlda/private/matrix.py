@@ -97,7 +97,7 @@ def fit_rows(
         remedy="it has consumed that many record slots, maybe all rows of that call: its topics "
         "stay; fit another estimator with rows that no earlier call had",
     )
-    users = _checked(settings.privacy_unit, users, batch.n_documents)
+    users = _check_users(settings.privacy_unit, users, batch.n_documents)
     require(
         learner.due is not None,
         "documents must not come after the last snapshot",
@@ -213,7 +213,7 @@ def _charge(learner: PrivateLearner, batch: DocumentBatch) -> list[str]:
     ]
 
 
-def _checked(unit: str, users: Users | None, rows: int) -> Users | None:
+def _check_users(unit: str, users: Users | None, rows: int) -> Users | None:
     given = users is not None
     rule = "users must be given where they are the privacy unit, and only there"
     remedy = "pass users=..., or set privacy_unit='user'"

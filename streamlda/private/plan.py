@@ -74,7 +74,7 @@ class Plan:
         def shows_all(**changes: Any) -> bool:
             # The numbers of stages decide what sampling takes of delta: a window has its own.
             with suppress(InvalidSettingError):  # Too much of it.
-                return shown(replace(settings, **changes)) >= K
+                return expect_topics(replace(settings, **changes)) >= K
             return False
 
         fewest = lowest = None
@@ -97,7 +97,7 @@ class Plan:
             delta=delta or settings.delta,
             direction_noise=u,
             perplexity_over_frequencies=ratio_of(settings) if known else None,
-            topics_shown=min(K, shown(settings)) if known else None,
+            topics_shown=min(K, expect_topics(settings)) if known else None,
             least_records=None if fewest is None else math.ceil(fewest),
             least_epsilon=lowest,
         )
@@ -211,7 +211,7 @@ def noise_of(settings: PrivateSettings) -> float:
     return math.sqrt(settings.n_features) * z / settings.documents_per_snapshot
 
 
-def shown(settings: PrivateSettings) -> float:
+def expect_topics(settings: PrivateSettings) -> float:
     """Return how many topics of text are shown, if as many are wanted, without a public model."""
     u = noise_of(settings)
     if settings.refines:

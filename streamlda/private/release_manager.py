@@ -23,7 +23,7 @@ from streamlda.container import ArraysFile, read_arrays, temporary_name, write_a
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.privacy.events import Event
 from streamlda.privacy.ledger import Evidence, Ledger, Provenance, Release
-from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED, unpublished
+from streamlda.privacy.ledger.ledger import SUFFIX, UNPUBLISHED, unpublished_path
 from streamlda.private.budget import WordsAndDelta, ledger_terms
 from streamlda.private.settings import PrivateSettings
 
@@ -131,7 +131,7 @@ class ReleaseManager:
         stored = {"stage": name, "first": first, "last": last - 1, **about}
         stored["secure"] = self.noise.secure
         every = {**arrays, **(beside or {})}
-        write_arrays(unpublished(final), RELEASE_FORMAT, RELEASE_VERSION, every, stored)
+        write_arrays(unpublished_path(final), RELEASE_FORMAT, RELEASE_VERSION, every, stored)
         self.ledger.publish(intent, final)
         return arrays
 

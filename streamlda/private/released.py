@@ -58,10 +58,10 @@ def released_model(ledger: str | os.PathLike[str], release: int | None = None) -
         )
     remedy = "its topics are made by the version that wrote it"
     with valid_content("release", folder, remedy=remedy, but=(StreamLDAError,)):
-        return _made_of(files, report)
+        return _make_from(files, report)
 
 
-def _made_of(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, Any]) -> TopicModel:
+def _make_from(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, Any]) -> TopicModel:
     files = [file for _, file in paid]
     begun, newest = files[0].metadata, files[-1].metadata
     settings = PrivateSettings.of(begun["settings"])

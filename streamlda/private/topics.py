@@ -232,7 +232,7 @@ def private_topics(
     if alpha_0 is None:
         alpha_0 = estimated_alpha_0(seen, K)
     found = recover_topics(seen, K, alpha_0)
-    return _fitted(view, replace(found, pair_noise=pair_noise))
+    return _begin_fit(view, replace(found, pair_noise=pair_noise))
 
 
 def topics_of_eigenpairs(
@@ -252,7 +252,7 @@ def topics_of_eigenpairs(
         *(found.eigenvalues, found.eigenvectors, eigenvector_noise),
         *(len(found.eigenvalues), alpha_0, documents),
     )
-    return _fitted(view, replace(spectral, pair_noise=_pair_norms(view, whitening, rng)))
+    return _begin_fit(view, replace(spectral, pair_noise=_pair_norms(view, whitening, rng)))
 
 
 def pairs_through(view: PairView, whitening: Array) -> Array:
@@ -271,7 +271,7 @@ def _pair_norms(view: PairView, whitening: Array, rng: np.random.Generator) -> A
     return np.array([np.linalg.norm(noise[i:, i:], 2) for i in range(len(noise))])
 
 
-def _fitted(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
+def _begin_fit(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
     """Begin the constrained fit with spectral topics, and order its topics by prevalence."""
     start = np.apply_along_axis(project_simplex, 1, spectral.topics)
     components, mixed = _constrained_fit(view, start, spectral.alpha_0)

@@ -6,7 +6,7 @@ for topic k with the expected responsibility ``B_wjk``, and the released sums of
 tokens by topic, times B, plus noise of known size. B follows from public and released values:
 documents are drawn from the topics found so far, and divided as the round divided those of the
 window (`responsibilities_of_topics`). The tokens are then the expected ones given the sums of all
-topics together, with lifts that have a prior as in `streamlda.private.denoising` (`unmixed`).
+topics together, with lifts that have a prior as in `streamlda.private.denoising` (`deconvolve`).
 
 The word frequencies are one more topic of these documents: text has tokens that belong to no topic.
 They have half of the share that the round gave them, as topics get the other half where they are
@@ -88,7 +88,7 @@ def responsibilities_of_topics(
     return found, kind.reshape(-1)
 
 
-def unmixed(
+def deconvolve(
     sums: Array,
     stddev: Array,
     background: Array,
@@ -117,7 +117,7 @@ def unmixed(
             seen = np.zeros_like(prior)
             for j, of_topic in enumerate(noise.T):
                 x = own[:, j] + np.einsum("wk,wk->w", left, B[:, j]) / power[:, j]
-                lifts, weights = _expected(x / of_topic, scales[:, j] / of_topic, prior)
+                lifts, weights = _expect_lifts(x / of_topic, scales[:, j] / of_topic, prior)
                 seen += weights
                 moved = np.where(x > CLEAR * of_topic, x, lifts * scales[:, j])
                 left -= (moved - own[:, j])[:, None] * B[:, j]
@@ -129,7 +129,7 @@ def unmixed(
     return found
 
 
-def _expected(sums: Array, scales: Array, prior: Array) -> tuple[Array, Array]:
+def _expect_lifts(sums: Array, scales: Array, prior: Array) -> tuple[Array, Array]:
     """Return the expected lifts of words, and their posteriors' sum; the noise is 1.
 
     In single precision, whose range suffices: what is clear, or far below 0, is not asked.
@@ -169,5 +169,5 @@ def unmixed_tokens(
     documents = drawn_documents(topics, alpha_0 * shares, np.random.default_rng(seed))
     mixing, kind = responsibilities_of_topics(words, prior, documents)
     expected = np.outer(background, total * shares)
-    found: Array = unmixed(sums, stddev, background, expected, mixing, kind, spread)[:, :-1]
+    found: Array = deconvolve(sums, stddev, background, expected, mixing, kind, spread)[:, :-1]
     return found

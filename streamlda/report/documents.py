@@ -22,7 +22,7 @@ from streamlda.model.document_table import Groups, choose_form, infer_documents,
 from streamlda.model.over_time import Timeline
 from streamlda.model.representatives import draw_ranks
 from streamlda.model.topic_model import TopicModel
-from streamlda.report.over_time import Course, course_from_timeline, written
+from streamlda.report.over_time import Course, course_from_timeline, write_start
 from streamlda.stream.event_time import UNITS, TimeReader
 from streamlda.stream.pipeline import find_bins
 
@@ -210,4 +210,4 @@ def topics_over_time(
     theta, reasons = infer_documents(model, X)
     groups = Groups(model.n_components)
     groups.add(bin_times(read_times(times, len(reasons), time_format), unit), theta, reasons)
-    return make(groups.columns(model, "time", n_words, lambda start: written(start, unit)))
+    return make(groups.columns(model, "time", n_words, lambda start: write_start(start, unit)))

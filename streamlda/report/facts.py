@@ -237,7 +237,7 @@ def script_data(facts: Facts) -> dict[str, Any]:
         "listed": max(facts.topics[0].n_shown, LISTED_WORDS),
         "words": list(words.values()),
         "usual": [_short(float(facts.usual[column])) for column in words],
-        "given": _given(model.components[:, list(words)], model.weights, model.order),
+        "given": _divide(model.components[:, list(words)], model.weights, model.order),
         "topics": topics,
         "distances": [hundredths[i, :i].tolist() for i in range(len(topics))],
         "order": facts.leaves,
@@ -257,7 +257,7 @@ def _describe_course(course: Course | None) -> Any:
     }
 
 
-def _given(topics: NDArray[np.float64], weights: NDArray[np.float64], order: list[int]) -> Any:
+def _divide(topics: NDArray[np.float64], weights: NDArray[np.float64], order: list[int]) -> Any:
     """Return of each word the places in `order` of the topics of its tokens, with hundredths."""
     tokens = (topics * weights[:, None])[order]
     shares = tokens / np.maximum(tokens.sum(axis=0), 1e-300)

@@ -19,7 +19,7 @@ _FORMS = {
 }
 
 
-def written(start: int, unit: str) -> str:
+def write_start(start: int, unit: str) -> str:
     """Return the start of a bin as text; those of other units by minutes."""
     return f"{datetime.fromtimestamp(start, UTC):{_FORMS.get(unit, '%Y-%m-%d %H:%M')}}"
 
@@ -56,7 +56,7 @@ def course_from_timeline(timeline: Timeline) -> Course:
     timeline = _thin(timeline, together)
     starts = timeline.starts.tolist()
     return Course(
-        labels=tuple(written(start, timeline.unit) for start in starts),
+        labels=tuple(write_start(start, timeline.unit) for start in starts),
         # One moment alone is at 0.
         at=tuple((start - starts[0]) / ((starts[-1] - starts[0]) or 1) for start in starts),
         shares=[

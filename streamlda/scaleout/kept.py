@@ -76,10 +76,10 @@ class FileRows:
             at = stop
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self._read(0, len(self.pointers) - 1), self.borders)
+        return _write_batch, (self._read(0, len(self.pointers) - 1), self.borders)
 
 
-def _arrived(batch: DocumentBatch, borders: NDArray[np.int64]) -> FileRows:
+def _write_batch(batch: DocumentBatch, borders: NDArray[np.int64]) -> FileRows:
     numbered = np.zeros(len(batch), np.bool_)
     numbered[borders[1:] - 1] = True
     return write([(batch, numbered)], batch.n_features)

@@ -76,7 +76,7 @@ def load_settings(
                     said = setting.flag if by_flag else name
                     said = setting.variable if origin == "environment" else said
                     problems.append(f"{said} {error}{got} ({origin})")
-    settings = _made({} if problems else values, origins, command)
+    settings = _resolve({} if problems else values, origins, command)
     problems = problems or [_spell(rule, command, flagged) for rule in clashes(settings)]
     see = f"see streamlda {command} --help-all"
     if len(problems) == 1:
@@ -125,13 +125,13 @@ def settings_of_parameters(parameters: Mapping[str, Any]) -> RunSettings:
             raise InvalidSettingError(f"{name} {error}{or_else}, got {name}={raw!r}") from None
         if values[setting.name] != setting.default:
             origins[setting.name] = "parameter"
-    settings = _made(values, origins, "")
+    settings = _resolve(values, origins, "")
     for problem in clashes(settings):
         raise InvalidSettingError(_spell(problem, ""))
     return settings
 
 
-def _made(values: Mapping[str, Any], origins: dict[str, str], command: str) -> RunSettings:
+def _resolve(values: Mapping[str, Any], origins: dict[str, str], command: str) -> RunSettings:
     """Return the settings; what is ``auto`` and known from others is put in its place."""
     resolved = {s.name: s.default for s in TABLE} | dict(values)
     if resolved["source.kind"] == "auto":

@@ -122,7 +122,7 @@ def parse_value(setting: Setting, raw: Any, *, from_file: bool = False) -> Any:
     return value
 
 
-def shown(setting: Setting, value: Any) -> str:
+def show_value(setting: Setting, value: Any) -> str:
     """Return a value as help and pages show it."""
     if value is None or value == ():
         return "none"

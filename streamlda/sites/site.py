@@ -52,7 +52,7 @@ from streamlda.guarantee.mechanism import Counts, JointGaussian
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, Ledger, Provenance
-from streamlda.privacy.ledger.ledger import SUFFIX, unpublished
+from streamlda.privacy.ledger.ledger import SUFFIX, unpublished_path
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.faults import check, fault
@@ -211,7 +211,7 @@ class Site:
         share = self._mask(this, stage, sums, round_key, following)
         final = self._path(this)
         final.parent.mkdir(mode=0o700, exist_ok=True)
-        share.save(unpublished(final))
+        share.save(unpublished_path(final))
         self.ledger.publish(intent, final)
         return final
 

@@ -263,7 +263,7 @@ class Snapshots:
         if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
             raise ValueError("it is that of another model")
         topics = [Topic(**topic) for topic in stored.pop("topics")]
-        return Summary(number, _written(path), topics=topics, **stored)
+        return Summary(number, _time_written(path), topics=topics, **stored)
 
     def _follow(self, number: int, before: Summary | None) -> Summary:
         earlier = unless_damaged(self.model, before.number) if before else None
@@ -286,7 +286,7 @@ class Snapshots:
         cohort = model.privacy["cohort"] if private else {}
         return Summary(
             number,
-            _written(path),
+            _time_written(path),
             model.documents_seen,
             private,
             topics,
@@ -362,7 +362,7 @@ def fingerprint(path: Path) -> str:
     return hashlib.blake2b(header, digest_size=16).hexdigest()
 
 
-def _written(path: Path) -> str:
+def _time_written(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 

@@ -14,7 +14,7 @@ _LEAST_SECONDS = 0.5
 
 
 @contextmanager
-def shown(verbose: object) -> Iterator[None]:
+def show_progress(verbose: object) -> Iterator[None]:
     """Show the progress of what is done inside, if `verbose`."""
     token = _SHOWN.set(bool(verbose))
     try:

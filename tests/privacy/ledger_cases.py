@@ -12,7 +12,7 @@ import pytest
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerTerms
-from streamlda.privacy.ledger.ledger import unpublished
+from streamlda.privacy.ledger.ledger import unpublished_path
 from tests.crashes import CrashProcess
 
 TERMS = LedgerTerms(epsilon=1.0, delta=1e-6)
@@ -54,7 +54,7 @@ def release(ledger, start, stop, event=EVENT):
 
 def publish(ledger, intent, name=""):
     final = ledger.path.parent / (name or f"artifact-{intent.number}")
-    unpublished(final).write_bytes(b"noise %d" % intent.number)
+    unpublished_path(final).write_bytes(b"noise %d" % intent.number)
     ledger.publish(intent, final)
     return final
 

@@ -22,7 +22,7 @@ from streamlda.privacy.costs import cost
 from streamlda.privacy.events import GaussianRelease
 from streamlda.privacy.ledger import Ledger, LedgerTerms
 from streamlda.privacy.ledger.documents import KEY_BYTES
-from streamlda.privacy.ledger.ledger import unpublished
+from streamlda.privacy.ledger.ledger import unpublished_path
 from streamlda.privacy.ledger.terms import round_up
 from tests.crashes import fork, kill_after, serve, wait
 from tests.privacy.ledger_cases import cohort_of
@@ -61,7 +61,7 @@ def release(folder, ledger):
     noise = os.urandom(2000)
     write_draw(folder, intent.number, start, hashlib.blake2b(noise).hexdigest())
     final = folder / f"artifact-{intent.number}"
-    with unpublished(final).open("wb", buffering=0) as file:
+    with unpublished_path(final).open("wb", buffering=0) as file:
         file.write(noise[:1000])
         file.write(noise[1000:])
     ledger.publish(intent, final)

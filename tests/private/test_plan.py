@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from streamlda.private.budget import words_and_delta
-from streamlda.private.plan import Plan, noise_of, noise_of_ratio, shown
+from streamlda.private.plan import Plan, expect_topics, noise_of, noise_of_ratio
 from streamlda.private.settings import PrivateSettings
 
 SETTINGS = PrivateSettings(
@@ -57,8 +57,8 @@ def test_windows_of_common_words_show_more_topics():
     assert 13 < found.topics_shown < 20
     assert "common pairs" in str(found)
     common = replace(REFINED, **large)
-    assert shown(common) > 2 * shown(replace(common, refinement_rounds=0))
-    assert 7 < shown(replace(common, epsilon=1.0)) < 12
+    assert expect_topics(common) > 2 * expect_topics(replace(common, refinement_rounds=0))
+    assert 7 < expect_topics(replace(common, epsilon=1.0)) < 12
 
 
 @pytest.mark.parametrize(("records", "least", "most"), [(2400, 80, 150), (20_000, 1400, 2200)])

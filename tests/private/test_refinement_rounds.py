@@ -21,9 +21,9 @@ from streamlda.private.denoising import LIFTS, denoise
 from streamlda.private.refinement import BACKGROUND_PRIOR
 from streamlda.private.responsibilities import INNER_ITERATIONS, RefinementStatistic, get_divisors
 from streamlda.private.unmixing import (
+    deconvolve,
     drawn_documents,
     responsibilities_of_topics,
-    unmixed,
     unmixed_tokens,
 )
 from streamlda.simulate import PlantedLDA
@@ -255,7 +255,7 @@ def test_what_is_not_mixed_stays_where_there_is_no_noise(round_):
     background = tokens.sum(axis=1) / tokens.sum()
     expected = np.outer(background, tokens.sum(axis=0))
     eye, kind = np.eye(K + 1, dtype=np.float32)[None], np.zeros(V, dtype=np.int64)
-    found = unmixed(tokens, np.full(V, 1e-3), background, expected, eye, kind, 0.7)
+    found = deconvolve(tokens, np.full(V, 1e-3), background, expected, eye, kind, 0.7)
     clear = tokens > 0.01
     np.testing.assert_allclose(found[clear], tokens[clear], rtol=1e-6)
 

@@ -21,7 +21,7 @@ import streamlda.errors
 import streamlda.estimator
 from streamlda.cli import commands as group
 from streamlda.privacy.ledger import read_report
-from streamlda.settings.setting import RUN, shown
+from streamlda.settings.setting import RUN, show_value
 from streamlda.settings.table import TABLE
 from streamlda.utils.exit_codes import CONFIGURATION
 
@@ -187,7 +187,7 @@ def test_the_daemons_page_lists_every_setting():
     for setting in (each for each in TABLE if RUN in each.commands):
         kind = f" One of {', '.join(setting.choices)}." if setting.choices else ""
         name = setting.name + ("_file" if setting.kind == "secret" else "")
-        default = shown(setting, setting.default)
+        default = show_value(setting, setting.default)
         lines.append(f"| `{name}` | {default} | {setting.help}{kind} |")
     page = (ROOT / "streamlda/service/README.md").read_text(encoding="utf-8")
     table = page.split("<!-- settings -->\n")[1].split("<!-- /settings -->")[0]

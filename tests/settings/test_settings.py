@@ -13,7 +13,7 @@ from streamlda.errors import InvalidSettingError
 from streamlda.estimator import StreamLDA
 from streamlda.settings.build import text_settings
 from streamlda.settings.load import PARAMETERS, load_settings
-from streamlda.settings.setting import Secret, shown
+from streamlda.settings.setting import Secret, show_value
 from streamlda.settings.table import SECTIONS, SETTINGS, TABLE
 
 KAFKA = {"kafka.bootstrap": "localhost:9092", "kafka.topic": "news"}
@@ -62,7 +62,7 @@ def test_defaults_are_valid_and_read_from_text_they_are_the_same():
     assert not settings.private
     declared = [len(section.__slots__) for section in SECTIONS.values()]
     assert len(SETTINGS) == len(TABLE) == sum(declared)
-    given = {each.name: shown(each, each.default) for each in TABLE if "run" in each.commands}
+    given = {each.name: show_value(each, each.default) for each in TABLE if "run" in each.commands}
     left_out = ("none", "vocabulary.hash_bits")
     given = {name: text for name, text in given.items() if not {name, text} & {*left_out}}
     again = load_settings(None, {}, {**given, "vocabulary.size": None, **KAFKA})

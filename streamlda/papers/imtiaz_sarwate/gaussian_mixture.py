@@ -175,11 +175,11 @@ def learn_mixture(
     d, _ = spaces.pop()
     most = d - 1 if variance is None else d
     between(1, most, n_components=n_components)
-    learn = _projected if route == "projected" else _paper
+    learn = _learn_projected if route == "projected" else _paper
     return learn(sites, n_components, network, variance, rng)
 
 
-def _projected(
+def _learn_projected(
     sites: Sites, n_components: int, network: SimulatedSites, variance: float | None, rng: Rng
 ) -> MixtureEstimate:
     d, radius = sites[0].dimension, sites[0].radius

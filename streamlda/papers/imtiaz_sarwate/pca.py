@@ -141,7 +141,7 @@ def principal_subspace(
         That the samples were clipped to; public.
     route : {"packed", "paper"}
     """
-    d = _checked(second_sums, n_components, network, radius)
+    d = _check_sums(second_sums, n_components, network, radius)
     packed = [{"second": pack(total, POWERS[route])} for total in second_sums]
     found = network.release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
     moment = unpack(found.sums["second"] / found.documents, d, 2, POWERS[route])
@@ -170,7 +170,7 @@ def partial_root_subspace(
     route : {"packed", "paper"}
         Also what a negative eigenvalue of a noisy moment counts: 0, or its absolute value.
     """
-    d = _checked(second_sums, n_components, network, radius)
+    d = _check_sums(second_sums, n_components, network, radius)
     one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
     rank = min(2 * n_components, d) if n_intermediate is None else n_intermediate
     between(n_components, d, n_intermediate=rank)
@@ -210,7 +210,7 @@ def captured_energy(subspace: Array, second_moment: Array) -> float:
     return float(np.sum(subspace * (second_moment @ subspace)))
 
 
-def _checked(
+def _check_sums(
     second_sums: Sequence[Array],
     n_components: int,
     network: SimulatedSites,

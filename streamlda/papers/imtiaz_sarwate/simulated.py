@@ -226,15 +226,15 @@ class SimulatedSites:
             noisy, level = [*grids, mechanism.noise_on_grid(self._noise)], 1.0
         elif self.scheme == "conventional":
             noisy = [
-                _added(mechanism.to_grid(sums), self._draw(mechanism, needed / plan.pooled))
+                _add(mechanism.to_grid(sums), self._draw(mechanism, needed / plan.pooled))
                 for sums, needed in zip(site_sums, plan.needed, strict=True)
             ]
             level = plan.conventional / plan.pooled
         else:
             shares = self.shares(site_sums, mechanism, plan)
-            noisy = [_added(share.sent, share.known, -1) for share in shares]
+            noisy = [_add(share.sent, share.known, -1) for share in shares]
             level = plan.aggregate / plan.pooled
-        total_grid = reduce(_added, noisy)
+        total_grid = reduce(_add, noisy)
         stddevs = {name: level * stddev for name, stddev in mechanism.stddevs.items()}
         S = len(self.sizes)
         # Each pair of sites, and twice each site.
@@ -260,7 +260,7 @@ class SimulatedSites:
             # Line 3, f_s, and from line 4 on g_s and the sum that is sent.
             known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled)
             own = self._draw(mechanism, weight * plan.local[s] / plan.pooled)
-            sent = _added(_added(mechanism.to_grid(sums), own), known)
+            sent = _add(_add(mechanism.to_grid(sums), own), known)
             sent = {name: values + zero_sum[s][name] for name, values in sent.items()}
             shares.append(Share(sent, known))
         return shares
@@ -282,5 +282,5 @@ class SimulatedSites:
         }
 
 
-def _added(a: Mapping[str, Counts], b: Mapping[str, Counts], sign: int = 1) -> dict[str, Counts]:
+def _add(a: Mapping[str, Counts], b: Mapping[str, Counts], sign: int = 1) -> dict[str, Counts]:
     return {name: a[name] + sign * b[name] for name in a}

@@ -198,11 +198,11 @@ def learn_topics(
     )
     d = words.pop()
     between(1, d, n_components=n_components, remedy="ask for no more topics than words")
-    learn = _whitened if route == "whitened" else _paper
+    learn = _learn_whitened if route == "whitened" else _paper
     return learn(sites, n_components, network, d, rng)
 
 
-def _whitened(
+def _learn_whitened(
     sites: Sites, n_components: int, network: SimulatedSites, d: int, rng: Rng
 ) -> TopicEstimate:
     pairs = network.release(

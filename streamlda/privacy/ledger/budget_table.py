@@ -16,7 +16,7 @@ _CONTEXT = Context(prec=40)
 
 def budget_table(report: Mapping[str, Any]) -> list[str]:
     """Return a report (`read_report`), with its 20 newest releases, as printable lines."""
-    lines = [*_summary(report), *_repeated(report["documents"])]
+    lines = [*_summary(report), *_describe_repeats(report["documents"])]
     others = {state: len(report[state]) for state in ("pending", "lost")}
     counted = [f"{report['generation'] - sum(others.values()):,} committed"]
     counted += [f"{n:,} {state}" for state, n in others.items() if n]
@@ -82,7 +82,7 @@ def _amount(label: str, amount: Mapping[str, float], whose: str, *, upward: bool
     return f"{label:11} epsilon {epsilon:9}  mu^2 {mu_squared:9}  {whose}"
 
 
-def _repeated(documents: Mapping[str, Any] | None) -> list[str]:
+def _describe_repeats(documents: Mapping[str, Any] | None) -> list[str]:
     """Return the lines on records of equal texts, as far as the ledger knows them."""
     if documents is None or not documents["repeated"]:
         return []

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from streamlda.container import sync_folder, whole_file
 from streamlda.errors import LedgerError, require
-from streamlda.privacy.ledger.file import reported
+from streamlda.privacy.ledger.file import translate_errors
 from streamlda.privacy.ledger.fingerprints import FingerprintKey
 
 #: A third of the documents of a run that were in releases refuse it, a tenth of a release warn.
@@ -117,7 +117,7 @@ class ReleasedDocuments:
         """
         if not any(map(len, parts)):
             return NO_VALUES
-        with reported(self.path), TemporaryFile(dir=self.path.parent) as file:
+        with translate_errors(self.path), TemporaryFile(dir=self.path.parent) as file:
             for part in parts:
                 file.write(part.data)
             file.flush()

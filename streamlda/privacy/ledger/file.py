@@ -77,7 +77,7 @@ class LedgerFile:
 
     def lock(self) -> None:
         """Become the only writer, or raise a `LedgerError` that names the process that is."""
-        with reported(self.path):
+        with translate_errors(self.path):
             try:
                 self._lock = FileLock(self._lock_file)
             except LockedError as error:
@@ -109,7 +109,7 @@ class LedgerFile:
     def create(self, body: Mapping[str, Any]) -> None:
         """Make the ledger with its first row, whole or not at all; the lock must be held."""
         values = {"ledger_id": secrets.token_hex(16), "format_version": FORMAT_VERSION, **body}
-        with reported(self.path):
+        with translate_errors(self.path):
             # For its owner only: slots in it may be private.
             with whole_file(self.path, 0o600) as file:
                 file.write(_make_row("", "created", values)[1])
@@ -127,7 +127,7 @@ class LedgerFile:
         if not self.path.is_file():
             raise self._refusal("it is gone, or no regular file")
         row = None
-        with reported(self.path), self.path.open("rb") as file:
+        with translate_errors(self.path), self.path.open("rb") as file:
             for line in file:
                 row = _read_row(self._chain, line)
                 if row is None:
@@ -167,7 +167,7 @@ class LedgerFile:
         """Drop a row that was cut short; after `load`."""
         self._trusted = True
         self.check_writable()
-        with reported(self.path):
+        with translate_errors(self.path):
             os.truncate(self.path, self._end)
 
     def append(self, kind: str, body: dict[str, Any]) -> Row:
@@ -179,7 +179,7 @@ class LedgerFile:
         self.check_writable()
         self._trusted = False
         row, line = _make_row(self._chain, kind, body)
-        with reported(self.path):
+        with translate_errors(self.path):
             self.step(f"{kind}:begin")
             with self.path.open("r+b", buffering=0) as file:
                 file.seek(self._end - len(self._last))
@@ -213,7 +213,7 @@ def _read_row(before: str, line: bytes) -> Row | None:
 
 
 @contextmanager
-def reported(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn errors of the system into `LedgerError`."""
     try:
         yield

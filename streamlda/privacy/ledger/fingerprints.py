@@ -33,7 +33,7 @@ class FingerprintKey:
     def __init__(self, secret: bytes) -> None:
         self._keyed = blake2b(key=secret, digest_size=16)
         #: Tells keys apart, and says nothing about this one.
-        self.name = self._of(b"name").hex()[:16]
+        self.name = self._hash(b"name").hex()[:16]
 
     def of_text(self, text: str | None) -> bytes:
         """Return the fingerprint of a document: of its words, without case, accents and marks.
@@ -53,13 +53,13 @@ class FingerprintKey:
             text = _UNSEEN.sub("", normalized("NFKD", text))
             found = " ".join(_WORDS.findall(text.casefold())).encode("utf-8", "surrogatepass")
         found = found or " ".join(text.split()).encode("utf-8", "surrogatepass")
-        return self._of(b"text", found) if found else b""
+        return self._hash(b"text", found) if found else b""
 
     def of_rows(self, batch: DocumentBatch) -> list[bytes]:
         """Return the fingerprints of rows: of columns, increasing, and counts. Some 3 us a row."""
         columns, counts = batch.word_ids.astype("<i8"), batch.counts.astype("<f8")
         return [
-            self._of(b"row", columns[begin:end].tobytes(), counts[begin:end].tobytes())
+            self._hash(b"row", columns[begin:end].tobytes(), counts[begin:end].tobytes())
             if begin < end
             else b""
             for begin, end in pairwise(batch.row_pointers.tolist())
@@ -67,13 +67,13 @@ class FingerprintKey:
 
     def link(self, before: bytes, document: bytes) -> bytes:
         """Return the fingerprint of records, from that of all but the last, and of the last."""
-        return self._of(b"link", before or bytes(16), document)
+        return self._hash(b"link", before or bytes(16), document)
 
     def seal(self, name: str, link: bytes) -> str:
         """Return the value of the records of a file of that name: equal files do not show."""
-        return self._of(b"seal", name.encode("utf-8", "surrogatepass"), b"\0", link).hex()
+        return self._hash(b"seal", name.encode("utf-8", "surrogatepass"), b"\0", link).hex()
 
-    def _of(self, *parts: bytes) -> bytes:
+    def _hash(self, *parts: bytes) -> bytes:
         state = self._keyed.copy()
         state.update(b"".join(parts))
         return state.digest()

@@ -3,7 +3,7 @@
 A release goes through three steps, each on the disk before the next begins:
 
 1. `Ledger.begin` records the cohort and its price. From here on the price is spent, for good.
-2. The caller draws the noise and writes the artefact under a temporary name (`unpublished`).
+2. The caller draws the noise and writes the artefact under a temporary name (`unpublished_path`).
 3. `Ledger.publish` records the digest of that file, gives it its final name, and commits.
 
 After a crash, `Ledger.recover` finishes step 3 with the stored bytes, or marks the release as lost.
@@ -38,7 +38,7 @@ from streamlda.privacy.ledger.file import (
     LedgerFile,
     OnStep,
     Row,
-    reported,
+    translate_errors,
 )
 from streamlda.privacy.ledger.records import Cohort, ReleasedRecords
 from streamlda.privacy.ledger.state import (
@@ -85,7 +85,7 @@ FAULTS = Faults(
 )
 
 
-def unpublished(artifact: Path) -> Path:
+def unpublished_path(artifact: Path) -> Path:
     """Return where an artefact is written before it is on record."""
     return artifact.with_name(artifact.name + UNPUBLISHED)
 
@@ -151,7 +151,7 @@ class LedgerReader:
         self._file = _file or LedgerFile(path)
         #: The file, symbolic links resolved, and the folder of all that is released through it.
         self.path, self.folder = self._file.path, self._file.releases
-        with reported(self.path):
+        with translate_errors(self.path):
             #: The documents of its releases, for advice to their owner. They are looked at before
             #: the rows, which a writer adds first.
             self.documents = ReleasedDocuments(self._file.documents)
@@ -274,7 +274,7 @@ class LedgerReader:
         """Refuse a place where something lies that this ledger did not publish, unchanged."""
         target = Path(os.path.realpath(final_path))
         known = {r.artifact: r.digest for r in self.releases if r.state == "committed"}
-        with reported(target):
+        with translate_errors(target):
             digest = known.get(self._relative(target))
             same = not os.path.lexists(target) or holds(target, digest)
         FAULTS.check(same, "place", path=str(target))
@@ -347,7 +347,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         try:
             if create and terms is not None and not os.path.lexists(file.path):
                 _check_unused(file, evidence)
-                with reported(file.path):
+                with translate_errors(file.path):
                     key = ReleasedDocuments(file.documents).make()
                 file.create({"terms": asdict(terms), "key": key.name})
             ledger = cls(terms, _file=file)
@@ -392,7 +392,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         # Repeats advise alone. To count them needs disk: a full one must cost no release.
         repeated = self.documents.count_repeats(values) + len(values) - len(np.unique(values))
         release = self._append("intent", row)
-        with reported(self._file.documents):
+        with translate_errors(self._file.documents):
             self.documents.add(release.number, values)
         self._file.step("documents:kept")
         if repeated and WARNED_OF * repeated >= len(values):
@@ -406,7 +406,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         return release
 
     def publish(self, release: Release, final_path: str | os.PathLike[str]) -> None:
-        """Give a finished artefact (`unpublished`) its name, and commit the release; O(bytes).
+        """Give a finished artefact (`unpublished_path`) its name, and commit the release; O(bytes).
 
         Nothing is replaced. After an error `recover` ends the release.
         """
@@ -415,8 +415,8 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         own = pending is not None and pending == release and not pending.digest
         self._check(own, "artefact", release=release.number, pending=pending and pending.number)
         target = Path(os.path.realpath(final_path))
-        with reported(target):
-            digest = digest_file(unpublished(target), sync=True)
+        with translate_errors(target):
+            digest = digest_file(unpublished_path(target), sync=True)
             sync_folder(target.parent)
         FAULTS.check(not os.path.lexists(target), "place", path=str(target))
         self._file.step("publish:checked")
@@ -436,22 +436,22 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         if release.artifact is None:
             return self._append("lost", {})
         target = self.path.parent / release.artifact
-        with reported(target):
+        with translate_errors(target):
             if holds(target, release.digest):
                 return self._commit(target)
-            if holds(unpublished(target), release.digest) and not os.path.lexists(target):
+            if holds(unpublished_path(target), release.digest) and not os.path.lexists(target):
                 return self._finish(target)
         # It is gone, or its place is taken.
         return self._append("lost", {})
 
     def _finish(self, target: Path) -> Release:
-        with reported(target):
-            unpublished(target).replace(target)
+        with translate_errors(target):
+            unpublished_path(target).replace(target)
         self._file.step("publish:renamed")
         return self._commit(target)
 
     def _commit(self, target: Path) -> Release:
-        with reported(target):
+        with translate_errors(target):
             sync_folder(target.parent)
         self._file.step("publish:synced")
         return self._append("committed", {})
