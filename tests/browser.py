@@ -74,6 +74,25 @@ def browser():
         started.close()
 
 
+class Visit:
+    """A page that is open, and what it does that a user does not see: requests, and errors."""
+
+    def __init__(self, browser, address, width=1400, scheme="light", **options):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            reduced_motion="reduce",
+            **options,
+        )
+        self.page, self.address = self.context.new_page(), address
+        self.requests, self.errors = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.goto(address)
+
+
 def check_outline(page, landmarks, regions):
     """Language, landmarks, regions by name, headings without a gap, named pictures, unique ids."""
     from playwright.sync_api import expect

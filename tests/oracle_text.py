@@ -7,6 +7,8 @@ from bisect import bisect_right
 from itertools import groupby, pairwise
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import softmax
 from sklearn.utils import murmurhash3_32
 
 
@@ -52,27 +54,19 @@ def fold_in(counts, word_ids, row_pointers, words, alpha, max_iterations, tolera
 
 
 def optimum(counts, components, alpha):
-    """Return the proportions that maximize ``counts log p + alpha log theta``, by Newton steps."""
+    """Return the proportions that maximize ``counts log p + alpha log theta``."""
     counts, components = counts[counts > 0], components[:, counts > 0]
-    theta = np.full(len(alpha), 1 / len(alpha))
 
-    def value(theta):
-        return counts @ np.log(theta @ components) + alpha @ np.log(theta)
+    def value_and_gradient(x):
+        theta = softmax(x)
+        p = theta @ components
+        gradient = components @ (counts / p) + alpha / theta
+        value = counts @ np.log(p) + alpha @ np.log(theta)
+        return -value, -theta * (gradient - theta @ gradient)
 
-    for _ in range(500):
-        seen = components / (theta @ components)
-        gradient = seen @ counts + alpha / theta
-        curvature = (seen * counts) @ seen.T + np.diag(alpha / theta**2)
-        # The step keeps the sum: one multiplier more.
-        border = np.ones((len(alpha), 1))
-        system = np.block([[curvature, border], [border.T, np.zeros((1, 1))]])
-        step = np.linalg.solve(system, np.append(gradient, 0))[:-1]
-        if np.abs(step).sum() < 1e-12:
-            return theta
-        while (theta + step).min() <= 0 or value(theta + step) < value(theta) - 1e-9:
-            step = step / 2
-        theta = theta + step
-    raise AssertionError("Newton's method must converge")
+    found = minimize(value_and_gradient, np.zeros(len(alpha)), jac=True, options={"gtol": 1e-8})
+    assert np.abs(found.jac).max() < 1e-6
+    return softmax(found.x)
 
 
 def word_probabilities(word_ids, row_pointers, words, theta):

@@ -37,8 +37,7 @@ def test_a_quick_run_measures_in_children_and_stores_elsewhere(tmp_path, monkeyp
     assert 0 < planted["l1_error"] < 0.2
     assert (planted["documents"], text["documents"]) == (5000, 400)
     for measured in (planted, text):
-        assert 0 < measured["fit_seconds"] < 60
-        assert 0 < measured["start_seconds"] < 60
+        assert min(measured["fit_seconds"], measured["start_seconds"]) > 0
         assert 20e6 < measured["peak_rss_bytes"] < 2e9
     assert f"| {planted['l1_error']:.4f} |" in capsys.readouterr().out
 
@@ -129,7 +128,7 @@ def test_planted_error_grows_as_epsilon_falls():
         epsilon: measured_by("private_planted", {**SMALL, **variant("private", epsilon)})
         for epsilon in (None, 5.0, 0.01)
     }
-    assert all(0 < run["fit_seconds"] < 60 for run in runs.values())
+    assert all(run["fit_seconds"] > 0 for run in runs.values())
     assert runs[None]["l1_error"] < 0.03
     assert runs[5.0]["l1_error"] < 0.05
     assert runs[0.01]["l1_error"] > 0.5

@@ -1,4 +1,8 @@
-"""Known topics, months in order of date, the start, and streams of a hundred million documents."""
+"""Known topics, streams that change, months in order of date, the roofline: faults are seen."""
+
+import math
+import re
+import time
 
 import numpy as np
 import pytest
@@ -6,7 +10,10 @@ import pytest
 from bench import known_truth, prequential, tables
 from bench.corpus import count_words, read_counts, texts_of_lines
 from bench.data import read_all
+from bench.measure import run_child
+from bench.roofline import FORMULAS, PRECISION, Shape, cases, work
 from bench.scenarios import BY_ID
+from bench.tasks import find_task
 from streamlda.simulate import PlantedLDA
 from tests.bench.results import measured_by, result_of, write_lines
 from tests.cli.conftest import LETTERS
@@ -103,3 +110,79 @@ def test_topics_that_predict_worse_than_word_frequencies_have_failed(tmp_path, m
     assert "| perplexity / gensim | not judged: it **failed** | - |" in page
     assert "processor seconds, gensim (**failed**) |" in page
     assert "processor seconds, streamlda |" in page
+
+
+def figures(name, label, parameters):
+    scenario = BY_ID[name]
+    (case,) = (case for case in scenario.cases(True, ()) if case.label == label)
+    case = case._replace(parameters=case.parameters | parameters)
+    result = result_of(name, [case], measured_by(case.task, case.parameters))
+    return {figure.name: figure for figure in scenario.figures(result)}
+
+
+def test_a_turn_is_followed_and_a_learner_that_stands_still_is_seen(monkeypatch):
+    size = {"documents": [21_000, 2000]}
+    followed = figures("turn-planted", "streamlda", size)
+    there = "perplexity 2,000 documents after the turn / a new fit on them"
+    back = "perplexity 2,000 documents after the way back / a new fit on them"
+    assert followed[there].met
+    assert followed[back].met
+    made = prequential.streamlda
+
+    def standing(*sizes):
+        online, learned = made(*sizes), [0]
+
+        def learn(rows):
+            learned[0] += rows.shape[0]
+            if learned[0] <= 21_000:
+                online.learn(rows)
+
+        return online._replace(learn=learn)
+
+    monkeypatch.setitem(prequential.LEARNERS, "streamlda", standing)
+    assert figures("turn-planted", "streamlda", size)[there].met is False
+
+
+def test_a_theme_is_found_and_its_own_documents_are_counted():
+    found = figures("new-theme", "10%", {"documents": 21_000})
+    own = float(found["worst seed, 10%"].measured.replace(",", ""))
+    # Whole blocks of 1,000 with a tenth each, by 500 at the latest.
+    assert 50 < own <= 500
+
+
+def evaluated(formula, shape):
+    """Work out a formula of the page: names side by side are multiplied."""
+    names = {"n": shape.words, "N": shape.tokens, "m": shape.probes, "K": shape.topics}
+    names |= {"s": shape.sweeps, "p": shape.present, "v": shape.vocabulary}
+    text = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", formula)
+    return float(eval(text, {"__builtins__": {}}, names))
+
+
+@pytest.mark.parametrize("kernel", FORMULAS)
+def test_what_is_counted_is_what_the_page_says(kernel):
+    shape = Shape(61.5, 80.25, 100, 50, 5, 3.75, 1.9)
+    shown = [evaluated(formula, shape) for formula in FORMULAS[kernel]]
+    assert shown == pytest.approx(work(kernel, shape))
+    assert kernel in PRECISION
+
+
+def test_a_small_run_says_how_far_from_the_roof():
+    chosen = cases(True, ())
+    began = time.monotonic()
+    runs = []
+    for case in chosen:
+        assert find_task(case.task)
+        # In a process of its own: it sets the number of threads.
+        measured = run_child(case.task, case.parameters, {}, 0)
+        runs.append({"case": case.label, "repeat": 0, "measured": measured})
+        assert all(measured[key] > 1e6 for key in ("memory_bandwidth", "gemm_8", "gemm_4"))
+        for counted in measured["kernels"].values():
+            assert 0 < counted["seconds_per_document"] < time.monotonic() - began
+            assert math.isfinite(counted["operations_per_document"])
+        assert 1 < measured["shape"]["present"] < 20
+    assert runs[0]["measured"]["threads"] == 1
+    result = {**result_of("roofline", chosen, {}), "quick": True, "runs": runs}
+    page = tables.scenario_block("roofline", {"roofline": result})
+    assert "GB/s of the memory, 1 thread" in page
+    assert page.count("| `expect_topics` |") == 3
+    assert "n K (5 + 9 (s - 1))" in page

@@ -81,10 +81,7 @@ def free_ports(count):
 
 
 class Broker:
-    """Apache Kafka, with listeners for TLS and a password, and for logins without TLS.
-
-    Ports and data stay over restarts.
-    """
+    """Apache Kafka, also by TLS and logins; ports and data stay over restarts."""
 
     def __init__(self, folder):
         self.folder, self.data = folder, folder / "data"

@@ -1,4 +1,4 @@
-"""``fit`` over sources without an end: a topic, and files that grow."""
+"""``fit`` over a topic, which has no end."""
 
 import json
 
@@ -13,36 +13,26 @@ from streamlda.simulate import PlantedLDA
 K = 3
 
 
-def model_of(folder, name, **flags):
-    given = {
-        "topics.count": K,
-        "topics.refine": False,
-        "vocabulary.documents": 300,
-        "vocabulary.token_pattern": r"w\d+",
-        "output.file": str(folder / name),
-        **{name.replace("__", ".", 1): value for name, value in flags.items()},
-    }
-    found = fit(load_settings(None, {}, given, "fit"))
-    assert load(folder / name).documents_seen == found.model.documents_seen
-    return found
-
-
 @pytest.mark.long
 def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic, tmp_path):
     texts = PlantedLDA(K, 40, seed=0, mean_length=20).texts(1200)
     records = [json.dumps({"text": text}).encode() for text in texts]
     topics.fill(topic, records[:700])
-    kept = {
-        "kafka__bootstrap": topics.bootstrap,
-        "kafka__topic": topic,
-        "checkpoint__folder": str(tmp_path / "kept"),
-    }
-    first = model_of(tmp_path, "a", **kept)
+    (tmp_path / "all.jsonl").write_bytes(b"\n".join(records))
+    common = {"topics.count": K, "topics.refine": False, "vocabulary.documents": 300}
+    common |= {"vocabulary.token_pattern": r"w\d+", "output.file": str(tmp_path / "model")}
+    kept = {"kafka.bootstrap": topics.bootstrap, "kafka.topic": topic}
+    kept["checkpoint.folder"] = str(tmp_path / "kept")
+
+    def model_of(**flags):
+        found = fit(load_settings(None, {}, common | flags, "fit"))
+        assert load(tmp_path / "model").documents_seen == found.model.documents_seen
+        return found
+
+    first = model_of(**kept)
     assert (first.counts.documents, first.stopped) == (700, False)
     topics.send(topic, records[700:])
-    both = model_of(tmp_path, "a", **kept)
+    both = model_of(**kept)
     assert both.counts.documents == 1200
-    file = tmp_path / "all.jsonl"
-    file.write_bytes(b"\n".join(records))
-    whole = model_of(tmp_path, "b", source__files=[str(file)])
+    whole = model_of(**{"source.files": [str(tmp_path / "all.jsonl")]})
     np.testing.assert_array_equal(both.model.components, whole.model.components)

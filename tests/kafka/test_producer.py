@@ -24,7 +24,7 @@ def record(offset, value=SECRET, topic="source"):
 def put(letters, *records):
     for each in records:
         letters.put(each, "not-json")
-    letters.flush(10)
+    letters.flush(60)
 
 
 def offsets(rows):
@@ -75,7 +75,7 @@ def test_a_letter_after_one_that_could_not_be_sent_is_waited_for(
     # It is sent by another producer.
     letters.put(record(1), "not-json")
     assert len(letters._pending) == 1
-    letters.flush(10)
+    letters.flush(60)
     assert offsets(topics.read(topic)) == [1]
 
 
@@ -86,7 +86,7 @@ def test_an_answer_right_behind_the_time_out_is_no_refusal(topics, topic, letter
     producer, get = letters._producer, future.get
 
     def late(seconds):
-        get(10)
+        get(60)
         raise KafkaTimeoutError("no answer yet")
 
     monkeypatch.setattr(type(future), "get", lambda self, seconds: late(seconds))
@@ -101,12 +101,12 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
     letters.put(record(1), "not-json")
     for _ in range(2):
         with pytest.raises(SourceError, match=r"pending=1.*max.message.bytes"):
-            letters.flush(10)
+            letters.flush(60)
     topics.change(topic, **{"max.message.bytes": "2000"})
 
     def is_flushed():
         with suppress(SourceError):
-            letters.flush(10)
+            letters.flush(60)
             return True
         return False
 
@@ -122,7 +122,7 @@ def test_letters_wait_for_their_topic_and_not_the_source(topics, topic, letters_
         letters.put(record(1), "not-json")
     topics.make(topic)
     wait_until(lambda: not letters.put(record(1), "not-json"))
-    letters.flush(10)
+    letters.flush(60)
     assert offsets(topics.read(topic)) == [1]
 
 
@@ -132,5 +132,5 @@ def test_text_is_in_no_log_at_any_level(topics, topic, caplog, source_of, letter
     topics.fill(topic, [b"{" + SECRET, b'{"text": "%s"}' % SECRET])
     source = source_of(topics, topic, format="jsonl", on_reject=letters.put)
     assert read(source, 2)[0] == [SECRET.decode()]
-    letters.flush(10)
+    letters.flush(60)
     assert SECRET.decode() not in caplog.text

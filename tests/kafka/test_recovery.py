@@ -1,7 +1,4 @@
-"""Brokers that go and come back, and logs that are not what they were.
-
-Processes that are killed are in tests/service/test_kafka_daemon.py.
-"""
+"""Brokers that go and come back, and logs that are not what they were."""
 
 import json
 import signal
@@ -276,11 +273,7 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     assert (source.silent(), source.last_answer()) == (None, None)
 
     def poll_until(holds):
-        began = time.monotonic()
-        while not holds():
-            assert time.monotonic() - began < 60
-            source.poll(100, 0.1)
-        return time.monotonic() - began
+        wait_until(lambda: holds() or (source.poll(100, 0.1) and holds()))
 
     poll_until(lambda: source.silent() == 0 and source.lag() == {0: 0, 1: 0})
     before = source.last_answer()
@@ -295,8 +288,9 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     broker.send_signal(signal.SIGSTOP)
     try:
         stopped = time.monotonic()
-        seconds = poll_until(lambda: source.silent())
-        assert 1.0 < source.silent() < seconds + 2
+        poll_until(lambda: source.silent())
+        # It answered until three seconds behind the beginning.
+        assert 1.0 < source.silent() < time.monotonic() - before - 2
         assert source.lag() == {0: None, 1: None}
         assert source.last_answer() < time.monotonic() - 1.0
     finally:
@@ -329,12 +323,12 @@ import sys, threading, time
 from streamlda_connectors.kafka import DeadLetters, Record
 letters = DeadLetters(sys.argv[2], bootstrap_servers=sys.argv[1], request_timeout_seconds=5.0)
 letters.put(Record("source", 0, 0, 0, None, b"x"), "not-json")
-letters.flush(10)
+letters.flush(60)
 print("ready", flush=True)
 input()
 letters.put(Record("source", 0, 1, 0, None, b"x"), "not-json")
 letters.close()
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 100
 while threading.active_count() > 1 and time.monotonic() < deadline:
     time.sleep(0.01)
 print(threading.active_count())
@@ -365,7 +359,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         for _ in range(4):
             start = time.monotonic()
             streamed += source.poll(100, 0.5).documents
-            assert time.monotonic() - start < 10.0
+            assert time.monotonic() - start < 60.0
         n_streamed = sum(source.position()["offsets"].values())
         assert n_streamed == len(streamed) <= 800
         for offset in range(1, 50):
@@ -375,7 +369,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         assert SECRET.decode() not in str(caught.value)
         with pytest.raises(SourceError, match="pending=49"):
             put(bounded, *map(record, range(1000)))
-        out, err = closing.communicate("\n", timeout=60)
+        out, err = closing.communicate("\n", timeout=200)
         # A thread that is left behind would be one more.
         assert out == "1\n", err[-1000:]
     finally:
@@ -386,7 +380,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
     for first in (0, 1000):
         own = [text for text in streamed if int(text) // 1000 == first // 1000]
         assert own == texts_from(first, first + 600)
-    flushed.flush(20)
+    flushed.flush(60)
     put(flushed, record(50))
     assert offsets(topics.read(names[0])) == list(range(51))
     waiting, deadline = deque(range(49, 200)), time.monotonic() + 60
@@ -396,5 +390,5 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
             waiting.popleft()
         except SourceError:
             assert time.monotonic() < deadline
-    bounded.flush(10)
+    bounded.flush(60)
     assert offsets(topics.read(names[1])) == list(range(200))

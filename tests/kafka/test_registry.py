@@ -5,8 +5,6 @@ import json
 import logging
 import re
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,6 +18,7 @@ from streamlda_connectors.kafka import Registry, decoding
 from streamlda_connectors.kafka.decoding import RegistryDecoder
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import REASONS, Rejected
+from tests.http_server import AnsweringServer
 
 pytestmark = pytest.mark.long
 
@@ -59,60 +58,24 @@ def json_schema(registry, *records):
         return [write(record, CONTEXT) for record in records]
 
 
-class SchemaRegistry:
-    """A real HTTP server with the documented REST API of Confluent; the serializers register."""
+class SchemaRegistry(AnsweringServer):
+    """The documented REST API of Confluent; the serializers register their schemas."""
 
     def __init__(self):
         self.schemas, self.asked = [], []
         #: What every request is answered with, if anything; and who may ask, if not everybody.
         self.answer, self.login = None, None
-        self._server = self.port = None
+        super().__init__(lambda request, body: self.respond(request, body))
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self):
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_):
-                pass
-
-            def do_GET(self):
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                login = self.headers.get("Authorization")
-                status, found = registry.respond(self.command, self.path, body, login)
-                sent = found if isinstance(found, bytes) else json.dumps(found).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
-
-            do_POST = do_GET
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port or 0), Handler)
-        self.port = self._server.server_port
-        self._thread = Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-
-    def stop(self):
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
-            self._server = None
-
-    def respond(self, method, path, body, login):
-        self.asked.append(path)
+    def respond(self, request, body):
+        self.asked.append(request.path)
         if self.answer is not None:
             return self.answer
         if self.login is not None:
             basic = base64.b64encode(self.login.encode()).decode()
-            if login != f"Basic {basic}":
+            if request.headers["Authorization"] != f"Basic {basic}":
                 return 401, {"error_code": 401, "message": "Unauthorized"}
-        path = urlsplit(path).path
+        path = urlsplit(request.path).path
         if path == "/schemas/types":
             return 200, ["JSON", "AVRO"]
         if match := re.fullmatch(r"/schemas/ids/(\d+)", path):
@@ -121,7 +84,7 @@ class SchemaRegistry:
             shown = self.schemas[int(match[1]) - 1].items()
             return 200, {key: value for key, value in shown if value != "AVRO"}
         if re.fullmatch(r"/subjects/[^/]+(/versions)?", path):
-            return 200, {"subject": "s", "version": 1, "id": self.register(body)}
+            return 200, {"subject": "s", "version": 1, "id": self.register(json.loads(body))}
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def register(self, schema):
@@ -134,10 +97,8 @@ class SchemaRegistry:
 
 @pytest.fixture
 def registry():
-    made = SchemaRegistry()
-    made.start()
-    yield made
-    made.stop()
+    with SchemaRegistry() as made:
+        yield made
 
 
 def decoder(registry, options=FIELDS, **settings):
@@ -336,8 +297,8 @@ def test_a_source_passes_no_record_whose_schema_it_cannot_have(
     )
     asked = registry.respond
     # Only what is not known yet is away.
-    registry.respond = lambda method, path, *more: (
-        (503, {}) if path == "/schemas/ids/2" else asked(method, path, *more)
+    registry.respond = lambda request, body: (
+        (503, {}) if request.path == "/schemas/ids/2" else asked(request, body)
     )
     texts = []
     while len(texts) < 3:
@@ -346,7 +307,7 @@ def test_a_source_passes_no_record_whose_schema_it_cannot_have(
     at = dict(source.position())
     for _ in range(2):
         with pytest.raises(SourceAwayError):
-            source.poll(10, 5)
+            source.poll(10, 60)
     assert source.position() == at
     assert at["offsets"] == {"0": 3}
     registry.respond = asked

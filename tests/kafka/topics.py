@@ -50,7 +50,7 @@ class Topics:
             for value in values
         ]
         producer.flush(60)
-        return [future.get(30).offset for future in sent]
+        return [future.get(60).offset for future in sent]
 
     @contextmanager
     def transaction(self, topic, *values, end="commit"):
@@ -60,7 +60,7 @@ class Topics:
         producer.begin_transaction()
         for value in values:
             producer.send(topic, value, key=b"key", partition=0)
-        producer.flush(10)
+        producer.flush(60)
         yield
         getattr(producer, f"{end}_transaction")()
         producer.close(timeout=5)

@@ -15,9 +15,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import click
 import pytest
@@ -26,6 +24,7 @@ from streamlda.cli import commands as group
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.source import open_source
 from tests.cli.conftest import LETTERS
+from tests.http_server import AnsweringServer
 
 pytestmark = pytest.mark.long
 
@@ -157,29 +156,16 @@ def check_console(line):
         assert program in RUN_ELSEWHERE | NEED_MORE_MACHINES, line
 
 
-class LanguageModel(BaseHTTPRequestHandler):
-    """Answers as a server of language models does."""
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert "Words: " in asked["prompt"]
-        body = json.dumps({"response": "A subject\n"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *given):
-        pass
-
-
 @pytest.fixture(scope="module")
 def language_model():
-    """Address of a server on this machine."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), LanguageModel) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+    """Address of a server that answers as one of language models does."""
+
+    def respond(request, body):
+        assert "Words: " in json.loads(body)["prompt"]
+        return 200, {"response": "A subject\n"}
+
+    with AnsweringServer(respond) as server:
+        yield f"127.0.0.1:{server.port}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -15,7 +15,7 @@ from streamlda.report import render_report
 from streamlda.report.documents import DocumentSurvey
 from streamlda.report.notebook import ReportPage
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import CONTRASTS, HOSTILE, check_outline
+from tests.browser import CONTRASTS, HOSTILE, Visit, check_outline
 from tests.report.test_report import hostile_model, spectral
 from tests.service.planted import model, private, shifted, topics, words
 
@@ -32,29 +32,16 @@ def visit(browser, tmp_path):
     def open_report(model, width=1400, scheme="light", **settings):
         path = tmp_path / f"report-{len(opened)}.html"
         ReportPage(render_report(model, **settings)).save(path)
-        context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme=scheme,
-            reduced_motion="reduce",
-            offline=True,
-        )
-        page = context.new_page()
-        requests, errors = [], []
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("dialog", lambda dialog: errors.append(dialog.message))
-        page.on("console", lambda message: errors.append(message.text))
-        page.goto(path.as_uri())
-        opened.append((context, path.as_uri(), requests, errors))
-        return page
+        opened.append(Visit(browser, path.as_uri(), width, scheme, offline=True))
+        return opened[-1].page
 
     yield open_report
-    for context, address, requests, errors in opened:
-        context.close()
+    for seen in opened:
+        seen.context.close()
         # The page itself, and the icon that it carries.
-        others = [url for url in requests if not url.startswith("data:image/svg+xml;base64,")]
-        assert {url.partition("#")[0] for url in others} == {address}
-        assert errors == []
+        others = [url for url in seen.requests if not url.startswith("data:image/svg+xml;base64,")]
+        assert {url.partition("#")[0] for url in others} == {seen.address}
+        assert seen.errors == []
 
 
 def titles(page):
@@ -308,6 +295,7 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     expect(hits).to_have_count(0)
     find = section.get_by_label("Find")
     find.fill("FIRST")
+    expect(hits).to_have_count(2)
     assert sorted(hits.all_text_contents()) == [
         *("First · b · Topic 1 96 % ", "first too · b · Topic 1 96 % ")
     ]
@@ -320,7 +308,8 @@ def test_documents_are_drawn_at_their_topics_searched_and_told(visit, tmp_path):
     before = page.evaluate(DRAWN)
     find.fill("<b>")
     section.get_by_label("Class").select_option("")
-    (told,) = hits.all_text_contents()
+    expect(hits).to_have_count(1)
+    told = hits.text_content()
     assert told.startswith("<b>zero</b> · a · Topic 0")
     assert page.evaluate(DRAWN) != before
     canvas = page.locator("#cloud")
