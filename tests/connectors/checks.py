@@ -22,7 +22,7 @@ from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject, Source
 
 #: Longest time a check polls a source that brings nothing.
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

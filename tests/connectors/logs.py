@@ -40,7 +40,7 @@ class Log:
 
 def texts(source, wanted):
     """Poll until as many texts as wanted have come, and a few times more."""
-    seen, end = [], monotonic() + 20.0
+    seen, end = [], monotonic() + 60.0
     while len(seen) < len(wanted) and monotonic() < end:
         seen += source.poll(3, 0.0).documents
     for _ in range(3):

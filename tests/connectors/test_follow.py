@@ -1,4 +1,4 @@
-"""Files that grow, rotate, are cut, come and go: each line is read once, in one process."""
+"""Files that grow, rotate, are cut, come and go: each line is read once, or its loss is told."""
 
 import json
 import os
@@ -9,8 +9,33 @@ import pytest
 
 from streamlda.errors import SourceError
 from streamlda.stream.source import Reject
+from streamlda_connectors import follow as source_module
+from streamlda_connectors import watch
 from streamlda_connectors.follow import FollowSource
-from tests.connectors.logs import Log, texts
+from tests.connectors.logs import LINES, Log, texts
+
+
+@pytest.fixture
+def log(tmp_path):
+    return Log(tmp_path / "app.log")
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    """Open sources of text, of which a poll without a timeout scans the files and sees all."""
+    monkeypatch.setattr(source_module, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(source_module, "SCAN_SHARE", 1)
+    opened = []
+
+    def follow(paths, position=None, **options):
+        opened.append(FollowSource(paths, **{"format": "text", **options}))
+        if position is not None:
+            opened[-1].seek(json.loads(json.dumps(dict(position))))
+        return opened[-1]
+
+    yield follow
+    for each in opened:
+        each.close()
 
 
 def test_a_line_counts_once_its_end_is_written(log, follow):
@@ -142,3 +167,212 @@ def test_one_file_under_several_names_and_paths_is_read_once(log, follow):
     texts(source, ["one"])
     log.write("two")
     texts(source, ["two"])
+
+
+def size_of(lines):
+    return sum(len(line) + 1 for line in lines)
+
+
+def lost(source):
+    gaps = source.position()["gaps"], source.position()["lost_bytes"]
+    assert source.lost() == dict(zip(("gaps", "bytes"), gaps, strict=True))
+    return gaps
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"), [("{}.1", True), ("{}-20250131", False), ("{}.2025-01-31T00:00:00Z", True)]
+)
+def test_rotation_is_followed(log, follow, name, whole):
+    log.write("one", "two")
+    source = follow(log.path if whole else log.path.parent)
+    texts(source, ["one", "two"])
+    old = Log(log.rotate(name))
+    old.write("three")
+    texts(source, ["three"])
+    log.write("four")
+    texts(source, ["four"])
+    old.write("late")
+    texts(source, ["late"])
+
+
+def test_last_line_of_a_rotated_file_is_a_record_once_the_newer_one_is_written(
+    log, follow, monkeypatch
+):
+    log.write("one", "unfin", end="")
+    source = follow(log.path)
+    texts(source, ["one"])
+    old = Log(log.rotate())
+    texts(source, [])
+    log.path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "SETTLE_SECONDS", 0.0)
+        texts(source, [])
+    old.write("ished", end="")
+    log.write("three")
+    # It may still grow, however long this machine takes for a poll.
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 1e6)
+    texts(source, [])
+    monkeypatch.setattr(watch, "SETTLE_SECONDS", 0.0)
+    texts(source, ["unfinished", "three"])
+    assert source.lag() == {0: 0}
+
+
+def test_a_copy_that_is_made_during_a_scan_is_found(log, follow, monkeypatch):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(3).documents
+    list_files, cuts = watch.list_files, [log.copy_and_cut]
+
+    def list_before_the_cut(paths):
+        if cuts:
+            log.write("last")
+        found = list_files(paths)
+        if cuts:
+            cuts.pop()()
+        return found
+
+    monkeypatch.setattr(watch, "list_files", list_before_the_cut)
+    texts(source, [*LINES[len(read) :], "last"])
+
+
+def test_compressed_and_older_rotated_files_are_not_read(log, follow):
+    log.write("old")
+    log.rotate()
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    old = log.rotate()
+    log.write("two")
+    texts(source, ["two"])
+    old.rename(f"{old}.gz")
+    (log.path.parent / "app.log.2.gz").write_bytes(b"not text\n")
+    texts(source, [])
+    texts(follow(log.path, source.position()), [])
+
+
+def test_gone_before_it_was_read_is_refused_or_recorded_without_its_text(log, follow, caplog):
+    log.write(*LINES)
+    source = follow(log.path)
+    source.poll(3)
+    position = source.position()
+    source.close()
+    log.rotate().unlink()
+    log.write("new")
+    unread = size_of(LINES[3:])
+    fresh = follow(log.path)
+    before = fresh.position()
+    for refused in (lambda: follow(log.path, position), lambda: fresh.seek(position)):
+        with pytest.raises(SourceError, match=f"least_unread_bytes={unread};.*allow_gaps") as error:
+            refused()
+        assert "word" not in str(error.value)
+    assert fresh.position() == before
+    source = follow(log.path, position, allow_gaps=True)
+    texts(source, ["new"])
+    assert lost(source) == (1, unread)
+    assert f"{unread} bytes lost" in caplog.text
+    assert "word" not in caplog.text
+    texts(follow(log.path, source.position()), [])
+
+
+def test_what_may_have_been_lost_is_refused_where_a_file_was_replaced(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    log.rotate().unlink()
+    log.write("new")
+    with pytest.raises(SourceError, match="least_unread_bytes=0"):
+        follow(log.path, source.position())
+    # Whoever was watching knows that nothing is missing.
+    texts(source, ["new"])
+
+
+def test_file_that_is_gone_is_read_from_a_copy_put_back(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    read = source.poll(3).documents
+    position = source.position()
+    kept = log.path.read_bytes()
+    log.path.unlink()
+    log.write("new")
+    with pytest.raises(SourceError, match="put it back"):
+        source.poll(3)
+    Path(f"{log.path}.1").write_bytes(kept)
+    for each in (source, follow(log.path, position)):
+        texts(each, [*LINES[len(read) :], "new"])
+
+
+def test_reused_inode_is_another_file(log, follow):
+    log.write(*LINES)
+    source = follow(log.path)
+    texts(source, LINES)
+    position = json.loads(json.dumps(dict(source.position())))
+    source.close()
+    other = Log(log.path.with_name("other.log"))
+    other.write(*(f"other {line}" for line in LINES))
+    # As if the other one had got the inode of the first.
+    position["files"][0][3] = other.path.stat().st_ino
+    log.path.unlink()
+    with pytest.raises(SourceError, match="least_unread_bytes=0"):
+        follow(log.path, position)
+    position["paths"] = [str(log.path.parent)]
+    texts(follow(log.path.parent, position), [f"other {line}" for line in LINES])
+
+
+def test_what_was_read_or_never_finished_may_be_cut_off_without_a_gap(log, follow):
+    log.write("one", "two")
+    source = follow(log.path)
+    texts(source, ["one", "two"])
+    log.path.write_text("three\nfour\nfive\n")
+    texts(source, ["three", "four", "five"])
+    os.truncate(log.path, 6)
+    texts(source, ["three"])
+    log.write("half", end="")
+    texts(source, [])
+    os.truncate(log.path, 6)
+    texts(source, [])
+    log.write("two")
+    texts(source, ["two"])
+    assert lost(source) == (0, 0)
+
+
+def test_unread_lines_that_were_cut_off_are_a_gap(log, follow):
+    log.write(LINES[0])
+    source = follow(log.path, allow_gaps=True)
+    texts(source, LINES[:1])
+    source.pause()
+    log.write(*LINES[1:])
+    texts(source, [])
+    os.truncate(log.path, len(LINES[0]) + 1)
+    texts(source, [])
+    source.resume()
+    texts(source, [])
+    assert lost(source) == (1, size_of(LINES[1:]))
+
+
+def test_names_from_which_rotation_makes_a_name(log, follow):
+    log.write("one")
+    for name in ("{}.old", "{}_1", "{}.1.bak", "{}1"):
+        Log(name.format(log.path)).write("of another name")
+    Log(log.path.with_name("app.1.log")).write("of another name")
+    for name in ("{}.2", "{}-20250131", "{}.2025-01-31"):
+        source = follow(log.path)
+        texts(source, ["one"])
+        Log(name.format(log.path)).write("moved here")
+        texts(source, ["moved here"])
+        Path(name.format(log.path)).unlink()
+
+
+def test_a_copy_that_is_shorter_than_what_was_read_is_not_read_again(log, follow):
+    log.write(*LINES[:4])
+    source = follow(log.path)
+    texts(source, LINES[:4])
+    copy = log.path.read_bytes()
+    log.write(*LINES[4:])
+    texts(source, LINES[4:])
+    position = source.position()
+    # As if it had been made before the last lines, and is only seen now.
+    Path(f"{log.path}.1").write_bytes(copy)
+    log.path.write_text("new\n")
+    for each in (source, follow(log.path, position)):
+        texts(each, ["new"])
+        assert lost(each) == (0, 0)

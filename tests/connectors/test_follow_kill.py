@@ -10,17 +10,17 @@ import os
 import random
 import shutil
 from contextlib import closing
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 
 from streamlda_connectors import follow as source
 from streamlda_connectors.follow import FollowSource
+from tests.kafka.topics import wait_until
 
 pytestmark = pytest.mark.long
 
 KILLS = 6
-PATIENCE_SECONDS = 60.0
 
 # Children of a server that has imported this module once, and has no threads.
 context = multiprocessing.get_context("forkserver")
@@ -86,13 +86,6 @@ def texts_of(stored):
     return [text for line in lines for text in json.loads(line)["texts"]]
 
 
-def wait_until(condition):
-    end = monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert monotonic() < end
-        sleep(0.005)
-
-
 @pytest.fixture
 def start():
     """Start processes, which are ended in any case."""
@@ -138,7 +131,7 @@ def test_killed_reader_has_every_line_once(tmp_path, start, way, whole):
             wait_until(lambda: len(list(folder.iterdir())) > n_files)  # noqa: B023
     assert texts_of(stored), "the killed readers read nothing"
     (folder / ".stop").touch()
-    writer.join(PATIENCE_SECONDS)
+    writer.join(60)
     lines = [str(i) for i in range(int(written.read_text()))]
     assert len(lines) > 100
     reader = start(read, path, stored, 1000)
