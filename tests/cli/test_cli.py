@@ -156,18 +156,6 @@ def test_help_is_one_screen_and_all_settings_are_a_switch_away(path):
         assert f" {name} " in everything
 
 
-def test_flags_that_the_help_has_no_room_for_are_taken(folder, tmp_path):
-    (tmp_path / "a.json").write_text('{"data": [{"text": "sea ship salt"}, {"text": "sea salt"}]}')
-    (tmp_path / "b.md").write_text("sea ship salt")
-    model = tmp_path / "m.model"
-    run("fit", folder / "all.txt", "-k", "2", "-o", model)
-    rows = run("infer", model, tmp_path, "--include", "*.json", "--records-field", "data").stdout
-    assert len(rows.splitlines()) == 2
-    # Without it no document is found, and it is said why.
-    message = run("infer", model, tmp_path, "--include", "*.json", code=65).stderr
-    assert "missing-field 1; there the fields are data" in message
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["fit", "--help"], ["--version"]])
 def test_help_imports_nothing_slow(arguments):
     program = (

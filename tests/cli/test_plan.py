@@ -8,7 +8,7 @@ from tests.cli.conftest import run
 PRIVATE = ("--epsilon", "1", "--delta", "1e-6")
 
 
-def test_a_plan_is_shown_in_words_and_as_json():
+def test_a_plan_is_shown_in_words_and_as_json(folder):
     planned = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--vocabulary-size", 8000)
     assert (
         "1 window of 60,000 record slots; the number of records is not hidden\n" in planned.stdout
@@ -20,6 +20,11 @@ def test_a_plan_is_shown_in_words_and_as_json():
     assert found["n_features"] == 8000
     assert round(found["topics_shown"]) == 10
     assert not shown.stderr
+    # With a public model it has the words of that.
+    truth = load(folder / "truth")
+    asked = (*PRIVATE, "-k", 5, f"privacy.public_model={folder / 'truth'}")
+    found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
+    assert (found["public_model"], found["n_features"]) == (truth.digest, truth.n_features)
 
 
 def test_a_private_choice_of_words_takes_its_records_first():
@@ -31,13 +36,6 @@ def test_a_private_choice_of_words_takes_its_records_first():
     # By default, a quarter of the records of a window.
     found = json.loads(run("plan", "--records", 25_000, *PRIVATE, *more[:2], "--json").stdout)
     assert (found["words_records"], found["documents_per_snapshot"]) == (5000, 20_000)
-
-
-def test_a_plan_with_a_public_model_has_its_words_and_its_digest(folder):
-    truth = load(folder / "truth")
-    asked = (*PRIVATE, "-k", 5, f"privacy.public_model={folder / 'truth'}")
-    found = json.loads(run("plan", "--records", 20_000, *asked, "--json").stdout)
-    assert (found["public_model"], found["n_features"]) == (truth.digest, truth.n_features)
 
 
 def test_a_private_fit_says_what_is_expected_and_a_refused_one_does_not(folder, tmp_path):

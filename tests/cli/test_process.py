@@ -1,13 +1,11 @@
 """The command line as a process of its own: exit codes, signals, pipes and full disks."""
 
 import fcntl
-import resource
 import signal
 import struct
 import subprocess
 import sys
 import termios
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from streamlda.model.topic_model import load
 from streamlda.privacy.ledger import read_report
 from tests.cli.conftest import ALL_WORDS, plant, spelled
+from tests.kafka.topics import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -43,20 +42,13 @@ def started(*arguments, lines=()):
             process.kill()
 
 
-def wait_until(reached, failure):
-    deadline = time.monotonic() + 300
-    while not reached():
-        assert time.monotonic() < deadline, failure
-        time.sleep(0.01)
-
-
 def wait_until_read(pipe):
     """Wait until the other end has read all that was written to a pipe."""
 
     def reached():
         return not struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
-    wait_until(reached, "nobody reads the pipe")
+    wait_until(reached, 300)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -74,29 +66,6 @@ def test_a_signal_saves_what_was_read(tmp_path, number, code):
     assert b"stopped before the end of the source" in message
     assert message.count(b"a second signal ends at once") == 1
     assert b"Traceback" not in message
-
-
-def test_a_full_disk_keeps_the_older_model(tmp_path):
-    output = tmp_path / "model"
-    output.write_bytes(b"older")
-
-    def allow_no_large_file():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
-
-    done = subprocess.run(
-        [*STREAMLDA, *FIT, "-o", str(output)],
-        input=LINE * 50,
-        capture_output=True,
-        preexec_fn=allow_no_large_file,
-        # Compiled code that is not cached yet is not cached under the limit either.
-        check=False,
-    )
-    assert done.returncode == 74
-    assert done.stderr.splitlines()[-1].startswith(b"streamlda: error: ")
-    assert b"Traceback" not in done.stderr
-    assert output.read_bytes() == b"older"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +100,7 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, lines, tmp_path, read
 
     with started(*privately(planted, "-", tmp_path), lines=lines[:read]) as process:
         wait_until_read(process.stdin)
-        wait_until(reached, "the releases do not come")
+        wait_until(reached, 300)
         process.send_signal(signal.SIGINT)
         assert process.wait(300) == 130
         message = process.stderr.read()

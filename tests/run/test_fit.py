@@ -1,7 +1,6 @@
 """The loop of a fit: how much it reads, and what ends it."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -9,141 +8,74 @@ import pytest
 
 from streamlda.engine.engine import Engine
 from streamlda.errors import InsufficientDataError, InvalidSettingError, SourceError
-from streamlda.run import opening
 from streamlda.run.fit import fit
 from streamlda.run.parts import check_outputs
 from streamlda.settings.build import engine_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.snapshots import Snapshots
-from streamlda.stream.source import Progress, RecordBatch
-
-TEXT = "apple bread cheese"
-
-
-class Scripted:
-    """A source that brings the polls it is given, whatever is asked for, and then ends."""
-
-    def __init__(self, *polls):
-        self.polls, self.asked = list(polls), []
-
-    def poll(self, max_records, timeout_seconds=1.0):
-        self.asked.append(max_records)
-        poll = self.polls.pop(0)
-        if isinstance(poll, Exception):
-            raise poll
-        return replace(poll, exhausted=not self.polls)
-
-    def position(self):
-        return {}
-
-    def progress(self):
-        return Progress(0, None, "documents")
-
-    def close(self):
-        self.polls = None
-
-
-@pytest.fixture
-def settings(tmp_path):
-    """Return a function that makes settings, with words that are given or learned."""
-    (tmp_path / "words").write_text("apple\nbread\ncheese\n", "ascii")
-
-    def of(learned=False, **more):
-        words = {"max_document_frequency": 1.0} if learned else {"file": tmp_path / "words"}
-        flags = {
-            **{"source.files": ["texts.txt"], "topics.count": 1, "output.file": tmp_path / "m"},
-            **{f"vocabulary.{key}": str(value) for key, value in words.items()},
-            **more,
-        }
-        return load_settings(environment={}, flags=flags, command="fit")
-
-    return of
-
-
-@pytest.fixture
-def scripted(monkeypatch):
-    """Return a function that lets a fit read these polls."""
-
-    def of(*polls):
-        source = Scripted(*polls)
-        monkeypatch.setattr(opening, "open_stream", lambda *_: source)
-        return source
-
-    return of
+from tests.cli.test_fit import fail_behind
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_a_stop_learns_from_all_that_was_read(settings, scripted, learned):
-    source = scripted(*[RecordBatch([TEXT] * 10)] * 3)
-    read = []
+def test_a_stop_learns_from_all_that_was_read_and_a_source_without_topics_raises(
+    tmp_path, monkeypatch, learned
+):
+    monkeypatch.setattr("streamlda.run.fit.POLL_RECORDS", 10)
+    (tmp_path / "a.txt").write_text("apple\n" + "apple bread cheese\n" * 59)
+    (tmp_path / "words").write_text("apple\nbread\ncheese\n")
+    given = {"source.files": [str(tmp_path / "a.txt")], "output.file": str(tmp_path / "m")}
+    words = {"max_document_frequency": "1.0"} if learned else {"file": str(tmp_path / "words")}
+    given |= {"topics.count": 1, **{f"vocabulary.{key}": value for key, value in words.items()}}
+    settings, read = load_settings(None, {}, given, "fit"), []
+    # Nothing is read after a stop before the start, and a failure before topics is raised.
+    with pytest.raises(InsufficientDataError, match="documents=0"):
+        fit(settings, should_stop=lambda: True)
+    for records in (0, 1):
+        with monkeypatch.context() as patch:
+            fail_behind(patch, records)
+            with pytest.raises(SourceError, match="answering"):
+                fit(settings)
+    assert not (tmp_path / "m").exists()
     found = fit(
-        settings(learned=learned),
+        settings,
         should_stop=lambda: read[-1:] == [20],
         on_progress=lambda _, counts: read.append(counts.documents),
     )
-    assert (found.model.documents_seen, found.stopped) == (20, True)
-    assert read == [10, 20]
-    assert len(source.asked) == 2
-    # Nothing is read after a stop before the start.
-    source = scripted(RecordBatch([TEXT]))
-    with pytest.raises(InsufficientDataError, match="documents=0"):
-        fit(settings(), should_stop=lambda: True)
-    assert source.asked == []
-
-
-@pytest.mark.parametrize("learned", [True, False])
-def test_what_was_read_before_a_source_fails_is_learned_from(settings, scripted, learned):
-    source = scripted(RecordBatch([TEXT] * 40), SourceError("gone"), RecordBatch([TEXT] * 40))
-    found = fit(settings(learned=learned))
-    assert (str(found.failure), found.stopped) == ("gone", False)
-    assert found.model.documents_seen == 40
-    assert len(source.asked) == 2
-
-
-@pytest.mark.parametrize("polls", [[], [RecordBatch(["apple"])]])
-def test_a_source_that_fails_before_topics_raises(settings, scripted, polls, tmp_path):
-    scripted(*polls, SourceError("gone"))
-    with pytest.raises(SourceError, match="gone"):
-        fit(settings())
-    assert not (tmp_path / "m").exists()
+    assert (found.model.documents_seen, found.stopped, read) == (19, True, [10, 20])
 
 
 @pytest.mark.parametrize("route", ["fit", "run"])
 @pytest.mark.parametrize(
-    "flags",
-    [{"output.file": "in/a.txt"}, {"output.file": "stop", "vocabulary.stop_words": "stop"}],
+    ("output", "name", "rule"),
+    [
+        # A file of a folder that is read, a list of stop words, and another name of a file.
+        ("output.file", "in/a.txt", "replace what is read"),
+        ("output.file", "stop", "replace what is read"),
+        ("output.file", "link", "replace what is read"),
+        # A run that is refused later would leave what is taken for the rest of another ledger.
+        *((f"output.{name}", "L.releases", "must not") for name in ("file", "folder")),
+        ("checkpoint.folder", "L.releases", "must not"),
+    ],
 )
-def test_no_output_replaces_what_is_read(tmp_path, route, flags):
-    """A file of a folder that is read, too; and a list of stop words."""
+def test_no_output_replaces_what_is_read_or_what_a_new_ledger_will_have(
+    tmp_path, route, output, name, rule
+):
     (tmp_path / "in").mkdir()
     kept = {tmp_path / "in/a.txt": "apple bread cheese\n" * 9, tmp_path / "stop": "the\n"}
     for path, text in kept.items():
         path.write_text(text)
-    given = {"source.files": [str(tmp_path / "in")], "source.kind": "files", "output.file": "m"}
-    paths = {name: str(tmp_path / value) for name, value in {**given, **flags}.items()
-             if name not in ("source.files", "source.kind")}  # fmt: skip
-    settings = load_settings(None, {}, {**given, **paths}, route)
-    with pytest.raises(InvalidSettingError, match="must not replace what is read"):
-        check_outputs(settings)
+    (tmp_path / "link").hardlink_to(tmp_path / "in/a.txt")
+    paths = {"output.file": "m", "vocabulary.stop_words": "stop", output: name}
+    given = {key: str(tmp_path / value) for key, value in paths.items()}
+    given |= {"source.kind": "files", "source.files": [str(tmp_path / "in")]}
+    if name == "L.releases":
+        given |= {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "snapshots.every": 600}
+        given |= {"privacy.ledger": str(tmp_path / "L"), "vocabulary.hash_bits": 5}
+    with pytest.raises(InvalidSettingError, match=rule):
+        check_outputs(load_settings(None, {}, given, route))
     assert {path: path.read_text() for path in kept} == kept
-
-
-@pytest.mark.parametrize("name", ["output.folder", "checkpoint.folder", "output.file"])
-def test_no_output_takes_the_place_of_what_a_new_ledger_will_have(settings, tmp_path, name):
-    """A run that is refused later would leave what is taken for the rest of another ledger."""
-    budget = {"privacy.epsilon": 1.0, "privacy.delta": 1e-6, "snapshots.every": 600}
-    given = {**budget, "privacy.ledger": tmp_path / "L", name: tmp_path / "L.releases"}
-    with pytest.raises(InvalidSettingError, match="must not"):
-        check_outputs(settings(**{key: str(value) for key, value in given.items()}))
-    assert {path.name for path in tmp_path.iterdir()} == {"words"}
-
-
-def test_another_name_of_an_input_is_an_input(settings, tmp_path):
-    (tmp_path / "texts").write_text(TEXT)
-    (tmp_path / "m").hardlink_to(tmp_path / "texts")
-    with pytest.raises(InvalidSettingError, match="must not replace what is read"):
-        check_outputs(settings(**{"source.files": [str(tmp_path / "texts")]}))
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "stop", "link"}
 
 
 def cut_short(settings, polls=3):

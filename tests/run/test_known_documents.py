@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from streamlda.errors import InsufficientDataError, LedgerError
+from streamlda.privacy.ledger import read_report
 from streamlda.run.opening import open_ledger, open_pipeline
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
+from tests.cli.conftest import refused, run
 from tests.service.daemon_process import private_settings, texts
 
 #: Records of a window, and of a file that is one window and some.
@@ -348,10 +350,35 @@ def test_a_run_resumes_in_the_files_that_it_began_with(tmp_path, documents):
     source = jsonl(tmp_path / "a.jsonl", OTHERS)
     assert ranges(release(tmp_path, source, store=True, most=1)) == {"a.jsonl": (0, 6)}
     settings = settings_at(tmp_path, [source])
-    for now, refused in ((documents, True), (OTHERS + MANY, False)):
+    for now, is_refused in ((documents, True), (OTHERS + MANY, False)):
         jsonl(source, now)
         with ExitStack() as opened:
             store = opened.enter_context(Store.open(tmp_path / "kept"))
             ledger = opened_ledger(settings, opened)
-            with pytest.raises(LedgerError, match="must begin") if refused else nullcontext():
+            with pytest.raises(LedgerError, match="must begin") if is_refused else nullcontext():
                 assert open_pipeline(settings, store, ledger).slots_to_skip == 6
+
+
+def test_standard_input_is_charged_by_document_under_any_name(tmp_path):
+    """It cannot be known before it is paid for: what was in a release is charged, never refused."""
+    # The first stage of a window has 18 records.
+    window, documents = 1200, texts(2400)
+    words = sorted({word for text in documents for word in text.split() if word.isalpha()})
+    (tmp_path / "words").write_text("\n".join(words), "ascii")
+    fit = ("--format", "jsonl", "-k", 2, "-o", tmp_path / "m", "--epsilon", 12, "--delta", "1e-3")
+    fit += ("--ledger", tmp_path / "L", "--vocabulary", tmp_path / "words")
+    fit += ("--snapshot-every", window)
+    first = jsonl(tmp_path / "a.jsonl", documents[:window])
+    run("fit", "-", *fit, given=first.read_bytes())
+    assert "must not be in two releases" in refused("fit", first, *fit)
+    # Ten lines of a day before, of 1,200, and all of them in another order.
+    overlapping = [*documents[window:-10], *documents[20:30]]
+    for name, sent in (("other", overlapping), ("third", documents[:window][::-1])):
+        given = jsonl(tmp_path / name, sent).read_bytes()
+        shown = run("fit", "-", *fit, f"source.stream={name}", given=given)
+        assert ("charged for each: repeated=" in shown.stderr) == (name == "third")
+        assert "nothing was spent" not in shown.stderr
+    report = read_report(tmp_path / "L")
+    origins = {origin for each in report["snapshots"] for origin, *_ in each["documents"]}
+    assert origins == {"stdin", "other", "third"}
+    assert report["documents"]["most"] == 3

@@ -13,7 +13,6 @@ from streamlda.privacy.ledger.ledger import Evidence
 from streamlda.privacy.statement import not_private
 from streamlda.run.opening import capture, open_ledger, open_pipeline, open_store
 from streamlda.settings.load import load_settings
-from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import poll
 from tests.service.daemon_process import private_settings, texts, write_documents
@@ -200,10 +199,3 @@ def test_private_snapshots_and_others_do_not_share_a_folder(scene):
             Store.open(output=scene.folder / folder, private=private)
     # What was refused holds no lock.
     Store.open(output=scene.folder / "out", private=True).close()
-
-
-def test_a_snapshot_says_at_which_release_of_the_ledger_it_was_made(published):
-    snapshots = Snapshots(published.folder / "out")
-    found = [snapshots.model(number).privacy["generation"] for number in snapshots.numbers()]
-    stages = len(snapshots.model(1).privacy["stages"])
-    assert found == [stages, 2 * stages]

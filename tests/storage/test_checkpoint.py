@@ -1,5 +1,7 @@
 """Checkpoints: state and positions of one moment, whatever dies; two generations, no older one."""
 
+import hashlib
+import json
 import resource
 import sqlite3
 import stat
@@ -16,6 +18,7 @@ from streamlda.errors import (
     OlderFormatError,
 )
 from streamlda.guarantee.noise import SeededNoise
+from streamlda.kernels import load_kernels
 from streamlda.learner import feed
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
@@ -24,21 +27,106 @@ from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import FORMAT_VERSION
 from streamlda.storage.partitions import open_shared_folder
 from streamlda.storage.store import Store
+from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.exit_codes import IO, exit_code
-from tests.crashes import CrashProcess
-from tests.storage.checkpoint_crash import BATCH, ROWS, WORDS, digest, learned_at, position_of, work
+from tests.crashes import KILLED, CrashProcess, die_at, fork, kill_at_steps, serve, wait
+
+ROWS, BATCH = 1200, 100
+WORDS = Vocabulary.given([f"w{i}" for i in range(30)])
+#: All documents stay in the warm-up of scenes: no time is lost with topics.
+IN_WARM_UP = EngineSettings(n_components=3, n_features=30)
+
+
+def position_of(learned):
+    return {"news/0": learned // 2, "news/1": learned - learned // 2}
+
+
+def learned_at(position):
+    return sum(position.values())
+
+
+def digest(learner):
+    arrays, values = learner.state()
+    content = b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays))
+    return hashlib.blake2b(content + json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def make_documents():
+    return PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
+
+
+def planted():
+    """Return documents, and the digest of the state after each number of them, without a kill."""
+    documents = make_documents()
+    engine, found = Engine(IN_WARM_UP), {}
+    for start in range(0, ROWS + 1, BATCH):
+        found[start] = digest(engine)
+        engine.add(documents.rows(start, start + BATCH))
+    return documents, found
+
+
+def work(folder, documents, batches, on_step=None):
+    """Continue from the newest checkpoint for some batches, with a checkpoint after each."""
+    with Store.open(folder, on_step=on_step) as store:
+        newest = store.newest()
+        learned = learned_at(newest.position) if newest else 0
+        engine = newest.restore() if newest else Engine(IN_WARM_UP)
+        for _ in range(batches):
+            engine.add(documents.rows(learned, learned + BATCH))
+            learned = min(ROWS, learned + BATCH)
+            store.write(store.capture(engine, position_of(learned), WORDS, {"documents": learned}))
+
+
+def verify(folder, undisturbed):
+    """Assert that what is loaded is whole and of one moment; return documents and generation."""
+    with Store.open(folder) as store:
+        newest = store.newest()
+        if newest is None:
+            return 0, 0
+        assert newest.skipped == ()
+        learned = learned_at(newest.position)
+        assert digest(newest.restore()) == undisturbed[learned]
+        assert newest.about == {"documents": learned}
+        assert newest.vocabulary == WORDS
+        kinds = [path.name.split("-")[0] for path in folder.iterdir()]
+        assert kinds.count("state") <= 2
+        assert set(kinds) == {"index", "lock", "state"}, "nothing is left behind"
+        return learned, newest.generation
+
+
+def every_step(scratch):
+    """Kill at every step of making a folder and two checkpoints, then continue."""
+    documents, undisturbed = planted()
+    seen, last = set(), 0
+
+    def kill(step):
+        return wait(fork(lambda: work(scratch / str(step), documents, 2, die_at(step))))
+
+    for step, status in kill_at_steps(kill):
+        folder, last = scratch / str(step), step
+        learned, generation = verify(folder, undisturbed)
+        assert learned == generation * BATCH
+        seen.add(generation)
+        if status == KILLED:
+            # 3 steps to make the folder, 6 for each checkpoint, of which the fifth commits.
+            assert generation == max(0, step - 3 + 2) // 6
+        work(folder, documents, 1)
+        assert verify(folder, undisturbed) == (learned + BATCH, generation + 1)
+    assert seen == {0, 1, 2}
+    return {"steps": last}
+
 
 SETTINGS = EngineSettings(n_components=3, n_features=30, warmup_documents=250)
 
 
 @pytest.fixture(scope="module")
 def documents():
-    return PlantedLDA(3, 30, seed=4, topic_concentration=0.1).documents(ROWS)
+    return make_documents()
 
 
 @pytest.fixture(scope="module")
 def crashes():
-    process = CrashProcess("tests.storage.checkpoint_crash")
+    process = CrashProcess(__name__)
     yield process
     process.close()
 
@@ -218,3 +306,8 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
         store.write(store.capture(Engine(SETTINGS), {}, WORDS))
         with pytest.raises(InvalidSettingError, match="with its ledger"):
             store.newest(ledger)
+
+
+if __name__ == "__main__":
+    load_kernels()
+    serve({"every-step": every_step})

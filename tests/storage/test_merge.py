@@ -199,24 +199,6 @@ def test_a_private_state_is_never_read(tmp_path, documents):
             read(tmp_path / "a")
 
 
-def damage(path):
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
-def test_a_damaged_generation_is_skipped_and_reported(tmp_path, documents):
-    for stop in (100, 200):
-        save(tmp_path / "a", learned(documents, 0, stop), {"record": stop})
-    damage(tmp_path / "a" / "state-000002")
-    checkpoint, engine = read_newest_engine(tmp_path / "a")
-    assert (checkpoint.position, engine.documents_seen) == ({"record": 100}, 100)
-    assert "generation 2" in checkpoint.skipped[0]
-    damage(tmp_path / "a" / "state-000001")
-    with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
-        read_newest_engine(tmp_path / "a")
-
-
 def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, monkeypatch):
     with Store.open(tmp_path / "a") as store:
         store.write(store.capture(learned(documents, 0, 100), {"record": 100}, WORDS))
@@ -233,7 +215,12 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
         checkpoint, engine = read_newest_engine(tmp_path / "a")
         assert restored == [1, 3]
         assert (checkpoint.position, engine.documents_seen) == ({"record": 300}, 300)
-        # A file that is gone for good is damage, and no reason to wait.
+        # What is damaged is skipped and reported; what is gone for good is no reason to wait.
+        newest = tmp_path / "a" / "state-000003"
+        newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+        checkpoint, engine = read_newest_engine(tmp_path / "a")
+        assert (checkpoint.position, engine.documents_seen) == ({"record": 200}, 200)
+        assert "generation 3" in checkpoint.skipped[0]
         for path in (tmp_path / "a").glob("state-*"):
             path.unlink()
         with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
@@ -254,6 +241,8 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(VocabularyError, match=r"read by the same words, got kinds=.*path="):
+        check_same_words(found.vocabulary, OTHERS, str(path))
     hashed = Vocabulary.hashed(5)
     batch = PlantedLDA(2, 32, seed=1).documents(50)
     settings = EngineSettings(n_components=2, n_features=32, oversampling=2)
@@ -302,10 +291,3 @@ def test_daemons_that_refine_are_merged_in_any_order(start_file, tmp_path):
     # What was merged can be saved, and continues.
     save_state(tmp_path / "state", one)
     assert_same_state(load_state(tmp_path / "state"), one)
-
-
-def test_a_projection_of_other_words_is_refused(path, documents):
-    engine = learned(documents, 0, 100)
-    save_projection(path, engine, WORDS)
-    with pytest.raises(VocabularyError, match=r"read by the same words, got kinds=.*path="):
-        check_same_words(load_projection(path).vocabulary, OTHERS, str(path))

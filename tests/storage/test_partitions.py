@@ -6,7 +6,7 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import FencedError, InvalidSettingError, SourceRefusedError
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.merge import load_projection, merge_checkpoints, save_projection
+from streamlda.storage.merge import load_projection, save_projection
 from streamlda.storage.partitions import (
     PROJECTION,
     Agreement,
@@ -16,7 +16,7 @@ from streamlda.storage.partitions import (
     take_lease,
 )
 from streamlda.storage.store import Claim, Store
-from tests.storage.checkpoint_crash import WORDS
+from tests.storage.test_checkpoint import WORDS
 
 LOG = {"cluster": "c", "topic": "news", "topic_id": "1"}
 
@@ -101,14 +101,11 @@ def folder(tmp_path):
     return folder
 
 
-def test_saved_are_partitions_with_a_checkpoint_by_number(folder):
+def test_saved_are_partitions_with_a_checkpoint_by_number_and_one_holds_the_lease(folder):
     found = {path.name: places for path, places in count_saved(folder).items()}
     assert found == {"partition-2": 102, "partition-10": 110}
     assert list(found) == ["partition-2", "partition-10"]
     assert [path.name for path in find_partitions(folder)][1] == "partition-3"
-
-
-def test_one_holds_the_lease(folder):
     lease = take_lease(folder)
     assert take_lease(folder) is None
     lease.free()
@@ -137,8 +134,3 @@ def test_one_state_of_several_partitions_and_a_state_for_each_do_not_mix(tmp_pat
         save(store, 1)
     with pytest.raises(InvalidSettingError, match=r"one state of several.*or begin in an"):
         open_shared_folder(tmp_path / "one")
-
-
-def test_states_without_a_shared_projection_are_not_merged(folder):
-    with pytest.raises(InvalidSettingError):
-        merge_checkpoints([*count_saved(folder)])

@@ -121,14 +121,6 @@ def test_viewers_are_shown_interval_timeline_and_quality(folder):
     assert (alone["topics"][0]["nearest"], alone["topics"][0]["npmi"]) == (None, None)
 
 
-def test_a_private_snapshot_is_of_its_record_slots(folder):
-    made = Snapshots(folder)
-    made.publish(1, model(topics(), privacy=private()))
-    cohort = made.model(1).privacy["cohort"]
-    for found in (made, Snapshots(folder)):
-        assert found.summary(1).slots == [cohort["first"], cohort["last"]]
-
-
 def test_a_topic_keeps_its_id_wherever_it_stands_and_no_id_is_used_again(folder):
     table, order = topics(5, 80), [3, 0, 4, 1, 2]
     made = published(folder, table, shifted(table, 0.2)[order], shifted(table, 0.3)[::-1])
@@ -181,7 +173,11 @@ def test_only_a_statement_that_bears_out_its_claim_makes_private(folder):
     for number, privacy in enumerate([private(), {}, private() | {"epsilon": 0.1}], 1):
         about = {"privacy": privacy} if privacy else {}
         made.publish(number, model(topics(), **about))
-    assert [summary.private for summary in made.summaries()] == [True, False, False]
+    cohort = private()["cohort"]
+    for found in (made, Snapshots(folder)):
+        assert [summary.private for summary in found.summaries()] == [True, False, False]
+        # It is of its record slots.
+        assert found.summary(1).slots == [cohort["first"], cohort["last"]]
 
 
 # A run publishes each release once, whatever a crash makes again.
@@ -229,31 +225,21 @@ def test_old_snapshots_are_removed_and_never_the_newest(folder, keep, left):
     }
 
 
-def test_a_folder_has_the_snapshot_that_came_last(tmp_path):
-    snapshots = Snapshots(tmp_path)
-    newest = NewestModel(tmp_path)
-    assert newest.find() is None
-    for number in (1, 3):
-        snapshots.publish(number, model(topics(seed=number)))
-        found = newest.find()
-        assert (found.number, found.digest) == (number, fingerprint(snapshots.path(number)))
-        assert (found.model.components == topics(seed=number)).all()
-    assert newest.find() is found
-
-
-def test_a_file_is_read_again_once_it_was_replaced(tmp_path):
-    path = tmp_path / "model"
+def test_the_newest_is_a_file_as_it_is_now_or_the_snapshot_of_a_folder_that_came_last(tmp_path):
+    snapshots, path = Snapshots(tmp_path), tmp_path / "model"
+    folder, file = NewestModel(tmp_path), NewestModel(path)
+    assert folder.find() is None
     with pytest.raises(FileNotFoundError):
-        NewestModel(path).find()
-    digests = set()
-    newest = NewestModel(path)
-    for seed in (1, 2):
-        model(topics(seed=seed)).save(path)
-        found = newest.find()
-        assert (found.model.components == topics(seed=seed)).all()
-        assert found.number is None
-        digests.add(found.digest)
-    assert len(digests) == 2
+        file.find()
+    for seed in (1, 3):
+        made = model(topics(seed=seed))
+        snapshots.publish(seed, made)
+        made.save(path)
+        for newest, number, where in ((folder, seed, snapshots.path(seed)), (file, None, path)):
+            found = newest.find()
+            assert (found.number, found.digest) == (number, fingerprint(where))
+            assert (found.model.components == made.components).all()
+            assert newest.find() is found
 
 
 def test_a_damaged_model_is_left_out_while_there_is_another(tmp_path, caplog):

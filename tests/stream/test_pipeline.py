@@ -1,31 +1,36 @@
-"""The pipeline between a source and what learns."""
+"""The pipeline between a source and what learns: its blocks, its account, its releases."""
 
 import json
+from contextlib import ExitStack
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamlda.documents import AHEAD, UNDATED
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
+from streamlda.errors import AccountError, InvalidSettingError, VocabularyError
 from streamlda.learner import Learner, LearnerProgress, PrivateProgress
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel
+from streamlda.run.opening import open_ledger, open_pipeline
+from streamlda.storage.store import Store
 from streamlda.stream import pipeline as blocks
 from streamlda.stream import vocabulary_choice
-from streamlda.stream.counts import RecordCounts
+from streamlda.stream.counts import Account, RecordCounts
 from streamlda.stream.event_time import parse_event_time
-from streamlda.stream.pipeline import Pipeline, Released
-from streamlda.stream.source import RecordBatch, RecordLocation, Reject
+from streamlda.stream.pipeline import Blocks, Pipeline, Released
+from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
+from tests.corpora import batch_of
+from tests.run.opened import TEXTS, run_settings
 
 WORDS = ("apple", "bread", "cheese", "dates")
 GIVEN = Vocabulary.given(WORDS)
-SHORT_TEXT = RecordBatch(["apple"])
 
 
 def engine(vocabulary, first_slot=0):
@@ -287,41 +292,15 @@ def test_an_engine_gives_snapshots_by_its_schedule():
     assert models[0].settings["stream"] == "s"
     assert (made.due, made.snapshots, made.ends_well) == (None, 2, False)
     with pytest.raises(InvalidSettingError, match="records=1 due=None; call release first"):
-        made.add(SHORT_TEXT)
-
-
-def test_the_end_gives_a_snapshot_if_anything_came_since_the_last():
-    made = fed(GIVEN, RecordBatch(corpus(50)))
+        made.add(RecordBatch(["apple"]))
+    # Without a schedule the end gives one, if anything came since the last.
+    made = Pipeline(GIVEN, engine)
     assert made.due > 10**9
-    assert made.ends_well
-    first = made.release()
-    assert first.model.documents_seen == 50
-    assert not made.ends_well
-    made.add(RecordBatch(corpus(9)))
-    assert made.ends_well
-    assert made.release().model.documents_seen == 59
-
-
-@pytest.mark.parametrize(
-    ("batches", "wanted"),
-    [
-        ([RecordBatch()], "got documents=0 short=0 rejects=0;"),
-        (
-            [RecordBatch([None], [Reject("a", 1, r)]) for r in ("not-json", "missing-field")],
-            "documents=0 short=0 rejects=2 missing-field=1 not-json=1;",
-        ),
-        ([RecordBatch(["apple", "bread dates"])], "documents=2 short=2 rejects=0;"),
-    ],
-)
-def test_without_documents_there_is_no_model_and_the_error_counts_what_came(batches, wanted):
-    made = fed(GIVEN, *batches)
-    released = made.release()
-    assert released.model is None
-    error = made.make_shortage_error(released.missed)
-    assert isinstance(error, InsufficientDataError)
-    assert wanted in str(error)
-    assert released.missed in str(error)
-    assert "apple" not in str(error)
+    for documents in (50, 59):
+        made.add(RecordBatch(corpus(documents - made.counts.documents)))
+        assert made.ends_well
+        assert made.release().model.documents_seen == documents
+        assert not made.ends_well
 
 
 def test_what_cannot_be_learned_from_is_refused():
@@ -374,3 +353,114 @@ def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     model = made.learner.release()
     assert made.resume_after(6, model) == Released(model)
     assert (made.records, made.since_release, made.snapshots) == (9, 0, 1)
+
+
+def batch(passed, **records):
+    """Return records of parts, the last of each of the number that is passed."""
+    at = [RecordLocation(part, 0) for part, n in records.items() for _ in range(n)]
+    return RecordBatch([None] * len(at), locations=at, behind=Behind({}, passed))
+
+
+#: What is taken from a stream of parts at 10 and 0, how many records the state counts, and whether
+#: that is right.
+TAKEN = {
+    "each-once": ([batch({"a": 12, "b": 3}, a=2, b=3), batch({"a": 13, "b": 3}, a=1)], 6, True),
+    "nothing": ([], 0, True),
+    "dropped": ([batch({"a": 12, "b": 0}, a=2), batch({"a": 15, "b": 0}, a=1)], 3, False),
+    "twice": ([batch({"a": 12, "b": 0}, a=2)] * 2, 4, False),
+    "made-up-for-elsewhere": ([batch({"a": 12, "b": 3}, a=3, b=2)], 5, False),
+    "another-count": ([batch({"a": 12, "b": 0}, a=2)], 3, False),
+    "new-part": ([batch({"a": 10, "b": 0, "c": 2}, c=2), batch({"c": 3}, c=1)], 3, True),
+    "part-that-left": ([batch({"a": 12, "b": 0}, a=2), batch({"b": 1}, b=1)], 3, True),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["at-once", "resumed"])
+@pytest.mark.parametrize(("batches", "records", "right"), TAKEN.values(), ids=TAKEN)
+def test_an_account_is_right_or_refused(batches, records, right, kept):
+    account, passed = Account(), {"a": 10, "b": 0}
+    account.begin(passed)
+    for each in batches:
+        account.add(each)
+        passed = each.behind.passed
+        account = Account(json.loads(json.dumps(account.to_json()))) if kept else account
+    if right:
+        account.check(passed, records)
+        shown = account.count_records(passed)
+        assert shown["records"] == shown["passed"] == records
+        # A source that tells no part has no account.
+        account.begin({})
+        account.check({}, 7)
+        assert account.count_records({}) is None
+        return
+    with pytest.raises(AccountError, match="in the state once, got records="):
+        account.check(passed, records)
+
+
+def test_a_private_release_of_slots_that_are_not_those_of_the_log_is_not_paid(tmp_path):
+    """A lost record would let all later slots stand for other records than after a restart."""
+    budget = {"privacy.epsilon": 12.0, "privacy.delta": 1e-3, "snapshots.every": 500}
+    budget |= {"vocabulary.hash_bits": 5, "privacy.ledger": str(tmp_path / "ledger")}
+    settings = run_settings("private", tmp_path / "run", budget)
+    lines = [json.dumps({"text": text}) for text in TEXTS]
+    (tmp_path / "run" / "documents.jsonl").write_text("\n".join(lines))
+    with ExitStack() as opened, Store.open(output=tmp_path / "p", private=True) as output:
+        ledger = open_ledger(settings, opened, output, print)
+        pipeline = open_pipeline(settings, ledger=ledger).pipeline
+        pipeline.begin_at(Behind({"at": 0}, {WHOLE: 0}))
+        slots, before = pipeline.due, ledger.generation
+        lost = {WHOLE: slots + 1}
+        pipeline.add(RecordBatch(["a few words of it"] * slots, behind=Behind({}, lost)))
+        assert pipeline.due == 0
+        with pytest.raises(AccountError):
+            pipeline.release()
+        assert ledger.generation == before
+        assert ledger.report()["pending"] == []
+
+
+def ends_of(sizes):
+    """Return the rows behind which a block ends: 7 rows or 20 words since the one before."""
+    ends, rows, words = [0], 0, 0
+    for number, size in enumerate(sizes, 1):
+        rows, words = rows + 1, words + size
+        if rows == 7 or words >= 20:
+            ends.append(number)
+            rows = words = 0
+    return ends
+
+
+def content(batch):
+    return [array.tolist() for array in batch.arrays.values()]
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(0, 30), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=12),
+    restarts=st.sets(st.integers(0, 12)),
+)
+def test_any_split_of_the_rows_gives_the_same_blocks(sizes, cuts, restarts):
+    batch, ends = batch_of([[*range(size)] for size in sizes], 40), ends_of(sizes)
+    taken, found, start = Blocks(), [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_ROWS", 7)
+        patch.setattr(blocks, "BLOCK_COUNTS", 20)
+        for number, stop in enumerate([*sorted(cuts), len(sizes)]):
+            found += [content(block) for block in taken.add(batch.rows(start, stop))]
+            start = max(start, min(stop, len(sizes)))
+            if number in restarts:
+                taken = Blocks(taken.waiting)
+    assert found == [content(batch.rows(*pair)) for pair in pairwise(ends)]
+    rest = batch.rows(ends[-1], len(sizes))
+    assert (taken.waiting is None) == (len(rest) == 0)
+    assert taken.waiting is None or content(taken.waiting) == content(rest)
+
+
+def test_what_waits_is_a_copy_until_it_is_flushed():
+    batch, taken = batch_of([[0, 1, 2]] * 2, 40), Blocks()
+    wanted = content(batch)
+    assert list(taken.add(batch)) == []
+    batch.counts.setflags(write=True)
+    batch.counts[:] = 99
+    assert content(taken.waiting) == content(taken.flush()) == wanted
+    assert taken.waiting is None

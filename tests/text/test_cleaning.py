@@ -93,11 +93,6 @@ def test_the_same_is_learned_and_counted(made):
     assert TextAnalyzer(clean=["html", "urls"]).clean == ("urls", "html")
 
 
-def test_contractions_are_stop_words():
-    found = TextAnalyzer(stop_words="english").build_analyzer()("I don't know, we've dogs, she'll")
-    assert found == ["know", "dogs"]
-
-
 def test_fit_says_what_was_removed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(["apple bread cheese http://a.b", "dates eggs figs a@b.de"] * 30))

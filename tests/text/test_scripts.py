@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.text import stop_words
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.scripts import find_script_words, find_unsegmented
 from streamlda.text.vocabulary import Vocabulary
@@ -154,13 +153,6 @@ def test_sentences_without_spaces_are_warned_of():
         Vocabulary.learn(["\u3002".join(phrases)])
     with pytest.warns(UserWarning, match=r"Thai.*pythainlp:word_tokenize \(Thai\)"):
         Vocabulary.learn(["สวัสดีครับวันนี้อากาศดี ไปเที่ยวทะเลกันเถอะ"])
-
-
-def test_stop_words_of_several_languages():
-    both = TextAnalyzer(stop_words="english,german")
-    assert both.build_analyzer()("the und Hund oder dog") == ["hund", "dog"]
-    assert both == TextAnalyzer.from_metadata(both.metadata())
-    assert TextAnalyzer(stop_words="de").stop_set == stop_words.get_stop_words("german")
 
 
 def test_chinese_words_by_jieba():

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from streamlda.errors import InsufficientDataError, InvalidSettingError, VocabularyError
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
-from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.vocabulary import Vocabulary
-from tests.texts import LETTERS, SKLEARN_PATTERN, TEXTS, endless, reference, small_text
+from tests.texts import LETTERS, SKLEARN_PATTERN, TEXTS, reference, small_text
 
 
 def test_from_file_reads_one_word_a_line(tmp_path):
@@ -73,19 +72,6 @@ def test_learn_equals_sklearn(texts, size, low, high, analyzer):
     ranked = sorted(frequency, key=lambda word: (-frequency[word], word))
     assert learned.words == tuple(sorted(ranked[:size]))
     assert (learned.kind, learned.data_dependent, learned.undercount) == ("learned", True, 0)
-
-
-def test_learn_finds_the_frequent_words_and_leaves_out_stop_words():
-    exact = Vocabulary.learn(endless(400, seed=6), size=8)
-    found = WordFrequencies(TextAnalyzer(), max_words=500)
-    found.update(endless(400, seed=6))
-    bounded = Vocabulary.from_frequencies(found, FrequencyLimits(8), TextAnalyzer())
-    assert exact.undercount == 0 < bounded.undercount
-    assert bounded.words == exact.words
-    # Equally frequent words by the alphabet; texts are read once.
-    assert Vocabulary.learn(["dd cc bb aa", "bb"], size=2).words == ("aa", "bb")
-    found = Vocabulary.learn(iter(TEXTS), size=2, analyzer=TextAnalyzer(stop_words=["the"]))
-    assert found.words == ("cat", "dog")
 
 
 FACTS = {"mechanism": "gaussian-threshold", "delta": 1e-6, "event": {"noise_multiplier": 4.5}}
