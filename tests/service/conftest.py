@@ -97,6 +97,7 @@ def here(request, shared, topics, tmp_path):
     make_beginning(lease.settings, folder, status)
     beginning = load_projection(folder / PROJECTION).daemons
     partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
+    seconds = 120.0
     worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
     # Whether dead letters can be made durable.
     letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)
@@ -105,26 +106,27 @@ def here(request, shared, topics, tmp_path):
 
     def learn(batch):
         worker.learn([batch])
-        assert isinstance(events.get(timeout=30), Learned)
+        assert isinstance(events.get(timeout=seconds), Learned)
 
     def turn(enough):
         def enough_by_now():
             learn(source.poll(200, 0.1))
             return enough()
 
-        wait_until(enough_by_now, 60)
+        wait_until(enough_by_now, seconds)
 
     def give_up(numbers):
         """Let others have partitions; return what was polled of the rest meanwhile."""
         done = Event()
         source.member._handovers.put((numbers, done))
         rest = source.poll(200, 0.0)
-        assert done.wait(30.0)
+        assert done.wait(seconds)
         return rest
 
     def save():
         worker.checkpoint()
-        assert [type(events.get(timeout=30)) for _ in range(2)] == [CheckpointTaken, CheckpointDone]
+        found = [type(events.get(timeout=seconds)) for _ in range(2)]
+        assert found == [CheckpointTaken, CheckpointDone]
 
     def looks():
         """Poll for longer than a partition is left alone that could not be opened."""
@@ -134,4 +136,4 @@ def here(request, shared, topics, tmp_path):
 
     yield SimpleNamespace(**locals())
     source.close()
-    assert worker.stop(30.0)
+    assert worker.stop(seconds)

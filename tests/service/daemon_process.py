@@ -147,7 +147,7 @@ class Daemon:
     def events(self, name):
         return [line for line in self.lines if line["event"] == name]
 
-    def wait_for(self, name, n=1, seconds=60):
+    def wait_for(self, name, n=1, seconds=120):
         until = time.monotonic() + seconds
         with self._came:
             while len(found := self.events(name)) < n:

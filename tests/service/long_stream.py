@@ -54,7 +54,7 @@ def as_json(documents):
 
 
 def answer_of(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         return json.load(answer)
 
 

@@ -1,5 +1,7 @@
 """Routes over a real socket: their answers, and requests that do no harm."""
 
+import asyncio
+import http.client
 import json
 import logging
 import socket
@@ -16,11 +18,72 @@ import streamlda.service.http
 from streamlda.errors import InvalidSettingError
 from streamlda.service.http import guard, make_app
 from streamlda.service.http.guard import HEADERS
-from streamlda.service.http.server import HEAD_SECONDS
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from tests.service.planted import model, outcomes, private, topics
-from tests.service.web import TOKEN, ask, call, error_of
+
+TOKEN = "correct horse"
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.body = status, body
+        self.headers = {name.lower(): value for name, value in headers}
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def ask(server, path, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.getheaders(), answer.read())
+    finally:
+        connection.close()
+
+
+def call(app, *, method="GET", path="/", host=b"localhost:1", headers=(), client="127.0.0.1"):
+    """Call an application as a server would, from any address, with any bytes."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    raw, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": raw,
+        "raw_path": raw.encode("utf-8", "surrogatepass"),
+        "query_string": query.encode("utf-8", "surrogatepass"),
+        "root_path": "",
+        "headers": [(b"host", host), *headers],
+        "client": (client, 4),
+        "server": ("127.0.0.1", 1),
+    }
+    asyncio.run(app(scope, receive, send))
+    start, *rest = sent
+    pairs = [(name.decode(), value.decode("latin-1")) for name, value in start["headers"]]
+    return Answer(start["status"], pairs, b"".join(m.get("body", b"") for m in rest))
+
+
+def error_of(answer, status):
+    assert answer.status == status, answer.body
+    told = answer.json["error"]
+    assert set(answer.json) == {"error"}
+    assert set(told) == {"rule", "found", "remedy"}
+    assert " must " in told["rule"] or "operating figures" in told["rule"]
+    assert "=" in told["found"]
+    return told
+
 
 PAGE = Path(streamlda.__file__).parent / "docs" / "reference-http.md"
 
@@ -119,26 +182,32 @@ def test_in_private_mode_only_private_snapshots_are_served(serve, snapshots, cap
         error_of(ask(server, f"/snapshots/{number}"), 403)
 
 
-def test_a_server_stops_soon_though_a_client_holds_on(serve):
+@pytest.fixture
+def patient(monkeypatch):
+    """Let a connection take minutes for the head of a request: nobody else waits for it."""
+    monkeypatch.setattr("streamlda.service.http.server.HEAD_SECONDS", 600.0)
+
+
+def test_a_server_stops_soon_though_a_client_holds_on(patient, serve):
     server = serve()
     with socket.create_connection(("127.0.0.1", server.port)) as idle:
         idle.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
         time.sleep(0.1)
         began = time.monotonic()
         server.stop()
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 60
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port))
     server.stop()
 
 
 @pytest.mark.long
-def test_150_slow_connections_keep_nobody_out(serve):
+def test_150_slow_connections_keep_nobody_out(patient, serve):
     server, right = serve(token=TOKEN), {"Authorization": f"Bearer {TOKEN}"}
     with ExitStack() as opened:
         address, slow = ("127.0.0.1", server.port), []
         for _ in range(150):
-            slow.append(opened.enter_context(socket.create_connection(address, timeout=10)))
+            slow.append(opened.enter_context(socket.create_connection(address, timeout=60)))
             slow[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
         for _ in range(2):
             for client in slow:
@@ -146,11 +215,8 @@ def test_150_slow_connections_keep_nobody_out(serve):
                 with suppress(OSError):
                     client.sendall(b"X")
             for path, headers in (("/livez", {}), ("/readyz", right), ("/status", right)):
-                began = time.monotonic()
-                status = ask(server, path, headers=headers).status
                 # Behind the slow ones it would wait for as long as they may take.
-                assert time.monotonic() - began < HEAD_SECONDS - 1.0
-                assert status == 200
+                assert ask(server, path, headers=headers).status == 200
             time.sleep(0.4)
 
 

@@ -59,7 +59,7 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
 
     def outage(daemon, said):
         until = time.monotonic() + seconds
-        known = time.monotonic() + 20
+        known = time.monotonic() + 60
         while time.monotonic() < until:
             assert answer_of(port, "/livez")["alive"]
             assert daemon.process.poll() is None
@@ -82,8 +82,8 @@ def test_a_broker_that_is_away_at_the_start_and_goes_again_ends_nothing(
             assert answer_of(port, "/status")["lag"]["records"] is None
             broker.start()
             wait_for_slots(daemon, port, half)
-            assert answer_of(port, "/readyz")["ready"]
-            assert answer_of(port, "/status")["lag"]["records"] is not None
+            wait_until(lambda: not not_ready(port))
+            wait_until(lambda: answer_of(port, "/status")["lag"]["records"] is not None)
             broker.kill()
             outage(daemon, r".*source stalled since \S+: \S+")
             broker.start()

@@ -10,9 +10,9 @@ from streamlda.service.http import Server, make_app
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import HOSTILE
+from tests.browser import HOSTILE, Visit
 from tests.service.planted import budget, model, outcomes, private, topics, words
-from tests.service.web import TOKEN
+from tests.service.test_http import TOKEN
 
 
 @pytest.fixture
@@ -33,22 +33,8 @@ def snapshots(tmp_path):
     return made
 
 
-class Visit:
-    """A page that is open, and all that it did which a user does not see."""
-
-    def __init__(self, page, server):
-        self.page, self.server = page, server
-        self.origin = f"http://127.0.0.1:{server.port}"
-        self.requests, self.errors = [], []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        page.on("console", self._heard)
-        page.goto(self.origin)
-
-    def _heard(self, message):
-        if message.type in ("error", "warning"):
-            self.errors.append(message.text)
+class DaemonPage(Visit):
+    """The page of a daemon, by what its reader looks for."""
 
     def card(self, title):
         return self.page.get_by_role("article", name=title, exact=True)
@@ -76,22 +62,17 @@ def visit(browser, status, snapshots):
             *, is_private=False, width=1400, scheme="light", quiet=True, cards=True, **tokens
         ):
             tokens = {"token": None} | tokens
-            app = make_app(status, snapshots, private=is_private, **tokens)
-            server = Server(app)
-            size = {"width": width, "height": 900}
-            context = browser.new_context(
-                viewport=size, color_scheme=scheme, reduced_motion="reduce"
-            )
-            made = Visit(context.new_page(), server)
-            opened.callback(end, made, context, quiet)
+            server = Server(make_app(status, snapshots, private=is_private, **tokens))
+            made = DaemonPage(browser, f"http://127.0.0.1:{server.port}/", width, scheme)
+            opened.callback(end, made, server, quiet)
             if cards:
                 made.has_cards()
             return made
 
-        def end(made, context, quiet):
-            context.close()
-            made.server.stop()
-            assert [url for url in made.requests if not url.startswith(f"{made.origin}/")] == []
+        def end(made, server, quiet):
+            made.context.close()
+            server.stop()
+            assert [url for url in made.requests if not url.startswith(made.address)] == []
             assert not quiet or made.errors == []
 
         yield open_page

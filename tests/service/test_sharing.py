@@ -1,15 +1,43 @@
-"""Partitions of a shared topic in this process: moved, overtaken, fenced; records count once."""
+"""Partitions of a shared topic: moved, overtaken, fenced, killed; each record counts once."""
 
-from dataclasses import replace
+import os
+import random
+import signal
+import time
+from dataclasses import asdict, replace
 
 import pytest
 
 from streamlda.errors import FencedError, InvalidSettingError, SourceAwayError
-from streamlda.service.lease import check_beginning, make_beginning
+from streamlda.model.evaluation import matched_l1_error
+from streamlda.run.opening import open_pipeline
+from streamlda.service.lease import check_beginning, list_terms, make_beginning
+from streamlda.service.partitions import Partitions
+from streamlda.settings.build import public_words
+from streamlda.settings.load import load_settings
+from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import CheckpointIndex
-from streamlda.storage.partitions import PROJECTION, count_saved, open_shared_folder
+from streamlda.storage.merge import (
+    SharedProjection,
+    merge_checkpoints,
+    read_turned,
+    save_projection,
+)
+from streamlda.storage.partitions import (
+    PROJECTION,
+    TURNED,
+    Agreement,
+    count_saved,
+    open_shared_folder,
+)
 from streamlda.storage.store import Claim, Store
+from streamlda.stream.source import Behind, RecordBatch
+from streamlda_connectors.kafka.consumer import SESSION_SECONDS
+from tests.engine.kinds import assert_same_state
 from tests.kafka.topics import wait_until
+from tests.service.daemon_process import Daemon, changed, texts
+from tests.service.long_stream import topic_settings
+from tests.service.sharing import Shared, Truth, none_ended
 
 
 def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):
@@ -169,3 +197,215 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     ):
         with pytest.raises(InvalidSettingError, match=said):
             check_beginning(replace(settings, **other), folder)
+
+
+#: Locks as of a file system that grants all of them: only generations hold daemons apart.
+LOCKS_FOR_ALL = "import fcntl; fcntl.flock = lambda *_: None"
+
+#: Others take over what a daemon held that is stopped for so long.
+STOPPED_SECONDS = SESSION_SECONDS + 2
+
+
+def campaign(
+    shared, topics, broker, *, documents, n_daemons, kills, broker_kills, seed, stops=0, changes=""
+):
+    """Kill and stop daemons, kill the broker, add and remove daemons; all is counted once."""
+    moments = random.Random(seed)
+    truth = Truth(topics, shared.topic, shared.settings("truth"))
+    all_of_it = texts(documents)
+    parts = [all_of_it[i * documents // 12 : (i + 1) * documents // 12] for i in range(12)]
+    topics.make(shared.topic, 4)
+    for number in range(4):
+        truth.send(parts[number], number)
+
+    def daemon(number):
+        settings = shared.settings(f"d{number}", **{"snapshots.every": documents // 5})
+        return Daemon(settings, changed(settings, changes))
+
+    daemons = {number: daemon(number) for number in range(n_daemons)}
+    broker_moments = set(moments.sample(range(kills), broker_kills))
+    stop_moments = set(moments.sample(range(kills), stops))
+    rest = iter(enumerate(parts[4:], 4))
+    try:
+        for kill in range(kills):
+            time.sleep(moments.uniform(0.5, 5.0))
+            if kill in broker_moments:
+                broker.kill()
+                time.sleep(moments.uniform(1.0, 4.0))
+                broker.start()
+            if kill == kills // 3:
+                daemons[n_daemons] = daemon(n_daemons)
+            if kill == kills // 2:
+                topics.admin.create_partitions({shared.topic: 6})
+            if kill == 2 * kills // 3:
+                gone = daemons.pop(0)
+                gone.process.kill()
+                gone.end()
+            if moments.random() < 8 / kills and (part := next(rest, None)):
+                truth.send(part[1], part[0] % (4 if kill < kills // 2 else 6))
+            none_ended(daemons.values())
+            one = moments.choice(list(daemons))
+            if kill in stop_moments:
+                daemons[one].process.send_signal(signal.SIGSTOP)
+                time.sleep(STOPPED_SECONDS)
+                daemons[one].process.send_signal(signal.SIGCONT)
+                one = moments.choice(list(daemons))
+            daemons[one].process.kill()
+            daemons[one].end()
+            daemons[one] = daemon(one)
+        for number, part in rest:
+            truth.send(part, number % 6)
+        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
+        snapshots = len(shared.snapshots())
+        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
+        for one in daemons.values():
+            # Before that line a signal finds a process without a handler.
+            one.wait_for("settings-checked")
+            assert one.stop() == 0
+    finally:
+        for one in daemons.values():
+            one.__exit__()
+    assert shared.records() == truth.records
+    assert shared.learned() == truth.learned()
+    for model in shared.snapshots():
+        assert model.documents_seen <= truth.learned()[0]
+        assert model.prevalence.sum() == pytest.approx(1)
+
+
+@pytest.mark.long
+def test_killed_daemons_that_share_partitions_count_each_record_once(shared, topics):
+    campaign(shared, topics, None, documents=12_000, n_daemons=2, kills=3, broker_kills=0, seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("changes", ["", LOCKS_FOR_ALL], ids=["locks", "no-locks"])
+def test_a_campaign_of_kills(changes, broker, topics, topic, tmp_path):
+    shared = Shared(tmp_path, broker.bootstrap, topic)
+    kills = int(os.environ.get("STREAMLDA_TEST_SHARED_KILLS", 100))
+    sizes = {
+        "documents": int(os.environ.get("STREAMLDA_TEST_SHARED_DOCUMENTS", 300_000)),
+        "kills": kills,
+        "stops": kills // 5,
+        "broker_kills": kills // 20,
+        "changes": changes,
+    }
+    campaign(shared, topics, broker, n_daemons=3, seed=1, **sizes)
+
+
+K, V = 6, 300
+LOG = {"cluster": "c", "topic": "news", "topic_id": "t"}
+
+
+def corpus(seed):
+    found = PlantedLDA(K, V, alpha_0=0.6, mean_length=60, topic_concentration=0.05, seed=seed)
+    found.words = tuple(f"w{number}" for number in range(V))
+    return found
+
+
+class Group:
+    """Two partitions of a folder, in one process, which can be opened again."""
+
+    def __init__(self, path, folder):
+        flags = {
+            "checkpoint.folder": str(folder),
+            "kafka.partitions": "group",
+            "kafka.group": "group",
+            "vocabulary.kind": "given",
+            "vocabulary.file": str(folder / "words.txt"),
+            "topics.count": K,
+            "topics.warmup_documents": 2000,
+            "topics.refine": True,
+        }
+        folder.mkdir()
+        (folder / "words.txt").write_text("".join(f"{word}\n" for word in corpus(1).words))
+        given = topic_settings(path, "127.0.0.1:1", "news", **flags)
+        flags = {name: str(value) for name, value in given.items()}
+        self.settings, self.folder = load_settings(environment={}, flags=flags), folder
+        words = public_words(self.settings)
+        pipeline = open_pipeline(self.settings).pipeline
+        pipeline.add(RecordBatch(texts=corpus(1).texts(2500)))
+        pipeline.flush()
+        save_projection(folder / PROJECTION, pipeline.learner, words)
+        self.beginning = Agreement("b", list_terms(self.settings), LOG, {})
+        self.begin()
+
+    def begin(self):
+        self.partitions = Partitions(self.settings, self.folder, self.beginning, None)
+        for number in (0, 1):
+            self.partitions.open(number, Claim(1))
+
+    def learn(self, texts):
+        for number, part in self.partitions.open_now.items():
+            own = texts[number::2]
+            begun = part.pipeline.records
+            part.pipeline.add(RecordBatch(texts=own))
+            offsets = {str(number): begun + len(own)}
+            at = {**LOG, "partitions": [number], "offsets": offsets, "lost": {}, "gaps": {}}
+            part.pipeline.behind = Behind(at, {})
+
+    def save(self):
+        self.partitions.write(self.partitions.capture())
+
+    def end(self):
+        for part in [*self.partitions.open_now.values()]:
+            self.partitions._close(part)
+
+    def merged(self, start=None, tried=0):
+        return merge_checkpoints([*count_saved(self.folder)], start, tried)
+
+    def learners(self):
+        return [part.pipeline.learner for part in self.partitions.open_now.values()]
+
+
+@pytest.mark.statistical
+def test_partitions_begin_again_together_where_their_topic_turns(tmp_path):
+    group = Group(tmp_path / "daemon", tmp_path / "shared")
+    old, new, n = corpus(1), corpus(2), 3000
+    group.learn(old.texts(n))
+    group.save()
+    before = group.merged()
+    assert (before.tried, before.turned) == (0, None)
+    assert before.engine.snapshot().diagnostics["topic_ids"] == [*range(K)]
+    group.learn(new.texts(n))
+    group.save()
+    found = group.merged()
+    model = found.engine.snapshot()
+    assert matched_l1_error(new.components, model.components).mean < 0.3
+    assert model.documents_seen == 2 * n
+    assert model.diagnostics["following"]["switches"] == 1
+    ids = model.diagnostics["topic_ids"]
+    # One at most had moved over before.
+    assert len({*ids} & {*range(K)}) <= 1
+    # As often as documents since the turn have doubled.
+    assert found.tried > 0
+    assert group.merged(tried=found.tried).turned is None
+    # What the holder of the lease has written, all begin again from, with their next checkpoint.
+    terms = asdict(found.engine.settings)
+    SharedProjection(found.turned, found.vocabulary, terms).save(group.folder / TURNED)
+    # Of members of two starts the later counts, also where none has begun again.
+    late = group.merged(read_turned(group.folder), found.tried)
+    assert late.engine.snapshot().diagnostics["topic_ids"] == ids
+    group.learn(new.texts(n))
+    group.save()
+    merged = group.merged(tried=found.tried)
+    assert merged.engine.beginning.turn == 1
+    model = merged.engine.snapshot()
+    assert model.documents_seen == 3 * n
+    assert model.diagnostics["topic_ids"] == ids
+    assert matched_l1_error(new.components, model.components).mean < 0.2
+    # A partition that is opened again has the later start; one that is new begins with it too.
+    kept = group.learners()
+    group.end()
+    group.begin()
+    for one, other in zip(kept, group.learners(), strict=True):
+        assert_same_state(one, other)
+    group.partitions.open(2, Claim(1))
+    assert group.partitions.capture() is None
+    assert [each.beginning.turn for each in group.learners()] == [1, 1, 1]
+    # A start that cannot be read is said, and all continue.
+    (group.folder / TURNED).write_bytes(b"damaged")
+    # The third partition takes the even ones too, but the first.
+    group.learn(new.texts(100))
+    group.save()
+    assert group.merged(tried=merged.tried).engine.documents_seen == 3 * n + 149
+    group.end()

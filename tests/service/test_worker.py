@@ -73,15 +73,6 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert account == told["account"] == {"records": 200, "passed": 200}
 
 
-def test_before_the_words_are_known_a_checkpoint_is_done_without_a_write(bench):
-    found, worker = bench("learned")
-    worker.learn([batch(0, 100)])
-    worker.checkpoint()
-    found.next(m.Learned, m.CheckpointTaken, m.CheckpointDone)
-    assert found.store.newest() is None
-    assert found.committed == []
-
-
 def test_learning_goes_on_while_a_checkpoint_is_written(bench):
     begun, goes_on = Event(), Event()
 
