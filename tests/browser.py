@@ -6,7 +6,6 @@ search path. Without one these tests fail: a page is not tested by reading it.
 
 import os
 import shutil
-from itertools import pairwise
 
 import pytest
 
@@ -91,28 +90,3 @@ class Visit:
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
         self.page.on("console", lambda message: self.errors.append(message.text))
         self.page.goto(address)
-
-
-def check_outline(page, landmarks, regions):
-    """Language, landmarks, regions by name, headings without a gap, named pictures, unique ids."""
-    from playwright.sync_api import expect
-
-    for role in landmarks:
-        expect(page.get_by_role(role)).to_have_count(1)
-    for name in regions:
-        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('svg,[role=meter]')].filter((e) =>"
-        " !e.getAttribute('aria-label') && e.getAttribute('aria-hidden') !== 'true').length"
-    )
-    assert unnamed == 0
-    assert page.evaluate("document.documentElement.lang") == "en"
-    levels = page.evaluate(
-        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
-        ".map((h) => Number(h.tagName[1]))"
-    )
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    found = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
-    assert len(set(found)) == len(found)

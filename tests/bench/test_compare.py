@@ -24,9 +24,6 @@ SMALL = {**TINY, "documents": 200}
 QUICKEST = "vowpal-wabbit-1"
 
 
-# Who takes part
-
-
 # What the environment lacks is in no lock; `bench` measures it where it is.
 # On two cores the same code runs, but for gensim's.
 @pytest.mark.parametrize(
@@ -105,9 +102,6 @@ def test_kinds_and_sizes_have_results_of_their_own(tmp_path, monkeypatch, capsys
     assert (asked.parameters["kind"], asked.parameters["documents"]) == ("repeated", 200)
     kinds = {s.id: made_up(s.id, ARXIV) for s in compare.COMPARE_KINDS}
     assert "| streamlda-default | 16.0 s, " in tables.block("compare-kinds", kinds)
-
-
-# Sittings
 
 
 def test_the_others_are_measured_when_one_is_missing(tmp_path, monkeypatch, capsys):
@@ -193,9 +187,6 @@ def test_sittings_of_other_machines_or_documents_do_not_mix(changed, message):
     stored = merged(None, HEADER, [case("a")], False)
     with pytest.raises(SystemExit, match=message):
         merged(stored, {**HEADER, **changed}, [case("a")], False)
-
-
-# What is said
 
 
 def made_up(scenario, values, **header):

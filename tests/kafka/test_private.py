@@ -106,8 +106,6 @@ def test_behind_what_is_spent_a_run_begins_with_other_documents(
     assert ranges(tmp_path)[1][0][:2] == [released.name, BEFORE + WINDOW]
 
 
-# Several partitions
-
 #: With this many a window, the first release has 240 records: three rounds of two partitions, or
 #: of three one and a part of another.
 MANY = {"snapshots.every": 16_000, "kafka.partitions": "all"}

@@ -103,8 +103,6 @@ def test_the_order_does_not_depend_on_how_fetches_arrive(logs, block, data):
         assert text == (f"{number} {offset}" if there else None)
 
 
-# On a broker
-
 #: More than some rounds, and not a multiple of a block.
 LENGTHS = (200, 137, 300)
 

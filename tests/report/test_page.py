@@ -4,6 +4,7 @@ import csv
 import re
 import struct
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from streamlda.report import render_report
 from streamlda.report.documents import DocumentSurvey
 from streamlda.report.notebook import ReportPage
 from streamlda.text.vocabulary import Vocabulary
-from tests.browser import CONTRASTS, HOSTILE, Visit, check_outline
+from tests.browser import CONTRASTS, HOSTILE, Visit
 from tests.report.test_report import hostile_model, spectral
 from tests.service.planted import model, private, shifted, topics, words
 
@@ -207,8 +208,24 @@ def test_text_is_legible_and_fits_in_both_schemes(visit, scheme, width):
 
 def test_what_a_screen_reader_and_a_printer_get(visit):
     page = visit(model(topics(), diagnostics=spectral()), scheme="dark")
-    regions = ("At a glance", "Topics", "Map of topics", "How many topics")
-    check_outline(page, ("banner", "main", "contentinfo", "navigation"), regions)
+    for role in ("banner", "main", "contentinfo", "navigation"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for name in ("At a glance", "Topics", "Map of topics", "How many topics"):
+        expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('svg,[role=meter]')].filter((e) =>"
+        " !e.getAttribute('aria-label') && e.getAttribute('aria-hidden') !== 'true').length"
+    )
+    assert unnamed == 0
+    assert page.evaluate("document.documentElement.lang") == "en"
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3')].filter((h) => h.checkVisibility())"
+        ".map((h) => Number(h.tagName[1]))"
+    )
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    found = page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(set(found)) == len(found)
     said = page.get_by_role("article", name="Topic 3", exact=True).aria_snapshot()
     assert 'heading "Topic 3" [level=3]' in said
     assert 'list "Words"' in said

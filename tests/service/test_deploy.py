@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import tomllib
 from pathlib import Path
 from urllib.error import HTTPError
@@ -10,16 +9,13 @@ from urllib.error import HTTPError
 import promql_parser as promql
 import pytest
 import yaml
-from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamlda.cli import commands
 from streamlda.service import running
 from streamlda.service.machine import Phase
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import FAILURES, LIVE_SECONDS, OUTCOMES, STALLABLE
 from streamlda.settings.load import load_settings
-from streamlda.utils import exit_codes
 from tests.service.planted import outcomes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,15 +123,3 @@ def test_the_health_check_asks_whether_the_loop_goes_round(serve, status, monkey
     status._clock = lambda: LIVE_SECONDS
     with pytest.raises(HTTPError, match="503"):
         exec(check)
-
-
-@pytest.mark.parametrize("name", ["README.md", "streamlda/docs/howto/deploy.md"])
-def test_the_lines_of_a_page_start_a_daemon(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / name).read_text("utf-8")
-    settings = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    Path("streamlda.toml").write_text("".join(settings), "utf-8")
-    (line,) = re.findall(r"^\$ streamlda (run .*)", page, re.MULTILINE)
-    done = CliRunner(env={}).invoke(commands, [*shlex.split(line), "--check"])
-    assert done.exit_code == exit_codes.OK, done.output
-    assert done.output.startswith("the settings are right; it takes up to ")

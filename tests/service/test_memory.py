@@ -111,11 +111,9 @@ N_DOCUMENTS = int(os.environ.get("STREAMLDA_TEST_SOAK_DOCUMENTS", 20_000_000))
 
 
 def figures_of(marks):
-    """Return what is judged: quarters against quarters, since single marks are noisy.
+    """Return what is judged: medians of quarters, since single marks go up and down with snapshots.
 
-    Memory goes up and down with snapshots and checkpoints, so that its median is looked at; the
-    first quarter is warm-up. Of times that of the processor is judged: whatever else the machine
-    does would spoil the other. Snapshots have threads of their own, for a moment.
+    The first quarter is warm-up. Of times that of the processor is judged: others would spoil it.
     """
     quarters = np.array_split(np.arange(len(marks["documents"])), 4)
     _, before, _, after = (

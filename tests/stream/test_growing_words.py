@@ -141,8 +141,6 @@ def test_an_engine_without_refined_topics_keeps_its_words(turning, changes):
     assert made.facts()["vocabulary_changes"] == {"entered": 0, "left": 0}
 
 
-# Words.
-
 LETTERS = TextAnalyzer(token_pattern=r"[a-z]", clean=())
 
 

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -62,15 +63,13 @@ def fed(words, *batches, **more):
 
 
 class Noting(Learner):
-    """A learner that counts record slots, and notes its rows, their users and its releases."""
+    """A learner that counts record slots, and notes its rows, users, bins and releases."""
 
     counts_slots = True
 
     def __init__(self, vocabulary, first_slot):
         self.n_features, self.first_slot = vocabulary.n_features, first_slot
-        self.lengths = []
-        self.users = []
-        self.facts = []
+        self.lengths, self.users, self.bins, self.facts = [], [], [], []
 
     @property
     def due(self):
@@ -83,6 +82,7 @@ class Noting(Learner):
     def add(self, batch, users=None, /):
         self.lengths += batch.lengths.tolist()
         self.users.append(users)
+        self.bins += [None] * len(batch) if batch.bins is None else batch.bins.tolist()
         return int(batch.n_documents)
 
     def release(self, vocabulary=None, settings=None):
@@ -91,31 +91,19 @@ class Noting(Learner):
         return TopicModel(components=rows, alpha=np.ones(1), background=rows[0])
 
 
-class Dating(Learner):
-    """A learner that notes the bins of its documents, and gives a model of them."""
+class Dating(Noting):
+    """A learner without slots, which gives a model of the time bins of its documents."""
 
+    counts_slots, due, private = False, Learner.due, Learner.private
     progress = LearnerProgress(late=7)
 
-    def __init__(self, vocabulary, first_slot):
-        self.bins = []
-
-    def add(self, batch, users=None, /):
-        self.bins += [None] * len(batch) if batch.bins is None else batch.bins.tolist()
-        return len(batch)
-
     def release(self, vocabulary=None, settings=None):
-        rows = np.full((1, vocabulary.n_features), 1 / vocabulary.n_features)
         times = {"starts": [0], "tokens": [[1.0]], "documents": [len(self.bins)]}
-        return TopicModel(
-            components=rows,
-            alpha=np.ones(1),
-            background=rows[0],
+        return replace(
+            super().release(vocabulary, settings),
             interval=Interval(documents=len(self.bins), tokens=0),
             timeline=Timeline(unit="day", **times),
         )
-
-
-# Documents.
 
 
 @given(st.lists(st.integers(0, 120), max_size=5), st.booleans(), st.sets(st.integers(0, 5)))
@@ -256,9 +244,6 @@ def test_documents_of_few_words_are_learned_where_topics_are_refined():
     assert (made.counts.short, made.counts.few_words) == (3, 2)
 
 
-# Releases.
-
-
 def test_every_record_came_to_something_also_over_a_restart():
     made = Pipeline(learner_of(4), engine)
     batch = RecordBatch([*corpus(2), None, None, "apple"], [Reject("a", 3, "not-json")])
@@ -317,9 +302,6 @@ def test_what_cannot_be_learned_from_is_refused():
     with pytest.raises(InvalidSettingError, match="records=10 due=9; call release first"):
         made.add(RecordBatch([None] * 10))
     assert made.records == 0
-
-
-# Record slots.
 
 
 def test_every_record_takes_a_slot_blank_where_there_is_no_document():
