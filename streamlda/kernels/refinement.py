@@ -264,24 +264,24 @@ def resample_topics(
     Time O(tokens * (topics of a document + log K)); memory O(K) a document at work.
     """
     n_topics = words.shape[1]
-    tokens = np.empty(n_topics, dtype=np.int32)
-    # Topics that the document has, in no order, and where each stands among them.
+    # Topics that the document has, in no order, their tokens, and where each stands among them.
     present = np.empty(n_topics, dtype=np.int32)
-    slot = np.empty(n_topics, dtype=np.int32)
+    tokens = np.empty(n_topics, dtype=np.float32)
+    slot = np.full(n_topics, -1, dtype=np.int32)
     sums = np.empty(n_topics, dtype=np.float32)
     for d in range(first, last):
         start, end = row_pointers[d], row_pointers[d + 1]
         begin = token_pointers[start]
-        tokens[:] = 0
         n_present = 0
         for t in range(begin, token_pointers[end]):
             k = np.int64(topics[t])
             if k >= 0:
-                if tokens[k] == 0:
+                if slot[k] < 0:
                     slot[k] = n_present
                     present[n_present] = k
+                    tokens[n_present] = 0.0
                     n_present += 1
-                tokens[k] += 1
+                tokens[slot[k]] += _ONE
         key = stream_key(seed, first_document + d, sweep)
         for e in range(start, end):
             word = words[word_ids[e]]
@@ -292,24 +292,28 @@ def resample_topics(
                 if before >= 0:
                     taken = own[before]
                     taken_prior = taken * alpha[before]
-                    tokens[before] -= 1
-                    if tokens[before] == 0:
+                    left = np.int64(slot[before])
+                    tokens[left] -= _ONE
+                    if tokens[left] == 0:
                         n_present -= 1
                         moved = present[n_present]
-                        present[slot[before]] = moved
-                        slot[moved] = slot[before]
+                        present[left] = moved
+                        tokens[left] = tokens[n_present]
+                        slot[moved] = left
+                        slot[before] = -1
                 total = np.float32(0)
                 for i in range(n_present):
                     k = np.int64(present[i])
                     p = word[k] - taken if k == before else word[k]
-                    total += p * np.float32(tokens[k])
+                    total += p * tokens[i]
                     sums[i] = total
                 u = unit(key, t - begin) * (total + (prior[n_topics - 1] - taken_prior))
                 if u < total:
-                    i = 0
-                    while u >= sums[i]:
-                        i += 1
-                    k = np.int64(present[i])
+                    # Counted in whole: a loop that ends at once is foreseen wrongly every time.
+                    at = 0
+                    for i in range(n_present):
+                        at += u >= sums[i]
+                    k = np.int64(present[at])
                 else:
                     u -= total
                     low, high = 0, n_topics - 1
@@ -322,12 +326,15 @@ def resample_topics(
                         else:
                             high = middle
                     k = np.int64(low)
-                if tokens[k] == 0:
-                    slot[k] = n_present
-                    present[n_present] = k
-                    n_present += 1
-                tokens[k] += 1
+                    if slot[k] < 0:
+                        slot[k] = n_present
+                        present[n_present] = k
+                        tokens[n_present] = 0.0
+                        n_present += 1
+                tokens[slot[k]] += _ONE
                 topics[t] = k
+        for i in range(n_present):
+            slot[present[i]] = -1
 
 
 @parallel_kernel(lambda *inputs: (TASKS, inputs[3].size))
