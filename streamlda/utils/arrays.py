@@ -21,9 +21,9 @@ State = tuple[Arrays, dict[str, Any]]
 BLOCK_ROWS = 2**13
 
 
-def row_blocks(n_rows: int) -> Iterator[slice]:
+def row_blocks(n_rows: int, size: int = BLOCK_ROWS) -> Iterator[slice]:
     """Yield the blocks of a matrix with so many rows, for work that is done in place."""
-    return (slice(start, start + BLOCK_ROWS) for start in range(0, n_rows, BLOCK_ROWS))
+    return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
 def frozen(array: NDArray[S]) -> NDArray[S]:
