@@ -1,9 +1,15 @@
 """Settings for all tests: threads, hypothesis profiles, kernels; plugins: brokers, a browser."""
 
 import os
+import random
 import re
 import signal
+import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 # Tests that run in the background of a shell are started to ignore it, and so would be processes
 # that they interrupt.
@@ -17,7 +23,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-pytest_plugins = ["tests.browser", "tests.kafka.fixtures", "tests.noise"]
+from streamlda.guarantee import noise  # noqa: E402
+
+pytest_plugins = ["tests.browser", "tests.kafka.fixtures"]
 
 settings.register_profile(
     "quick",
@@ -64,3 +72,25 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(MARKERS[part])
     # Long ones first, so that no worker is left alone with them.
     items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(TESTS).parts))
+
+
+@contextmanager
+def same_keys():
+    """Give `SecureNoise` of this process the same keys in every run; all else of it is as ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(noise, "secrets", SimpleNamespace(randbits=random.Random(1).getrandbits))
+        yield
+
+
+@pytest.fixture
+def same_noise():
+    with same_keys():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def fresh_account():
+    """Forget the private fits of other tests, which took rows of the same fixtures."""
+    module = sys.modules.get("streamlda.private.process_account")
+    if module is not None:
+        module.ACCOUNT = module.ProcessAccount()

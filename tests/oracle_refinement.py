@@ -5,7 +5,10 @@ Arithmetic is in single precision, as in the kernels: a choice that the last bit
 be the same.
 """
 
+from itertools import pairwise
+
 import numpy as np
+from scipy.special import digamma, gammaln
 
 from streamlda.kernels.refinement import stream_key, unit
 
@@ -122,8 +125,24 @@ def posterior(tokens, words, alpha):
 
 def dirichlet_multinomial(counts, alpha):
     """Log-likelihood of alpha for topic counts of documents, up to a constant."""
-    from scipy.special import gammaln
-
     lengths = counts.sum(axis=1)
     whole = gammaln(alpha.sum()) - gammaln(alpha.sum() + lengths)
     return float(whole.sum() + (gammaln(alpha + counts) - gammaln(alpha)).sum())
+
+
+def variational_responsibilities(
+    counts, word_ids, row_pointers, words, alpha, max_iterations, tolerance
+):
+    responsibilities, norms = [], []
+    for first, last in pairwise(row_pointers):
+        ids, c = word_ids[first:last], counts[first:last]
+        gamma = alpha + c.sum() / len(alpha)
+        for _ in range(max_iterations + 1):
+            phi = np.exp(digamma(gamma)) * words[ids]
+            phi /= phi.sum(axis=1, keepdims=True)
+            before, gamma = gamma, alpha + c @ phi
+            if np.mean(abs(gamma - before)) < tolerance:
+                break
+        responsibilities.append(phi)
+        norms.append(np.linalg.norm(c[:, None] * phi))
+    return np.concatenate(responsibilities), np.array(norms)

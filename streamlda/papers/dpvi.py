@@ -306,7 +306,7 @@ def variational_responsibilities(
 ) -> None:
     """Find the variational responsibilities of topics for every entry, topics held fixed.
 
-    Equivalent to ``tests.oracle_variational.variational_responsibilities``: repeat
+    Equivalent to ``tests.oracle_refinement.variational_responsibilities``: repeat
     ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
     gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
     ``mean(abs(change)) < tolerance``, at most `max_iterations` times. `words`, of shape (V, K), is

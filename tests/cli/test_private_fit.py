@@ -17,7 +17,7 @@ from streamlda.privacy.statement import check_statement
 from streamlda.storage.snapshots import Snapshots
 from tests.cli.conftest import check_releases, plant, refused, run, slots_of
 from tests.cli.test_fit import fail_behind
-from tests.noise import same_keys
+from tests.conftest import same_keys
 
 pytestmark = pytest.mark.usefixtures("same_noise")
 

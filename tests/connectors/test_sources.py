@@ -1,4 +1,4 @@
-"""Every connector passes the shared checks."""
+"""Every connector passes the shared checks, and refuses options and paths by rule and value."""
 
 import bz2
 import gzip
@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors import docstrings
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.follow import FollowSource
+from streamlda_connectors.kafka import KafkaSource
 from streamlda_connectors.stdin import StdinSource
 from tests.connectors.checks import SOURCE_CHECKS, Case
 
@@ -257,3 +259,39 @@ MAKE_CASES = [make for name, make in list(globals().items()) if name.endswith("_
 def test_source_passes(make_case, check, tmp_path):
     with ExitStack() as opened:
         check(make_case(tmp_path, opened))
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths", "options", "match"),
+    [
+        (FileSource, "a.eml", {}, r"a\.eml'; extract their text first \(\S+mail-and-html\.md\)"),
+        (FileSource, "a.html", {}, r"a\.html'; extract their text"),
+        (FileSource, "a.txt", {"format": "mbox"}, r"format='mbox'.*mail-and-html\.md"),
+        (FileSource, "a.txt", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FileSource, "a.txt", {"user_field": "id"}, "fields, got format='text' user_field='id'"),
+        (FileSource, "a.txt", {"records_field": "data"}, "in the format json, got format='text'"),
+        (FileSource, "a.txt", {"encoding": "klingon"}, "encoding='klingon'"),
+        (FileSource, "a.txt", {"encoding": "base64"}, "encoding='base64'"),
+        (KafkaSource, "t", {"encoding": "hex", "bootstrap_servers": "x:1"}, "encoding='hex'"),
+        (FollowSource, "a", {"format": "csv"}, "format='csv'"),
+        (FollowSource, "a", {"format": "text", "user_field": "u"}, "user_field='u'"),
+        (FollowSource, "a", {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (FollowSource, "s3://bucket/a", {}, "path='s3://bucket/a'"),
+        (FollowSource, "a.log.gz", {}, r"path='a\.log\.gz'"),
+        (FollowSource, [], {}, r"paths=\[\]"),
+        (StdinSource, None, {"format": "csv"}, "format='csv'"),
+        (StdinSource, None, {"max_document_bytes": 0}, "max_document_bytes=0"),
+        (StdinSource, None, {"user_field": "id"}, "format with fields"),
+        (FileSource, "a.txt", {"format": "file", "id_field": "id"}, "ids can only be read from a"),
+        *(
+            (FileSource, "a.txt", {"delimiter": delimiter}, "one ASCII character")
+            for delimiter in ("", ";;", '"', "\n", "\r", " ", "é")
+        ),
+    ],
+)
+def test_a_source_is_refused(kind, paths, options, match, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "a.eml", "a.html"):
+        (tmp_path / name).touch()
+    with pytest.raises((InvalidSettingError, SourceError), match=match):
+        kind(paths, **options)

@@ -30,7 +30,7 @@ class Topics:
         """Change settings of a topic; takes effect within moments."""
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
 
-    def send(self, topic, values, partition=0, *, compression=None, headers=(), key=b"key"):
+    def send(self, topic, values, partition=0, *, compression=None, key=b"key"):
         """Append values (bytes or None) in order, and wait until the broker has them."""
         if compression not in self._producers:
             self._producers[compression] = KafkaProducer(
@@ -45,10 +45,7 @@ class Topics:
         producer = self._producers[compression]
         # A partition that was just added comes with the next look at the cluster.
         wait_until(lambda: partition in producer.partitions_for(topic))
-        sent = [
-            producer.send(topic, value, key=key, partition=partition, headers=list(headers))
-            for value in values
-        ]
+        sent = [producer.send(topic, value, key=key, partition=partition) for value in values]
         producer.flush(60)
         return [future.get(60).offset for future in sent]
 
@@ -95,7 +92,7 @@ class Topics:
         return [row for part in parts for row in rows[part]]
 
     def remove(self, topic):
-        """Delete a topic; it is continued return."""
+        """Delete a topic, and wait until it is gone."""
         # One that looks for the topic once more makes it again.
         for producer in self._producers.values():
             producer.close(timeout=5)

@@ -16,7 +16,7 @@ from streamlda.papers import dpvi
 from streamlda.papers.dpvi import DPVISettings, coins, fit_dp_vi, statistic, subsampled_multiplier
 from streamlda.papers.dpvi import variational_responsibilities as kernel
 from streamlda.simulate import PlantedLDA
-from tests.oracle_variational import variational_responsibilities
+from tests.oracle_refinement import variational_responsibilities
 
 DELTA = 1e-5
 SMALL = PlantedLDA(3, 20, seed=0).documents(30)

@@ -18,8 +18,8 @@ from streamlda_connectors.kafka.partitions import BLOCK
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, texts
 from tests.service.long_stream import ending, topic_settings
-from tests.service.sharing import Shared, Truth, none_ended
 from tests.service.test_kafka_daemon import releases_of
+from tests.service.test_sharing import Shared, Truth, none_ended
 
 RECORDS = int(os.environ.get("STREAMLDA_TEST_RECORDS", 60_000))
 RUNS = int(os.environ.get("STREAMLDA_TEST_RUNS", 10))

@@ -1,24 +1,33 @@
 """Partitions of a shared topic: moved, overtaken, fenced, killed; each record counts once."""
 
+import json
 import os
 import random
 import signal
 import time
+from collections import Counter
 from dataclasses import asdict, replace
+from queue import SimpleQueue
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 from streamlda.errors import FencedError, InvalidSettingError, SourceAwayError
 from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.topic_model import load
 from streamlda.run.opening import open_pipeline
-from streamlda.service.lease import check_beginning, list_terms, make_beginning
-from streamlda.service.partitions import Partitions
+from streamlda.service.lease import Lease, check_beginning, list_terms, make_beginning
+from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
+from streamlda.service.partitions import RETRY_SECONDS, Partitions, PartitionsWorker, SharedSource
+from streamlda.service.status import Status
 from streamlda.settings.build import public_words
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import CheckpointIndex
 from streamlda.storage.merge import (
     SharedProjection,
+    load_projection,
     merge_checkpoints,
     read_turned,
     save_projection,
@@ -30,6 +39,7 @@ from streamlda.storage.partitions import (
     count_saved,
     open_shared_folder,
 )
+from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Claim, Store
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda_connectors.kafka.consumer import SESSION_SECONDS
@@ -37,7 +47,144 @@ from tests.engine.kinds import assert_same_state
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import Daemon, changed, texts
 from tests.service.long_stream import topic_settings
-from tests.service.sharing import Shared, Truth, none_ended
+
+POISON = {
+    b"{": "not-json",
+    b"\xff\xff": "not-utf8",
+    b'{"text": 3}': "not-text",
+    b"[]": "not-an-object",
+}
+
+
+class Shared:
+    """Settings of daemons that share a topic and a folder, and what they have learned."""
+
+    def __init__(self, folder, bootstrap, topic):
+        self.folder, self.topic, self.bootstrap = folder, topic, bootstrap
+        self.path = folder / "shared"
+
+    def settings(self, name, **more):
+        given = {
+            "checkpoint.folder": str(self.path),
+            "output.folder": str(self.folder / "snapshots"),
+            "kafka.partitions": "group",
+            "kafka.group": self.topic,
+            "checkpoint.interval": "0.5 s",
+            "topics.refine": False,
+            **{key.replace("__", "."): value for key, value in more.items()},
+        }
+        return topic_settings(self.folder / name, self.bootstrap, self.topic, **given)
+
+    def records(self):
+        return sum(count_saved(self.path).values()) if self.path.exists() else 0
+
+    def learned(self):
+        """Return documents, tokens and rejects of all partitions."""
+        merged = merge_checkpoints([*count_saved(self.path)])
+        rejects = Counter()
+        for checkpoint in merged.checkpoints:
+            assert checkpoint.skipped == ()
+            rejects.update(checkpoint.about["counts"]["rejects"])
+        return merged.engine.documents_seen, merged.engine.counters.tokens_seen, rejects
+
+    def snapshots(self):
+        paths = sorted((self.folder / "snapshots").glob("snapshot-??????"))
+        return [load(path) for path in paths]
+
+
+class Truth:
+    """Sends documents and poison, and knows what is to come of them."""
+
+    def __init__(self, topics, topic, settings, seed=1):
+        self._topics, self._topic, self._random = topics, topic, random.Random(seed)
+        flags = {name: str(value) for name, value in settings.items()}
+        self._words = public_words(load_settings(environment={}, flags=flags))
+        self.records, self.rejects, self._sent = 0, Counter(), []
+
+    def send(self, documents, partition, poison=0.02):
+        values = []
+        for document in documents:
+            values.append(json.dumps({"text": document}).encode())
+            if self._random.random() < poison:
+                values.append(self._random.choice(list(POISON)))
+                self.rejects[POISON[values[-1]]] += 1
+        self._topics.send(self._topic, values, partition)
+        self.records += len(values)
+        self._sent += documents
+
+    def learned(self):
+        batch = self._words.encode(self._sent).batch
+        usable = batch.where(batch.usable)
+        return usable.n_documents, int(usable.lengths.sum()), self.rejects
+
+
+def none_ended(daemons):
+    for daemon in daemons:
+        assert daemon.process.poll() is None, b"".join(daemon.raw[-20:]).decode()
+
+
+@pytest.fixture
+def shared(topics, topic, tmp_path):
+    return Shared(tmp_path, topics.bootstrap, topic)
+
+
+@pytest.fixture
+def here(request, shared, topics, tmp_path):
+    """Turns a source of two partitions of 1500 records until `enough`, as a group of one."""
+    given = {"documents": 1500, **getattr(request, "param", {})}
+    documents = given.pop("documents")
+    given = shared.settings("here", **given)
+    truth = Truth(topics, shared.topic, given)
+    topics.make(shared.topic, 2)
+    for number in (0, 1):
+        truth.send(texts(documents, seed=number), number)
+    settings = load_settings(environment={}, flags={n: str(v) for n, v in given.items()})
+    folder, status = open_shared_folder(shared.path), Status(private=False, stream="s")
+    snapshots = Snapshots(tmp_path / "snapshots")
+    lease = Lease(settings, folder, status, snapshots)
+    make_beginning(lease.settings, folder, status)
+    beginning = load_projection(folder / PROJECTION).daemons
+    partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
+    seconds = 120.0
+    worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    # Whether dead letters can be made durable.
+    letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)
+    letters.try_to_flush = lambda: "" if letters.durable else "Refused"
+    source = SharedSource(settings, partitions, status, letters)
+
+    def learn(batch):
+        worker.learn([batch])
+        assert isinstance(events.get(timeout=seconds), Learned)
+
+    def turn(enough):
+        def enough_by_now():
+            learn(source.poll(200, 0.1))
+            return enough()
+
+        wait_until(enough_by_now, seconds)
+
+    def give_up(numbers):
+        """Let others have partitions; return what was polled of the rest meanwhile."""
+        done = Event()
+        source.member._handovers.put((numbers, done))
+        rest = source.poll(200, 0.0)
+        assert done.wait(seconds)
+        return rest
+
+    def save():
+        worker.checkpoint()
+        found = [type(events.get(timeout=seconds)) for _ in range(2)]
+        assert found == [CheckpointTaken, CheckpointDone]
+
+    def looks():
+        """Poll for longer than a partition is left alone that could not be opened."""
+        until = time.monotonic() + 3 * RETRY_SECONDS
+        while time.monotonic() < until:
+            learn(source.poll(200, 0.1))
+
+    yield SimpleNamespace(**locals())
+    source.close()
+    assert worker.stop(seconds)
 
 
 def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):

@@ -12,7 +12,7 @@ from streamlda.service.worker import Worker
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import WHOLE, Behind, RecordBatch
-from tests.run.opened import ROWS, new_pipeline
+from tests.run.test_opening import ROWS, new_pipeline
 
 
 def batch(start, stop):

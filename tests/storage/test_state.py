@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -55,7 +56,6 @@ class Run:
         self.settings = PrivateSettings(**{**BASE, **changes})
         self.noise, self.documents = SeededNoise(3), documents
         self.path, self.ledger = folder / "ledger", None
-        folder.mkdir(exist_ok=True)
         self.learner = self._learner(self.noise, self.settings)
 
     def _learner(self, noise, settings):
@@ -82,16 +82,15 @@ class Run:
 
 @pytest.fixture
 def start(tmp_path, documents):
-    """Return a function that starts a run in a folder; their ledgers are closed in the end."""
-    runs = []
+    """Return a function that starts a run, whose ledger is closed in the end."""
+    with ExitStack() as opened:
 
-    def start(name="run", **changes):
-        runs.append(Run(tmp_path / name, documents, **changes))
-        return runs[-1]
+        def start(**changes):
+            run = Run(tmp_path, documents, **changes)
+            opened.callback(run.close)
+            return run
 
-    yield start
-    for run in runs:
-        run.close()
+        yield start
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation, 
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from tests.corpora import batch_of
-from tests.run.opened import TEXTS, run_settings
+from tests.run.test_opening import TEXTS, run_settings
 
 WORDS = ("apple", "bread", "cheese", "dates")
 GIVEN = Vocabulary.given(WORDS)

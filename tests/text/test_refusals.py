@@ -9,7 +9,7 @@ from tests.text.test_vocabulary import FACTS
 from tests.texts import TEXTS
 
 WORDS, SETTINGS = VocabularyError, InvalidSettingError
-HERE = "tests.text.test_functions:"
+HERE = "tests.text.test_analysis:"
 
 
 def analyzer(**settings):
