@@ -55,7 +55,7 @@ def test_a_line_counts_once_its_end_is_written(log, follow):
     log.write("x" * 2_000_000, end="")
     texts(source, [])
     log.write("y" * 10, "four")
-    poll = source.poll(9, 5.0)
+    poll = source.poll(9, 60.0)
     assert (poll.texts, poll.locations[1].record) == ([None, "four"], 5)
     assert poll.rejects == [Reject(str(log.path), 4, "too-long")]
     assert source.lag() == {0: 0}

@@ -55,7 +55,7 @@ def test_records_inside_an_object_are_read(content, field, indent, tmp_path):
     path.write_text(json.dumps(content, indent=indent))
     options = {"text_field": "body", "records_field": field}
     source = FileSource(path, **options)
-    assert source.poll(1, 10).texts == ["cat and dog"]
+    assert source.poll(1, 60).texts == ["cat and dog"]
     assert drain(resumed(source, path, **options)) == (["sea"], [])
     none = [(1, "no-records")]
     assert drain(FileSource(path, **options | {"records_field": "docs"}))[1] == none

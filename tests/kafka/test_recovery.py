@@ -309,9 +309,9 @@ def test_reading_goes_on_soon_after_half_open_connections_end(broker, topics, to
         read(source, 5)
         relay.fall_silent()
         until = time.monotonic() + 7
-        while time.monotonic() < until:
+        while time.monotonic() < until or not source.reason().startswith("no-answer"):
             assert not source.poll(100, 0.5).documents
-        assert source.reason().startswith("no-answer")
+            assert time.monotonic() < until + 120
         relay.go_on()
         topics.send(topic, numbers(5, 6))
         # Two connections that were begun before, on a machine that may be slow.

@@ -12,6 +12,7 @@ from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.kafka.partitions import Record, Rounds, Run
 from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.records import BatchBuilder
+from tests.kafka.topics import wait_until
 
 #: A log: the offset that it begins with, and which offsets from there on hold a record.
 LOGS = st.lists(
@@ -127,8 +128,7 @@ def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, so
     wanted = in_turns(dict.fromkeys(range(3), 0), dict(enumerate(LENGTHS)), 64)
     source = source_of(topics, topic, fixed_order=True)
     assert places_of(source, len(wanted), 100) == wanted
-    assert source.poll(100, 0.5).n_records == 0
-    assert (source.waits_for(), source.at_end()) == (1, True)
+    wait_until(lambda: source.poll(100, 0.5) and (source.waits_for(), source.at_end()) == (1, True))
     assert source.silent() == 0
     ahead = {at: log.next for at, log in source.logs(60).items()}
     more = [f"1 {i}".encode() for i in range(137, 210)]

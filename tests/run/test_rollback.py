@@ -168,14 +168,10 @@ def test_two_ledgers_do_not_share_what_they_publish(scene):
     apart = {"output.folder": str(scene.folder / "my-out"), "output.file": None}
     others = scene._replace(group=Group())
     others.learn(**mine, **apart)
-    for kind in ("folder", "file"):
-        taken = dict(apart)
-        if kind == "folder":
-            taken["output.folder"] = str(scene.folder / "out")
-        if kind == "file":
-            taken["output.file"] = str(scene.folder / "model")
+    for taken in ({"output.folder": "out"}, {"output.file": "model"}):
+        taken = {name: str(scene.folder / place) for name, place in taken.items()}
         with pytest.raises(LedgerError, match="must be of its own ledger"):
-            others.learn(**mine, **taken)
+            others.learn(**mine, **(apart | taken))
     assert others.learn(**mine, **apart).settings["places"] == 2 * WINDOW
 
 

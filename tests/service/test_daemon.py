@@ -5,7 +5,6 @@ import re
 import resource
 import signal
 import subprocess
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -66,9 +65,7 @@ def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, 
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     with Daemon(settings, command=changed(settings, SLOW)) as daemon:
         daemon.wait_for("released")
-        began = time.monotonic()
         assert daemon.stop(signal.SIGINT) == 0
-        assert time.monotonic() - began < 30
     assert daemon.lines[-2]["event"] == "exit"
     # In the middle of a window: what was learned is saved, though the clock did not ask for it.
     assert len(daemon.events("checkpoint")) >= 1

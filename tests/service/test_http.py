@@ -303,14 +303,12 @@ def test_nothing_that_a_viewer_sees_tells_neighbours_apart(snapshots):
 
     def seen(learned, token, sent, client):
         status = Status(private=True, stream="planted", clock=lambda: 0.0)
-        status.note(not_ready="")
-        status.note(places=100_001, places_left=5)
-        reasons = {"not JSON": 100_001 - learned}
-        found = outcomes(learned=learned, rejected=100_001 - learned)
-        status.note(documents=found, rejects=reasons, releases=1)
-        status.count("bytes", "", 600 * learned)
+        rejected = 100_001 - learned
+        found = outcomes(learned=learned, rejected=rejected)
+        status.note(documents=found, rejects={"not JSON": rejected}, releases=1)
+        status.note(not_ready="", places=100_001, places_left=5, warmup=(learned, 200_000))
         status.note(queue_bytes=99 * learned)
-        status.note(warmup=(learned, 200_000))
+        status.count("bytes", "", 600 * learned)
         app = make_app(status, snapshots, private=True, token=token, operator_token="other")
         headers = [bearer(sent)] if sent else []
         found = {}

@@ -18,11 +18,8 @@ from tests.service.test_http import TOKEN
 @pytest.fixture
 def status():
     made = Status(private=False, stream="kafka: planted", memory_limit_bytes=2**30)
-    made.note(not_ready="")
-    made.note(phase="learning")
-    made.note(places=1_234_000, places_left=66_000)
-    made.note(lag={0: 1500, 1: None})
-    made.note(resident_bytes=2**28)
+    made.note(not_ready="", phase="learning", places=1_234_000, places_left=66_000)
+    made.note(lag={0: 1500, 1: None}, resident_bytes=2**28)
     return made
 
 
@@ -122,9 +119,7 @@ def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
     found = outcomes(learned=5000, rejected=3, short=40)
     status.note(documents=found, rejects={"not-json": 2, "too-long": 1}, releases=0)
     expect(seen.page.locator("#rate")).not_to_have_text("0.0")
-    status.note(lost={"records": 25})
-    status.note(lag={0: 2048}, lag_unit="bytes")
-    status.note(in_no_bin=(0, 0, 12))
+    status.note(lost={"records": 25}, lag={0: 2048}, lag_unit="bytes", in_no_bin=(0, 0, 12))
     seen.page.reload()
     notes = ["too short 40, not json 2, too long 1", "used, but far from the time bins kept: 12"]
     seen.has(unused="43", unused_note="; ".join([*notes, "lost: 25 records"]))

@@ -77,7 +77,7 @@ def expected(path):
 
 def texts_of_source(paths):
     source = FileSource(paths)
-    texts = source.poll(1000, 10.0).documents
+    texts = source.poll(1000, 60.0).documents
     source.close()
     return texts
 
