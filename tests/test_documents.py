@@ -3,11 +3,12 @@
 import math
 import pickle
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamlda.documents import MAX_TOKENS, DocumentBatch
@@ -219,29 +220,24 @@ def test_more_columns_than_ids_are_refused_before_memory_is_taken():
         DocumentBatch.from_matrix(wide)
 
 
-def raw(data, indices, indptr, kind=sp.csr_matrix):
-    """Return a matrix that still has the duplicates, zeros and order that were put into it."""
-    shape = (len(indptr) - 1, 5) if kind is sp.csr_matrix else (5, len(indptr) - 1)
-    return kind((np.array(data), np.array(indices), np.array(indptr)), shape=shape)
+#: Rows, columns and values in any order, some of them more than once or zero.
+UNTIDY = st.lists(st.tuples(*(st.integers(0, most) for most in (3, 4, 100))), max_size=12)
 
 
-#: Sums of duplicates may be more than their own dtype can hold.
-UNTIDY = {
-    "unsorted": raw([1, 2, 3], [4, 0, 2], [0, 2, 3]),
-    "duplicates": raw([1, 2, 3, 4], [4, 0, 4, 2], [0, 3, 4]),
-    "zeros": raw([1, 0, 3, 0], [1, 2, 2, 4], [0, 2, 4]),
-    "duplicates that cancel": raw([1.0, 2, -2], [1, 3, 3], [0, 1, 3]),
-    "csr of int8": raw(np.full(2, 100, "int8"), [3, 3], [0, 2]),
-    "csr of bool": raw([True, True], [3, 3], [0, 2]),
-    "csc of int8": raw(np.full(2, 100, "int8"), [4, 4], [0, 0, 2], sp.csc_matrix),
-    "coo of int8": sp.coo_matrix((np.full(2, 100, "int8"), ([0, 0], [3, 3])), shape=(1, 5)),
-    "coo of bool": sp.coo_matrix(([True, True], ([0, 0], [3, 3])), shape=(1, 5)),
-}
-
-
-@pytest.mark.parametrize("case", UNTIDY)
-def test_from_matrix_tidies_a_copy(case):
-    matrix = UNTIDY[case]
+@given(UNTIDY, st.sampled_from(["csr", "csc", "coo"]), st.sampled_from(["bool", "int8", "float64"]))
+@example([(0, 1, 1), (1, 3, 2), (1, 3, -2)], "csr", "float64")
+@example([(0, 3, 100)] * 2, "csr", "int8")
+@example([(0, 3, 100)] * 2, "csc", "int8")
+@example([(0, 3, 100)] * 2, "coo", "int8")
+def test_from_matrix_tidies_a_copy(entries, form, dtype):
+    """Sums of duplicates may be more than their own dtype can hold."""
+    rows, columns, values = np.array(sorted(entries, key=itemgetter(0)), int).reshape(-1, 3).T
+    stored, starts = values.astype(dtype), np.searchsorted(rows, np.arange(5))
+    matrix = {
+        "csr": lambda: sp.csr_matrix((stored, columns, starts), shape=(4, 5)),
+        "csc": lambda: sp.csc_matrix((stored, columns, starts), shape=(5, 4)),
+        "coo": lambda: sp.coo_matrix((stored, (rows, columns)), shape=(4, 5)),
+    }[form]()
     before = pickle.dumps(matrix)
     expected = matrix.astype(float).toarray()
     batch = DocumentBatch.from_matrix(matrix)

@@ -2,36 +2,25 @@
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from scipy import stats
 
 from streamlda.simulate import PlantedLDA, _running_sums, draw_tokens
 from tests import oracle, oracle_text
 
-LENGTHS = {
-    "random": [5, 17, 40, 80, 3, 11],
-    "no documents": [],
-    "empty": [0, 0],
-    "one word": [1],
-    "three tokens": [3],
-    "100,000 tokens": [100_000],
-}
-CASES = [*((kind, 200) for kind in LENGTHS), ("random", 1), ("random", 7), ("one word", 1)]
 
-
-def offsets_of(kind):
-    return np.cumsum([0, *LENGTHS[kind]], dtype=np.int64)
-
-
-@pytest.mark.parametrize(("kind", "n_features"), CASES)
-def test_draw_tokens_equals_oracle(kind, n_features):
-    rng, offsets = np.random.default_rng(0), offsets_of(kind)
+@given(st.lists(st.integers(0, 80), max_size=7), st.sampled_from([1, 7, 200]))
+@example([100_000], 200)
+def test_draw_tokens_equals_oracle(lengths, n_features):
+    rng, offsets = np.random.default_rng(0), np.cumsum([0, *lengths], dtype=np.int64)
     uniforms = rng.random((offsets[-1], 2))
     # The ends of the buckets, where rounding could skip a word.
     uniforms[::3, 1] = np.floor(uniforms[::3, 1] * n_features) / n_features
     topics = rng.dirichlet(np.full(n_features, 0.05), size=3)
     topics[1, 0] = topics[2, -1] = 0.0
     topics[1:, n_features // 2] += 1e-3
-    topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(LENGTHS[kind])))
+    topic_cdf = _running_sums(rng.dirichlet([0.2, 0.3, 0.4], size=len(lengths)))
     word_cdf = _running_sums(topics)
     expected = oracle_text.draw_tokens(
         uniforms.tolist(), topic_cdf.tolist(), word_cdf.tolist(), offsets.tolist()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from time import monotonic
 
@@ -12,7 +13,44 @@ from streamlda.stream.source import Reject
 from streamlda_connectors import follow as source_module
 from streamlda_connectors import watch
 from streamlda_connectors.follow import FollowSource
-from tests.connectors.logs import LINES, Log, texts
+
+#: Longer than the bytes by which files are told apart.
+LINES = [f"line {i} " + "word " * 20 for i in range(8)]
+
+
+class Log:
+    """A log under rotation, and what was written to it."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, *lines, end="\n"):
+        with self.path.open("a") as file:
+            file.write("\n".join(lines) + end)
+
+    def rotate(self, name="{}.1"):
+        target = Path(name.format(self.path))
+        if target.exists():
+            Log(target).rotate(name)
+        self.path.rename(target)
+        return target
+
+    def copy_and_cut(self, name="{}.1"):
+        target = Path(name.format(self.path))
+        if target.exists():
+            Log(target).rotate(name)
+        shutil.copy(self.path, target)
+        os.truncate(self.path, 0)
+
+
+def texts(source, wanted):
+    """Poll until as many texts as wanted have come, and a few times more."""
+    seen, end = [], monotonic() + 60.0
+    while len(seen) < len(wanted) and monotonic() < end:
+        seen += source.poll(3, 0.0).documents
+    for _ in range(3):
+        seen += source.poll(100, 0.0).documents
+    assert seen == wanted
 
 
 @pytest.fixture

@@ -40,20 +40,15 @@ listener.name.secure.ssl.keystore.location={folder}/keys.p12
 listener.name.secure.ssl.keystore.password={password}
 listener.name.secure.ssl.key.password={password}
 log.dirs={folder}/data
-auto.create.topics.enable=true
-num.partitions=1
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=1500
 broker.heartbeat.interval.ms=300
 message.max.bytes=71303168
-replica.fetch.max.bytes=71303168
 """
 
 LOGGING = """\

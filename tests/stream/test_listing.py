@@ -4,6 +4,7 @@ import glob
 import gzip
 import os
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import fsspec
@@ -16,7 +17,6 @@ from streamlda.scaleout.shards import of_files, rows_of
 from streamlda.stream.listing import find_files
 from streamlda.stream.source import RecordBatch
 from streamlda_connectors.files import FileSource
-from tests.connectors.logs import without_rights
 
 FOLDERS = [".", ".", "b", "b/c", "f[1]", ".h", "b/.g", ".h/c"]
 NAMES = ["a.txt", "B.TXT", "[a].txt", ".x.txt", "c.txt.gz", "d.Txt.GZ", "e"]
@@ -170,6 +170,19 @@ def test_paths_without_files_or_with_one_twice_are_refused(path, message, tmp_pa
         path = path.replace("TMP", str(tmp_path))
     with pytest.raises(SourceError, match=message):
         find_files(path, "auto")
+
+
+@contextmanager
+def without_rights():
+    """Whoever may read everything, may not for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_a_folder_or_link_that_may_not_be_read_is_named_wherever_it_is():
