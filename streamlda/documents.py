@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InvalidDocumentsError, at_least, failure, require
+from streamlda.errors import Faults, InvalidDocumentsError, at_least, require
 from streamlda.kernels.words import copy_documents
+from streamlda.utils.arrays import Array
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -37,7 +38,30 @@ PSEUDO_TOKENS = 1e6
 #: Most words: their ids are 32-bit numbers.
 MOST_FEATURES = 2**31 - 1
 
-FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
+_FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
+_FAULTS = Faults(
+    {
+        InvalidDocumentsError: {
+            "columns": f"counts must have at most {MOST_FEATURES} columns; keep the columns of "
+            "words that some document has",
+            "finite": "counts must be finite; remove NaN and infinity",
+            "fractions": "counts must be whole numbers of tokens; pass CountVectorizer output, not "
+            "TF-IDF",
+            "length": f"a document must have at most {MAX_TOKENS} tokens; split it",
+            "matrix": "counts must be a matrix of documents by words; put a single document into a "
+            "matrix of one row",
+            "negative": "Negative values in data passed to streamlda: counts must be >= 0; pass "
+            "word counts, not centred or signed features",
+            "order": f"word ids must rise strictly within a document; {_FROM_MATRIX}",
+            "outside": "word ids must lie in 0..n_features-1; encode by the vocabulary",
+            "pointers": "row pointers must rise from 0 to the number of entries, with one count a "
+            f"word id; {_FROM_MATRIX}",
+            "real": "counts must be real numbers; convert them first",
+            "zeros": f"a batch must store counts above 0 only; {_FROM_MATRIX}",
+        },
+    }
+)
+_check = _FAULTS.check
 
 #: Entries that are looked at or moved at a time.
 BLOCK_ENTRIES = 2**16
@@ -104,18 +128,8 @@ class DocumentBatch:
 
         matrix: Any = X if scipy.sparse.issparse(X) else np.asarray(X)
         _real(matrix)
-        _require(
-            matrix.ndim == 2,
-            "counts must be a matrix of documents by words",
-            ndim=matrix.ndim,
-            remedy="put a single document into a matrix of one row",
-        )
-        _require(
-            matrix.shape[1] <= MOST_FEATURES,
-            f"counts must have at most {MOST_FEATURES} columns",
-            n_features=matrix.shape[1],
-            remedy="keep the columns of words that some document has",
-        )
+        _check(matrix.ndim == 2, "matrix", ndim=matrix.ndim)
+        _check(matrix.shape[1] <= MOST_FEATURES, "columns", n_features=matrix.shape[1])
         # Converting another sparse format adds up duplicates, which small integers cannot hold;
         # scipy has no sparse half precision.
         if matrix.dtype == np.float16 or getattr(matrix, "format", "csr") != "csr":
@@ -129,7 +143,7 @@ class DocumentBatch:
         return cls(csr.data, csr.indices, csr.indptr, csr.shape[1], integral=integral)
 
     @cached_property
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> Array:
         """The counts as kernels take them: those `held`, or a copy, for as long as the batch."""
         return _frozen(self.held, np.float64)
 
@@ -155,7 +169,7 @@ class DocumentBatch:
         return {name: value for name, value in vars(self).items() if name != "counts"}
 
     @cached_property
-    def lengths(self) -> NDArray[np.float64]:
+    def lengths(self) -> Array:
         """Tokens of each document, shape (n_documents,)."""
         filled = np.flatnonzero(np.diff(self.row_pointers))
         lengths = np.zeros(self.n_documents)
@@ -322,31 +336,21 @@ class DocumentBatch:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
         shapes = pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,)
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
-        _require(
-            shapes
-            and (pointers[0], pointers[-1]) == (0, nnz)
-            and np.all(pointers[1:] >= pointers[:-1]),
-            "row pointers must rise from 0 to the number of entries, with one count a word id",
-            row_pointers=pointers.shape,
-            counts=self.held.shape,
-            word_ids=ids.shape,
-            remedy=FROM_MATRIX,
-        )
+        ends = shapes and (pointers[0], pointers[-1]) == (0, nnz)
+        rise = ends and np.all(pointers[1:] >= pointers[:-1])
+        found = {"row_pointers": pointers.shape, "counts": self.held.shape, "word_ids": ids.shape}
+        _check(rise, "pointers", **found)
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
         done = 0
         for part in self.blocks():
-            for (rule, remedy), bad in _faults(part, integral):
-                if bad.any():
-                    document, error = done + int(np.argmax(bad)), InvalidDocumentsError
-                    raise failure(rule, document=document, remedy=remedy, error=error)
+            for rule, bad in _find_faults(part, integral):
+                _check(not bad.any(), rule, document=done + int(np.argmax(bad)))
             done += len(part)
 
 
-def _faults(
-    part: DocumentBatch, integral: bool
-) -> Iterator[tuple[tuple[str, str], NDArray[np.bool_]]]:
-    """Yield rule and remedy of what may be wrong, and which documents it is wrong in."""
+def _find_faults(part: DocumentBatch, integral: bool) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Yield rules that documents may break, and which documents break each."""
     counts, ids, starts = part.counts, part.word_ids, part.row_pointers[:-1]
     falling = np.zeros(len(ids), dtype=np.bool_)
     np.less_equal(ids[1:], ids[:-1], out=falling[1:])
@@ -359,22 +363,17 @@ def _faults(
 
     # A negative number is a large one without a sign.
     outside = ids.view(np.uint32) >= part.n_features
-    yield ("word ids must lie in 0..n_features-1", "encode by the vocabulary"), documents(outside)
-    yield ("word ids must rise strictly within a document", FROM_MATRIX), documents(falling)
+    yield "outside", documents(outside)
+    yield "order", documents(falling)
     finite = np.isfinite(counts)
-    yield ("counts must be finite", "remove NaN and infinity"), documents(~finite)
-    rule = "Negative values in data passed to streamlda: counts must be >= 0"
-    yield (rule, "pass word counts, not centred or signed features"), documents(counts < 0)
-    yield ("a batch must store counts above 0 only", FROM_MATRIX), documents(counts == 0)
+    yield "finite", documents(~finite)
+    yield "negative", documents(counts < 0)
+    yield "zeros", documents(counts == 0)
     with np.errstate(over="ignore"):
         long = part.lengths > MAX_TOKENS
-    yield (f"a document must have at most {MAX_TOKENS} tokens", "split it"), long
+    yield "length", long
     if integral:
-        rule = "counts must be whole numbers of tokens"
-        yield (
-            (rule, "pass CountVectorizer output, not TF-IDF"),
-            documents(counts != np.rint(counts)),
-        )
+        yield "fractions", documents(counts != np.rint(counts))
 
 
 class _SharedDocuments(DocumentBatch):
@@ -401,7 +400,7 @@ class _SharedDocuments(DocumentBatch):
         return self._copied.word_ids
 
     @cached_property
-    def lengths(self) -> NDArray[np.float64]:
+    def lengths(self) -> Array:
         return _frozen(self._batch.lengths[self._numbers], np.float64)
 
     @cached_property
@@ -435,8 +434,7 @@ def read_counts(X: Any, stacklevel: int = 3) -> DocumentBatch:
 def _real(array: Any) -> Any:
     """Return `array` (or a sparse matrix) if it holds real numbers."""
     array = array if hasattr(array, "dtype") else np.asarray(array)
-    is_real = array.dtype.kind in "buif"
-    _require(is_real, "counts must be real numbers", dtype=array.dtype, remedy="convert them first")
+    _check(array.dtype.kind in "buif", "real", dtype=array.dtype)
     return array
 
 
@@ -450,7 +448,7 @@ def _integers(name: str, array: Any, dtype: Any) -> Any:
         array.dtype.kind in "iu" and array.min() >= limits.min and array.max() <= limits.max,
         f"{name} must be integers that fit {np.dtype(dtype)}",
         dtype=array.dtype,
-        remedy=FROM_MATRIX,
+        remedy=_FROM_MATRIX,
     )
     return array
 

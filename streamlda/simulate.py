@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import above, at_least
 from streamlda.model.inference import checked_alpha
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
 BLOCK_DOCUMENTS = 1024
@@ -50,7 +49,7 @@ class PlantedLDA:
         self.seed = seed
         width = max(5, len(str(n_features - 1)))
         self.words = [f"w{word:0{width}d}" for word in range(n_features)]
-        self.components: NDArray[np.float64] = self._generator(0).dirichlet(
+        self.components: Array = self._generator(0).dirichlet(
             np.full(n_features, float(topic_concentration)), size=n_components
         )
         self._word_cdf = _running_sums(self.components)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
+from streamlda.utils.arrays import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,34 +24,34 @@ class ColumnChange:
     before: int
     after: int
     #: Share of all tokens of each word that enters: those of `replaced`, then of further columns.
-    shares: NDArray[np.float64]
+    shares: Array
     #: How each of these is divided among K topics, (words, K): rows sum to 1, or to 0 of a word of
     #: which nothing is known; None where that is so of all.
-    parts: NDArray[np.float64] | None = None
+    parts: Array | None = None
 
     @property
     def entered(self) -> NDArray[np.int64]:
         """Columns of words that enter, rising."""
         return np.concatenate([self.replaced, np.arange(self.before, self.after)])
 
-    def rows(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+    def rows(self, array: Array) -> Array:
         """Return an array with a row for each column, 0 for words that enter; O(its size)."""
         found = np.zeros((self.after, *array.shape[1:]))
         found[: self.before] = array
         found[self.replaced] = 0.0
         return found
 
-    def distribution(self, array: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distribution(self, array: Array) -> Array:
         """Return frequencies of words where those that enter have their shares; columns sum to 1.
 
         Of shape (V,) or (V, K); O(its size).
         """
         found = self.rows(array)
         found[self.entered] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
-        scaled: NDArray[np.float64] = found / found.sum(axis=0)
+        scaled: Array = found / found.sum(axis=0)
         return scaled
 
-    def masses(self, topics: NDArray[np.float64]) -> NDArray[np.float64]:
+    def masses(self, topics: Array) -> Array:
         """Return what words that enter begin with in topics of these masses, (words, K)."""
         of_every_topic = self.shares[:, None] * topics
         if self.parts is None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 S = TypeVar("S", bound=np.generic)
+#: Real numbers, and arrays by name.
+Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
 #: What is needed to continue, of anything: arrays, and plain JSON values.
