@@ -147,11 +147,11 @@ class JointGaussian:
             drawn[name] += aggregates[name]
         return self.from_grid(drawn)
 
-    def noise_on_grid(self, noise: Noise) -> dict[str, Counts]:
-        """Draw the noise of one release, in whole steps of the grid."""
+    def noise_on_grid(self, noise: Noise, part: float = 1.0) -> dict[str, Counts]:
+        """Draw the noise of one release, or a part of its deviation, in whole steps of the grid."""
         return {
             block.name: noise.discrete_gaussian(
-                self.stddevs[block.name] / self.steps[block.name], block.shape
+                part * self.stddevs[block.name] / self.steps[block.name], block.shape
             )
             for block in self.blocks
         }
