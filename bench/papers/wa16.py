@@ -21,7 +21,7 @@ from bench.papers.reproduction import Law, Reproduction, judge_law, lines_of, po
 from streamlda import papers
 from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.papers.wang_anandkumar.tensors import ImplicitTensor, SymmetricTensor
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 from streamlda.spectral.associations import VectorAssociation
 from streamlda.spectral.online import OnlinePower
 from streamlda.spectral.power import DeflatedPower
@@ -119,7 +119,7 @@ def components_missed(parameters: Json, seed: int, number: int) -> list[bool]:
 
 
 def noisy(signal: SymmetricTensor, noise: SymmetricTensor, factor: float) -> SymmetricTensor:
-    return ImplicitTensor(
+    return SymmetricTensor(
         signal.dimension, lambda u: signal.apply(u)[0] + factor * noise.apply(u)[0]
     )
 
@@ -129,10 +129,10 @@ def noise_tensor(kind: str, d: int, rng: np.random.Generator) -> tuple[Symmetric
     if kind == "adversarial":
         # E(u, u, u) = 3 (v2'u) ||u||^2, which is largest at v2.
         second = np.eye(d)[:, [1]]
-        return ImplicitTensor(d, lambda u: 2 * u[1] * u + second * np.sum(u * u, axis=0)), 3.0
+        return SymmetricTensor(d, lambda u: 2 * u[1] * u + second * np.sum(u * u, axis=0)), 3.0
     if kind == "weakly correlated":
         # Orthonormal vectors of weight 1 each.
-        return ImplicitTensor(d, lambda u: np.where(np.arange(d)[:, None] < 3, 0.0, u * u)), 1.0
+        return SymmetricTensor(d, lambda u: np.where(np.arange(d)[:, None] < 3, 0.0, u * u)), 1.0
     raw = rng.standard_normal((d, d, d))
     dense = papers.DenseTensor(sum(raw.transpose(order) for order in permutations(range(3))) / 6)
     # The tops of such a landscape differ by a few per cent; the value is right to about 1e-5.

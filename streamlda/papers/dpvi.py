@@ -33,29 +33,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import psi
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import MissingExtraError, above, at_least, between, require
+from streamlda.errors import MissingExtraError, above, at_least, between
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
-from streamlda.kernels import (
-    F64_1D,
-    F64_2D,
-    I32_1D,
-    I64_1D,
-    OUT_F32_2D,
-    OUT_F64_1D,
-    kernel,
-    parallel_kernel,
-)
-from streamlda.kernels.refinement import add_responsibilities
+from streamlda.papers.faults import check
 from streamlda.papers.rounding import MechanismOfDoubles
-from streamlda.refinement.stepwise_em import entries_by_word
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Convergence of the E-step, as in the authors' code: updates, and mean change of gamma.
 MOST_UPDATES, TOLERANCE = 100, 1e-3
@@ -64,8 +53,8 @@ MOST_UPDATES, TOLERANCE = 100, 1e-3
 #: thousands of steps, and these runs have far fewer.
 RATE_OFFSET, RATE_EXPONENT = 1.0, 0.7
 
-#: Most entries times topics that are worked on at a time: 32 MiB of responsibilities.
-_MOST_SHARES = 2**23
+#: Most entries times topics that are worked on at a time: 2 MiB of responsibilities.
+_MOST_SHARES = 2**18
 
 #: A word less probable than this under every topic is divided evenly: a quotient could overflow.
 SMALLEST = 1e-280
@@ -109,13 +98,8 @@ class DPVISettings:
         above(0, clip_norm=self.clip_norm, alpha_0=self.alpha_0)
         above(0, sampling_rate=self.sampling_rate)
         between(0, 1, sampling_rate=self.sampling_rate, remedy="1 draws all documents")
-        require(
-            (self.epsilon is None) == (self.delta is None),
-            "epsilon and delta go together",
-            epsilon=self.epsilon,
-            delta=self.delta,
-            remedy="give both, or neither for no privacy",
-        )
+        whole = (self.epsilon is None) == (self.delta is None)
+        check(whole, "budget", epsilon=self.epsilon, delta=self.delta)
         if self.epsilon is not None:
             above(0, epsilon=self.epsilon)
             remedy = "take well below one over the number of documents"
@@ -164,13 +148,8 @@ def fit_dp_vi(
     """
     noise = SecureNoise() if noise is None else noise
     n_max = max(1, documents.n_documents) if n_max is None else n_max
-    require(
-        documents.n_documents <= n_max,
-        "n_max must bound the number of rows",
-        n_max=n_max,
-        documents=documents.n_documents,
-        remedy="raise it",
-    )
+    n_rows = documents.n_documents
+    check(n_rows <= n_max, "rows", n_max=n_max, documents=n_rows)
     K, V = settings.n_components, documents.n_features
     multiplier, mechanism = 0.0, None
     if settings.epsilon is not None and settings.delta is not None:
@@ -211,18 +190,60 @@ def statistic(documents: DocumentBatch, dirichlet: Array, alpha: Array, clip_nor
     words = np.exp(psi(dirichlet) - psi(dirichlet.sum(axis=0)))
     total = np.zeros(dirichlet.shape)
     for part in documents.blocks(max(1, _MOST_SHARES // len(alpha))):
-        responsibilities = np.empty((len(part.counts), len(alpha)), dtype=np.float32)
-        norms = np.empty(part.n_documents)
-        layout = (part.counts, part.word_ids, part.row_pointers)
-        variational_responsibilities(
-            *layout, words, alpha, MOST_UPDATES, TOLERANCE, responsibilities, norms
-        )
+        tokens = find_responsibilities(part, words, alpha) * part.counts[:, None]
+        owners = _owners(part)
+        norms = np.sqrt(np.bincount(owners, np.sum(tokens**2, axis=1), len(part)))
         # Rounded down, so that no norm ends above the bound: 8 roundings are more than there are.
         factors = np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300) * (1 - 2.0**-50))
-        weights = part.counts * np.repeat(factors, np.diff(part.row_pointers))
-        by_word = entries_by_word(part.word_ids, weights, part.n_features)
-        add_responsibilities(*by_word, responsibilities, total)
+        by_word = (factors[owners], (part.word_ids, np.arange(len(tokens))))
+        total += scipy.sparse.csr_array(by_word, (len(words), len(tokens))) @ tokens
     return total
+
+
+def find_responsibilities(
+    documents: DocumentBatch,
+    words: Array,
+    alpha: Array,
+    most_updates: int = MOST_UPDATES,
+    tolerance: float = TOLERANCE,
+) -> Array:
+    """Return the variational responsibilities of topics for every entry, (nnz, K), topics fixed.
+
+    Repeat ``theta = exp(psi(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
+    gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` on, until the mean change of
+    the gamma of a document is below the tolerance. `words`, of shape (V, K), is exp(E log beta).
+    Time O(nnz K updates), memory O(nnz K).
+    """
+    K, numbers = len(alpha), np.arange(len(documents))
+    gamma = alpha + documents.lengths[:, None] / K
+    theta = np.empty_like(gamma)
+    for _ in range(most_updates + 1):
+        rows, own = documents.take(numbers), np.exp(psi(gamma[numbers]))
+        theta[numbers] = own
+        owners = _owners(rows)
+        total = np.einsum("ek,ek->e", own[owners], words[rows.word_ids])
+        known = total >= SMALLEST
+        # Tokens of a word that no topic has are divided evenly.
+        even = np.bincount(owners, rows.counts * ~known, len(rows))[:, None] / K
+        weights = np.divide(rows.counts, total, out=np.zeros_like(total), where=known)
+        by_word = scipy.sparse.csr_array(
+            (weights, rows.word_ids, rows.row_pointers), (len(rows), len(words))
+        )
+        after = alpha + even + own * (by_word @ words)
+        change = np.abs(after - gamma[numbers]).mean(axis=1)
+        gamma[numbers] = after
+        numbers = numbers[change >= tolerance]
+        if not len(numbers):
+            break
+    found = theta[_owners(documents)] * words[documents.word_ids]
+    total = found.sum(axis=1, keepdims=True)
+    known = total >= SMALLEST
+    return np.where(known, found / np.where(known, total, 1.0), 1 / K)
+
+
+def _owners(documents: DocumentBatch) -> NDArray[np.int64]:
+    """Return the document of each entry."""
+    return np.repeat(np.arange(len(documents)), np.diff(documents.row_pointers))
 
 
 def coins(n: int, probability: float, noise: Noise) -> NDArray[np.bool_]:
@@ -245,8 +266,7 @@ def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, st
     By dp-accounting's privacy loss distributions, rounded pessimistically, to 0.1 % of z, from
     above. Add-remove.
     """
-    remedy = "raise delta"
-    require(0 < delta < 1, "delta must leave something for the noise", delta=delta, remedy=remedy)
+    check(0 < delta < 1, "nothing left", delta=delta)
     try:
         import dp_accounting
         from dp_accounting.pld import PLDAccountant
@@ -273,75 +293,3 @@ def subsampled_multiplier(epsilon: float, delta: float, sampling_rate: float, st
     while spends(z) > epsilon:
         z *= 1.0005
     return z
-
-
-@kernel
-def digamma(x: float) -> float:
-    """Return the digamma function of x > 0, to 1e-12 of max(1, its absolute value).
-
-    Recurrence up to 6, then the asymptotic series.
-    """
-    shift = 0.0
-    while x < 6.0:
-        shift -= 1.0 / x
-        x += 1.0
-    r = 1.0 / (x * x)
-    tail = r * (1 / 12 - r * (1 / 120 - r * (1 / 252 - r * (1 / 240 - r * (1 / 132 - r / 47.3)))))
-    return shift + math.log(x) - 0.5 / x - tail
-
-
-@parallel_kernel(lambda *inputs: (len(inputs[2]) - 1, 10 * inputs[-2].size))
-def variational_responsibilities(
-    first: int,
-    last: int,
-    counts: F64_1D,
-    word_ids: I32_1D,
-    row_pointers: I64_1D,
-    words: F64_2D,
-    alpha: F64_1D,
-    max_iterations: int,
-    tolerance: float,
-    responsibilities: OUT_F32_2D,
-    norms: OUT_F64_1D,
-) -> None:
-    """Find the variational responsibilities of topics for every entry, topics held fixed.
-
-    Equivalent to ``tests.oracle_refinement.variational_responsibilities``: repeat
-    ``theta = exp(digamma(gamma)); phi = theta * words[ids]; phi /= phi.sum(1);
-    gamma = alpha + counts @ phi`` from ``gamma = alpha + tokens / K`` until
-    ``mean(abs(change)) < tolerance``, at most `max_iterations` times. `words`, of shape (V, K), is
-    exp(E log beta); `norms` become the Euclidean norm of ``counts[:, None] * responsibilities``
-    over the entries of each document. Time O(nnz * K * iterations); memory O(K) a thread. Each row
-    depends on its document only.
-    """
-    n_topics = len(alpha)
-    for n in range(first, last):
-        begin, end = row_pointers[n], row_pointers[n + 1]
-        gamma, theta, update = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
-        tokens = 0.0
-        for e in range(begin, end):
-            tokens += counts[e]
-        for k in range(n_topics):
-            gamma[k] = alpha[k] + tokens / n_topics
-        for iteration in range(max_iterations + 1):
-            for k in range(n_topics):
-                theta[k] = math.exp(digamma(gamma[k]))
-                update[k] = 0.0
-            squares = 0.0
-            for e in range(begin, end):
-                beta = words[word_ids[e]]
-                total = 0.0
-                for k in range(n_topics):
-                    total += theta[k] * beta[k]
-                for k in range(n_topics):
-                    own = theta[k] * beta[k] / total if total >= SMALLEST else 1.0 / n_topics
-                    responsibilities[e, k] = own
-                    update[k] += counts[e] * own
-                    squares += (counts[e] * responsibilities[e, k]) ** 2
-            norms[n] = math.sqrt(squares)
-            change = 0.0
-            for k in range(n_topics):
-                change += abs(alpha[k] + update[k] - gamma[k])
-                gamma[k] = alpha[k] + update[k]
-            if change < tolerance * n_topics or iteration == max_iterations:
-                break

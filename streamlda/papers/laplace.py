@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import between, require
+from streamlda.errors import between
 from streamlda.guarantee.noise import Noise
+from streamlda.papers.faults import check
 from streamlda.privacy.events import LaplaceRelease
+from streamlda.utils.arrays import Array
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 #: Bound on the total variation distance between one value and the discrete Laplace distribution:
@@ -104,22 +105,10 @@ def release_laplace(
     step = math.ldexp(0.5, math.frexp(exact / event.epsilon / _SCALE_STEPS)[1])
     error = roundings * _UNIT_ROUNDOFF
     moved = exact + values.size * step + 2 * error / (1 - error) * magnitude if error < 0.5 else 1e9
-    require(
-        moved <= exact * (1 + _MAX_INCREASE),
-        "rounding must cost at most 1 % of the sensitivity",
-        cells=values.size,
-        roundings=roundings,
-        epsilon=event.epsilon,
-        remedy="use fewer cells or documents, or a larger epsilon",
-    )
+    about = {"cells": values.size, "roundings": roundings, "epsilon": event.epsilon}
+    check(moved <= exact * (1 + _MAX_INCREASE), "rounding", **about)
     scale = math.ceil(moved / event.epsilon / step * (1 + 2.0**-40))
-    require(
-        magnitude <= 2.0**61 * step,
-        "values must have fewer than 2^61 steps of the grid",
-        magnitude=magnitude,
-        epsilon=event.epsilon,
-        remedy="take a smaller epsilon",
-    )
+    check(magnitude <= 2.0**61 * step, "grid", magnitude=magnitude, epsilon=event.epsilon)
     # Exact: the step is a power of two.
     drawn = np.rint(values / step).astype(np.int64) + discrete_laplace(noise, scale, values.shape)
     distance = TV_DISTANCE_BOUND * values.size

@@ -8,7 +8,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
+
 Index = tuple[NDArray[np.intp], ...]
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from streamlda import kernels
 from streamlda.kernels import association, inference, refinement
-from streamlda.papers.dpvi import variational_responsibilities
 from streamlda.spectral.moments import group_by_word
 from streamlda.utils.threads import limit_threads
 from tests.corpora import batch_of
@@ -98,10 +97,6 @@ CALLS = {
     "add_responsibilities": lambda b: called(
         *(refinement.add_responsibilities, *entries_by_word(b), b.responsibilities),
         out=[b.totals.copy()],
-    ),
-    "variational_responsibilities": lambda b: called(
-        *(variational_responsibilities, *b.rows, b.topics, b.alpha, 9, 1e-3),
-        out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
     ),
 }
 

@@ -94,7 +94,7 @@ REFUSED = [
     (lambda: CapePlan((0.5, 0.5), (1, np.nan)), "standard deviation > 0 and finite"),
     (lambda: CapePlan((0.5, 0.5), (1, 1)).losses(2), "colluders=2"),
     (lambda: Promise(1, 0.1).noise_multiplier(2.0), "part=2.0"),
-    (lambda: network().release([X] * 2, [BLOCK], ratio=3), "ratio=3"),
+    (lambda: network().release([X] * 2, dict, [BLOCK], ratio=3), "ratio=3"),
     (lambda: topics((12, 13)), "words="),
     (lambda: mixture((1.0, 2.0)), "one dimension and radius"),
     (lambda: partial_root_subspace([np.eye(3)] * 2, 2, network(), 1.0), "scheme='cape'"),
@@ -110,7 +110,7 @@ def test_settings_out_of_range_are_refused_by_name(call, message):
 UNFIT = [
     (lambda: LDAMoments(HALVES, 1.0), "need whole counts"),
     (lambda: perturb_tensor(np.full((3, 3, 3), 9.0), 1.0, 1e-6, ENTRY, NOISE), "norm at most"),
-    *((lambda s=s: network(s).release(LONG, [BLOCK]), "clip") for s in SCHEMES),
+    *((lambda s=s: network(s).release(LONG, dict, [BLOCK]), "clip") for s in SCHEMES),
     (lambda: LDAMoments(ROWS.rows(0, 2), 1.0), "documents=2; add more"),
 ]
 

@@ -28,6 +28,7 @@ from streamlda.guarantee import accounting
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.dplda.flow import Configuration
 from streamlda.papers.dplda.sensitivity import BY_L1, BY_L2, Facts
+from streamlda.papers.faults import check
 from streamlda.papers.laplace import TV_DISTANCE_BOUND as LAPLACE_TV_DISTANCE_BOUND
 from streamlda.papers.laplace import gaussian_multiplier, release_laplace
 from streamlda.privacy.events import Composed, Event, GaussianRelease, LaplaceRelease
@@ -93,12 +94,8 @@ def make_plan(
     between(1e-9, 1e3, epsilon=epsilon)
     one_of(MECHANISMS, mechanism=mechanism)
     one_of(ACCOUNTING, accounting=accounted)
-    require(
-        mechanism == "gaussian" or not configuration.bounds,
-        "pure epsilon needs global l1 sensitivities, which only configuration 1 has",
-        configuration=configuration.name,
-        remedy="take configuration 1, or Gaussian noise",
-    )
+    proven = mechanism == "gaussian" or not configuration.bounds
+    check(proven, "pure", configuration=configuration.name)
     edges, bounds = configuration.edges, configuration.bounds
     releases = len(edges) + len(bounds)
     of = _parts(configuration, parts)
@@ -110,24 +107,13 @@ def make_plan(
         events: list[Event] = [LaplaceRelease(each) for each in pure.values()]
         return Plan({}, pure, 0.0, distance, Composed(events), True)
     between(1e-300, 0.5, delta=delta)
-    require(
-        distance <= MOST_FOR_SAMPLERS * delta,
-        "delta must be at least 10 times what the samplers take",
-        delta=delta,
-        taken=distance,
-        remedy="take a larger delta or a smaller epsilon",
-    )
+    check(distance <= MOST_FOR_SAMPLERS * delta, "delta", delta=delta, taken=distance)
     left = delta - distance
     failure = left / releases
     pure = {name: epsilon * of[name] for name in bounds}
     if accounted == "paper":
         largest = epsilon * max(of[name] for name in edges)
-        require(
-            largest <= 1,
-            "the paper's Gaussian mechanism is proven for epsilon <= 1 a release only",
-            epsilon=largest,
-            remedy="take a smaller epsilon, or accounting='exact'",
-        )
+        check(largest <= 1, "gaussian", epsilon=largest)
         multipliers = {name: gaussian_multiplier(epsilon * of[name], failure) for name in edges}
     else:
         theirs = sum(of[name] for name in edges)

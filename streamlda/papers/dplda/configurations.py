@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
@@ -58,8 +57,7 @@ from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.events import Composed
 from streamlda.private.topics import project_simplex
 from streamlda.spectral.topics import contract
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 NOT_PROVEN = "not proven private"
 

@@ -21,13 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError, InvalidDocumentsError, above, require
+from streamlda.errors import above
+from streamlda.papers.faults import check
 from streamlda.spectral.moments import Moments, document_weights
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Most words for which the triple moment is formed: 17 MB.
 DENSE_WORDS = 128
@@ -60,19 +59,8 @@ class LDAMoments:
 
     def __init__(self, documents: DocumentBatch, alpha_0: float) -> None:
         self.coefficients, self.alpha_0 = coefficients(alpha_0), float(alpha_0)
-        require(
-            documents.n_documents >= 3,
-            "a mean over three different documents needs as many",
-            documents=documents.n_documents,
-            remedy="add more documents",
-            error=InsufficientDataError,
-        )
-        require(
-            documents.whole,
-            "moments with a privacy bound need whole counts, got fractions",
-            remedy="pass counts of tokens, not weights",
-            error=InvalidDocumentsError,
-        )
+        check(documents.n_documents >= 3, "documents", documents=documents.n_documents)
+        check(documents.whole, "fractions")
         self._documents = documents
         self.n_documents, self.n_features = documents.n_documents, documents.n_features
         # p1 as rows, 0 for blanks.
@@ -106,13 +94,8 @@ class LDAMoments:
 
     def triples(self) -> Array:
         """Return M3, shape (d, d, d), of few words. Time O(N d^3), memory O(d^3)."""
-        require(
-            self.n_features <= DENSE_WORDS,
-            f"a triple moment over words must have at most {DENSE_WORDS} words",
-            n_features=self.n_features,
-            remedy="take a configuration that sees it through a projection (2, 3 or 4), or fewer "
-            "words",
-        )
+        n_features = self.n_features
+        check(n_features <= DENSE_WORDS, "triples", n_features=n_features, most=DENSE_WORDS)
         return self.triples_through(np.eye(self.n_features))
 
     def triples_through(self, W: Array) -> Array:

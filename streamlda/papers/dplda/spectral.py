@@ -11,14 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
-from numpy.typing import NDArray
 
 from streamlda.errors import between
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor
 from streamlda.spectral.power import SimultaneousPower
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Most words for which all eigenpairs are computed; beyond, the leading ones by Lanczos.
 FULL_EIGENPAIRS = 512
@@ -82,25 +80,6 @@ def leading_pairs(matrix: Array, n: int) -> LeadingPairs:
     signs = np.where(vectors[largest, np.arange(len(order))] < 0, -1.0, 1.0)
     least = EIGENVALUE_FLOOR * max(float(values[0]), np.finfo(np.float64).tiny / EIGENVALUE_FLOOR)
     return LeadingPairs(np.maximum(values, least), vectors * signs)
-
-
-def factors_of(
-    tensor: Array, n_iterations: int = ITERATIONS, n_restarts: int = RESTARTS, seed: int = 0
-) -> Factors:
-    """Decompose a whitened tensor of shape (k, k, k) by the simultaneous power method."""
-    queried, k = DenseTensor(tensor, 3), len(tensor)
-    best: Factors | None = None
-    for restart in range(n_restarts):
-        method = SimultaneousPower(k, k, n_iterations=n_iterations, seed=seed + restart)
-        while not method.finished:
-            method.advance(*queried.apply(method.probes))
-        vectors = method.probes
-        values = queried.apply(vectors)[1]
-        if best is None or np.sum(values**2) > np.sum(best.values**2):
-            order = np.argsort(-values, kind="stable")
-            best = Factors(values[order], vectors[:, order])
-    assert best is not None
-    return best
 
 
 def unwhitened(unwhitening: Array, vectors: Array) -> Array:
@@ -176,8 +155,18 @@ class SpectralSteps:
         return unwhitened(self.leading.unwhitening, self.factors.vectors)
 
     def decomposed(self, tensor: Array) -> Factors:
-        """Decompose any whitened tensor as these steps do."""
-        return factors_of(tensor, *self._method)
+        """Decompose any whitened tensor, (k, k, k), by the simultaneous power method."""
+        queried, (iterations, restarts, seed) = DenseTensor(tensor, 3), self._method
+        found = []
+        for restart in range(restarts):
+            k, own = len(tensor), seed + restart
+            method = SimultaneousPower(k, k, n_iterations=iterations, seed=own)
+            while not method.finished:
+                method.advance(*queried.apply(method.probes))
+            values = queried.apply(method.probes)[1]
+            order = np.argsort(-values, kind="stable")
+            found.append(Factors(values[order], method.probes[:, order]))
+        return max(found, key=lambda each: float(np.sum(each.values**2)))
 
 
 def symmetrised(tensor: Array) -> Array:

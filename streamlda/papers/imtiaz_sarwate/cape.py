@@ -62,11 +62,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.errors import between, require
-
-Array = NDArray[np.float64]
+from streamlda.errors import between
+from streamlda.papers.faults import check
+from streamlda.utils.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +87,12 @@ class CapePlan:
     colluders: int = 0
 
     def __post_init__(self) -> None:
-        require(
-            len(self.weights) >= 2
-            and all(0 < weight < 1 for weight in self.weights)
-            and abs(math.fsum(self.weights) - 1) <= 1e-9,
-            "there must be at least two sites, of weights between 0 and 1 that sum to 1",
-            weights=self.weights,
-            remedy="leave out sites of no weight, and divide each by their sum",
-        )
-        require(
-            len(self.site_stddevs) == len(self.weights)
-            and all(0 < value < math.inf for value in self.site_stddevs),
-            "every site must have a standard deviation > 0 and finite",
-            site_stddevs=self.site_stddevs,
-            sites=len(self.weights),
-            remedy="give one for each",
-        )
+        sites, stddevs = len(self.weights), self.site_stddevs
+        positive = sites >= 2 and all(0 < weight < 1 for weight in self.weights)
+        whole = positive and abs(math.fsum(self.weights) - 1) <= 1e-9
+        check(whole, "weights", weights=self.weights)
+        finite = len(stddevs) == sites and all(0 < value < math.inf for value in stddevs)
+        check(finite, "stddevs", site_stddevs=stddevs, sites=sites)
         between(0, self.n_sites - 1, colluders=self.colluders)
 
     @property
@@ -124,18 +113,17 @@ class CapePlan:
     @property
     def local_variance(self) -> float:
         """u, variance of a site's local noise in units of the aggregate."""
-        return self.pooled**2 * (1.0 / (self.n_sites - self.colluders))
+        return self.pooled**2 / (self.n_sites - self.colluders)
 
     @property
     def local(self) -> tuple[float, ...]:
         """tau_gs, standard deviation of g_s at each site."""
-        weighted = self.pooled * math.sqrt(1.0 / (self.n_sites - self.colluders))
-        return tuple(weighted / m for m in self.weights)
+        return tuple(math.sqrt(self.local_variance) / m for m in self.weights)
 
     @property
     def aggregate(self) -> float:
         """Standard deviation of the noise in the aggregate: sqrt(sum_s mu_s^2 tau_gs^2)."""
-        return math.sqrt(sum((m * g) ** 2 for m, g in zip(self.weights, self.local, strict=True)))
+        return math.sqrt(self.n_sites * self.local_variance)
 
     def losses(self, colluders: int, more: float = 0.0) -> Array:
         """Return how many times more than promised the aggregator and c colluding sites learn.
@@ -172,10 +160,8 @@ class CapePlan:
     @property
     def aggregator_known(self) -> tuple[float, ...]:
         """tau_fs, standard deviation of f_s at each site; 0 where local noise is enough."""
-        return tuple(
-            math.sqrt(max(tau**2 - g**2, 0.0))
-            for tau, g in zip(self.site_stddevs, self.local, strict=True)
-        )
+        pairs = zip(self.site_stddevs, self.local, strict=True)
+        return tuple(math.sqrt(max(tau**2 - g**2, 0.0)) for tau, g in pairs)
 
     @property
     def kappa(self) -> float:

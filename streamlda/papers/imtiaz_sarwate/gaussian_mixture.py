@@ -46,12 +46,12 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from streamlda.errors import between, require
+from streamlda.errors import between
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
+from streamlda.papers.faults import check
 from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
@@ -64,9 +64,9 @@ from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
 from streamlda.papers.wang_anandkumar.algorithm_1 import robust_tensor_power
 from streamlda.spectral.topics import contract
+from streamlda.utils.arrays import Array
 from streamlda.utils.threads import one_blas_thread
 
-Array = NDArray[np.float64]
 Route = Literal["projected", "paper"]
 
 #: Part of the budget of the second moment, on our route; the paper halves.
@@ -165,13 +165,8 @@ def learn_mixture(
         Starts of power iterations; it hides nothing.
     """
     spaces = {(site.dimension, site.radius) for site in sites}
-    require(
-        len(spaces) == 1 and tuple(site.documents for site in sites) == network.sizes,
-        "sites must have one dimension and radius and the sizes of the network",
-        spaces=sorted(spaces),
-        network=network.sizes,
-        remedy="make the network for these sites",
-    )
+    alike = len(spaces) == 1 and tuple(site.documents for site in sites) == network.sizes
+    check(alike, "spaces", spaces=sorted(spaces), network=network.sizes)
     d, _ = spaces.pop()
     most = d - 1 if variance is None else d
     between(1, most, n_components=n_components)
@@ -184,7 +179,8 @@ def _learn_projected(
 ) -> MixtureEstimate:
     d, radius = sites[0].dimension, sites[0].radius
     second = network.release(
-        network.sums_of(sites, lambda site: {"second": pack(site.second, 0.5)}),
+        sites,
+        lambda site: {"second": pack(site.second, 0.5)},
         [second_block(d, radius)],
         part=SECOND_PART,
         ratio=SECOND_RATIO,
@@ -199,7 +195,8 @@ def _learn_projected(
         # Nothing has to be bounded.
         view = replace(view, bound=radius**3 + variance * math.sqrt(3 * k + 6) * radius)
     third = network.release(
-        network.sums_of(sites, lambda site: {"third": site.projected(view)}),
+        sites,
+        lambda site: {"third": site.projected(view)},
         [skew_block(k, view.bound, variance, radius)],
         part=1 - SECOND_PART,
         ratio=2.0,
@@ -213,7 +210,8 @@ def _paper(
 ) -> MixtureEstimate:
     d, radius = sites[0].dimension, sites[0].radius
     second = network.release(
-        network.sums_of(sites, lambda site: {"second": pack(site.second, 0.0) / radius**2}),
+        sites,
+        lambda site: {"second": pack(site.second, 0.0) / radius**2},
         [second_block(d, 1.0)],
         part=0.5,
         ratio=SECOND_RATIO,
@@ -224,7 +222,8 @@ def _paper(
     scaled = remaining_variance(values, n_components) if variance is None else variance / radius**2
     bound = 1 + 3 * d * scaled
     third = network.release(
-        network.sums_of(sites, lambda site: {"third": pack(site.whole(scaled), 0.0)}),
+        sites,
+        lambda site: {"third": pack(site.whole(scaled), 0.0)},
         [SummedBlock("third", (d * (d + 1) * (d + 2) // 6,), bound, magnitude=1.01)],
         part=0.5,
         ratio=2.0,

@@ -45,17 +45,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.errors import above, between, one_of, require
+from streamlda.errors import above, between, one_of
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
+from streamlda.papers.faults import check
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
+from streamlda.utils.arrays import Array
 from streamlda.utils.threads import one_blas_thread
 
-Array = NDArray[np.float64]
 Route = Literal["packed", "paper"]
 
 #: Most that two contributions to the second moment differ by, over the squared radius.
@@ -141,10 +141,8 @@ def principal_subspace(
         That the samples were clipped to; public.
     route : {"packed", "paper"}
     """
-    d = _check_sums(second_sums, n_components, network, radius)
-    packed = [{"second": pack(total, POWERS[route])} for total in second_sums]
-    found = network.release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
-    moment = unpack(found.sums["second"] / found.documents, d, 2, POWERS[route])
+    _check_sums(second_sums, n_components, network, radius)
+    moment = _release_moment(second_sums, network, radius, route)
     return Subspace(*leading(moment, n_components))
 
 
@@ -174,17 +172,29 @@ def partial_root_subspace(
     one_of(("conventional",), scheme=network.scheme, remedy="sites of DPdisPCA share no noise")
     rank = min(2 * n_components, d) if n_intermediate is None else n_intermediate
     between(n_components, d, n_intermediate=rank)
-    packed = [{"second": pack(total, POWERS[route])} for total in second_sums]
     gathered = np.zeros((d, d))
     for site, weight in enumerate(network.plan().weights):
-        found = network.alone(site).release(packed, [second_block(d, radius)], ratio=SECOND_RATIO)
-        moment = unpack(found.sums["second"] / found.documents, d, 2, POWERS[route])
+        moment = _release_moment(second_sums, network.alone(site), radius, route)
         values, vectors = np.linalg.eigh(moment)
         values = np.abs(values) if route == "paper" else np.maximum(values, 0.0)
         kept = np.argsort(-values, kind="stable")[:rank]
         root = vectors[:, kept] * np.sqrt(values[kept])
         gathered += weight * root @ root.T
     return Subspace(*leading(gathered, n_components))
+
+
+def _release_moment(
+    second_sums: Sequence[Array], network: SimulatedSites, radius: float, route: Route
+) -> Array:
+    """Return the second moment with the noise of the scheme, symmetric."""
+    d, power = len(second_sums[0]), POWERS[route]
+    found = network.release(
+        second_sums,
+        lambda total: {"second": pack(total, power)},
+        [second_block(d, radius)],
+        ratio=SECOND_RATIO,
+    )
+    return unpack(found.sums["second"] / found.documents, d, 2, power)
 
 
 def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
@@ -221,12 +231,6 @@ def _check_sums(
     between(1, d, n_components=n_components)
     # A sample adds at most the squared radius to the trace.
     for site, (total, size) in enumerate(zip(second_sums, network.sizes, strict=True)):
-        require(
-            float(np.trace(total)) <= size * radius**2 * (1 + 1e-9),
-            "the sums of a site must be those of as many clipped samples as the network has there",
-            site=site,
-            samples=size,
-            radius=radius,
-            remedy="give the network the size of each site, and clip to the radius",
-        )
+        fits = float(np.trace(total)) <= size * radius**2 * (1 + 1e-9)
+        check(fits, "samples", site=site, samples=size, radius=radius)
     return d

@@ -1,12 +1,12 @@
-"""Simulated sites in one process, and the sums that each scheme of section VI aggregates.
+"""Simulated sites in one process, and the aggregates of the schemes of section VI.
 
-Sites on machines of their own, with keys and masks, are in `streamlda.sites`; what each party
-learns is derived in `streamlda.papers.imtiaz_sarwate.cape`.
+`streamlda.sites` has sites on separate machines, with keys and masks. The docstring of
+`streamlda.papers.imtiaz_sarwate.cape` derives what each party learns.
 
-A statistic comes as the *sum* of one site's contributions, and the result is the sum of sums: N
-times the mean with weights mu_s = N_s / N. In these units one document moves the sums of any site
-by the same, so that with equal promises all sites need the same noise, whatever their sizes, and
-the aggregate of `cape` has the pooled noise for every split.
+A site gives the *sum* of its contributions, and the aggregate is the sum over sites: N times the
+mean with weights mu_s = N_s / N. A document moves the sum of any site by the same amount. With
+equal promises all sites therefore need the same noise, whatever their sizes, and the aggregate of
+`cape` has the pooled noise for every split.
 
 ================ ==================================================================
 scheme           noise in the aggregate, for S equal promises
@@ -22,8 +22,8 @@ Noise is integer, on the grid of `streamlda.guarantee.mechanism.JointGaussian`, 
 object. The zero-sum terms are differences of noise that two sites share: ``e_s = sum_(t>s) r_st -
 sum_(t<s) r_ts`` with r_st of variance ``kappa^2 / S``, integers that cancel exactly and have the
 covariance ``kappa^2 (I - 11'/S)`` of the plan. A sum of discrete Gaussians of 2^28 steps and more
-is discrete Gaussian up to exp(-2^57) (Kairouz, Liu, Steinke, ICML 2021), so that what is proven of
-one noise holds for the sum.
+is discrete Gaussian up to exp(-2^57) (Kairouz, Liu, Steinke, ICML 2021), so proofs for one noise
+hold for the sum.
 
 Privacy
 -------
@@ -42,7 +42,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +67,7 @@ TERM_ROUNDINGS = 2**14
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Promise of a site to its samples, over all stages of an algorithm.
+    """Privacy that a site promises to its samples, over all stages of an algorithm.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ _least_multiplier = lru_cache(maxsize=64)(accounting.noise_multiplier)
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Outcome of a stage: sums by block, noisy but under `pooled`, and the noise in each value.
+    """Sums of a stage by block, without noise under `pooled`, and the noise of each value.
 
-    `documents` are the samples behind the sums; `tv_distance_bound` is that of all noise that was
+    `documents`: samples in the sums. `tv_distance_bound`: bound of all noise that was
     drawn (`streamlda.guarantee.noise`).
     """
 
@@ -168,7 +168,7 @@ class SimulatedSites:
         return self.sizes[self._site] if self.scheme == "local" else sum(self.sizes)
 
     def alone(self, site: int) -> Self:
-        """Return the same with one site that counts: what it releases by itself."""
+        """Return these sites under the scheme `local`, which releases one of them by itself."""
         network = copy(self)
         network.scheme, network._site = "local", site
         return network
@@ -177,11 +177,6 @@ class SimulatedSites:
         """Return the noise of a stage, in units of the sensitivity of a sum over N."""
         multipliers = [promise.noise_multiplier(part) for promise in self.promises]
         return CapePlan.for_means(self.sizes, multipliers)
-
-    def sums_of(self, sites: Sequence[T], sums: Callable[[T], dict[str, Array]]) -> list[Any]:
-        """Return `sums` of every site that counts, and nothing of the others under `local`."""
-        counts = [self.scheme != "local" or s == self._site for s in range(len(sites))]
-        return [sums(site) if used else {} for site, used in zip(sites, counts, strict=True)]
 
     def noise_multiplier(self, part: float = 1.0) -> float:
         """Return standard deviation of the noise in a sum over its sensitivity; 0 for `pooled`."""
@@ -195,7 +190,8 @@ class SimulatedSites:
 
     def release(
         self,
-        site_sums: Sequence[Mapping[str, Array]],
+        sites: Sequence[T],
+        sums: Callable[[T], Mapping[str, Array]],
         blocks: Sequence[Block],
         *,
         part: float = 1.0,
@@ -203,49 +199,40 @@ class SimulatedSites:
     ) -> Aggregate:
         """Aggregate one statistic of every site under the scheme; time and memory O(S cells).
 
-        `site_sums`: for each site the sums of its clipped contributions, by block; not private;
-        those of a site that does not count may be empty (`sums_of`). `part` is of the budget: parts
-        of all stages must sum to 1 at most. `ratio`: most that two contributions differ by, over
-        the norm of one.
+        `sums` returns the sums of the clipped contributions of a site, by block; not private.
+        `part` is of the budget: parts of all stages must sum to 1 at most. `ratio`: most that two
+        contributions differ by, over the norm of one.
         """
         between(1.0, 2.0, ratio=ratio)
-        if self.scheme == "local":
-            mechanism = self._mechanism(blocks, ratio * self.noise_multiplier(part))
-            released = mechanism.release(site_sums[self._site], self._noise)
-            distance = mechanism.tv_distance_bound
-            return Aggregate(released, mechanism.stddevs, self.documents, distance)
-        plan = self.plan(part)
-        mechanism = self._mechanism(blocks, ratio * self.documents * plan.pooled)
+        plan, is_local = self.plan(part), self.scheme == "local"
+        base = self.noise_multiplier(part) if is_local else self.documents * plan.pooled
+        mechanism = self._mechanism(blocks, ratio * base)
+        found = [sums(site) for site in ([sites[self._site]] if is_local else sites)]
         if self.scheme == "pooled":
-            total = {b.name: np.sum([sums[b.name] for sums in site_sums], axis=0) for b in blocks}
+            total = {b.name: np.sum([each[b.name] for each in found], axis=0) for b in blocks}
             mechanism.to_grid(total)
             return Aggregate(total, dict.fromkeys(total, 0.0), self.documents, 0.0)
-        # In units of the pooled noise.
-        if self.scheme == "pooled-private":
-            grids = [mechanism.to_grid(sums) for sums in site_sums]
-            noisy, level = [*grids, mechanism.noise_on_grid(self._noise)], 1.0
-        elif self.scheme == "conventional":
-            noisy = [
-                _add(mechanism.to_grid(sums), self._draw(mechanism, needed / plan.pooled))
-                for sums, needed in zip(site_sums, plan.needed, strict=True)
-            ]
-            level = plan.conventional / plan.pooled
-        else:
-            shares = self.shares(site_sums, mechanism, plan)
+        if self.scheme == "cape":
+            shares = self.shares(found, mechanism, plan)
             noisy = [_add(share.sent, share.known, -1) for share in shares]
-            level = plan.aggregate / plan.pooled
-        total_grid = reduce(_add, noisy)
+        else:
+            # The noise of one holder, or all that each site needs.
+            parts = [need / plan.pooled for need in plan.needed]
+            parts = parts if self.scheme == "conventional" else [1.0]
+            noisy = [mechanism.to_grid(each) for each in found]
+            noisy += [mechanism.noise_on_grid(self._noise, own) for own in parts]
+        level, S = self.noise_multiplier(part) / base, len(self.sizes)
         stddevs = {name: level * stddev for name, stddev in mechanism.stddevs.items()}
-        S = len(self.sizes)
         # Each pair of sites, and twice each site.
         draws = {"cape": S * (S - 1) // 2 + 2 * S, "conventional": S}.get(self.scheme, 1)
         distance = draws * mechanism.tv_distance_bound
-        return Aggregate(mechanism.from_grid(total_grid), stddevs, self.documents, distance)
+        aggregate = mechanism.from_grid(reduce(_add, noisy))
+        return Aggregate(aggregate, stddevs, self.documents, distance)
 
     def shares(
         self, site_sums: Sequence[Mapping[str, Array]], mechanism: JointGaussian, plan: CapePlan
     ) -> list[Share]:
-        """Return what each site sends under `cape`."""
+        """Return the messages of all sites under `cape`."""
         S = plan.n_sites
         # Algorithm 1, line 2: e_s, of pairs of sites in place of a generator.
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
@@ -274,12 +261,7 @@ class SimulatedSites:
         """Draw noise of `level` times the mechanism's, on its grid."""
         if level == 0:
             return {b.name: np.zeros(b.shape, dtype=np.int64) for b in mechanism.blocks}
-        return {
-            b.name: self._noise.discrete_gaussian(
-                level * mechanism.stddevs[b.name] / mechanism.steps[b.name], b.shape
-            )
-            for b in mechanism.blocks
-        }
+        return mechanism.noise_on_grid(self._noise, level)
 
 
 def _add(a: Mapping[str, Counts], b: Mapping[str, Counts], sign: int = 1) -> dict[str, Counts]:

@@ -52,11 +52,11 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import between, require
+from streamlda.errors import between
 from streamlda.guarantee.mechanism import Block
+from streamlda.papers.faults import check
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import paper_components, weights_of
 from streamlda.papers.imtiaz_sarwate.simulated import Aggregate, SimulatedSites
 from streamlda.papers.rounding import SummedBlock
@@ -65,8 +65,8 @@ from streamlda.private.contributions import FirstStatistic, PairStatistic, View
 from streamlda.private.topics import PairView, private_topics
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.topics import contract
+from streamlda.utils.arrays import Array
 
-Array = NDArray[np.float64]
 Route = Literal["whitened", "paper"]
 
 #: Parts of the budget: word frequencies, pairs, triples.
@@ -188,14 +188,8 @@ def learn_topics(
     """
     words = {site.batch.n_features for site in sites}
     sizes = tuple(site.documents for site in sites)
-    require(
-        len(words) == 1 and sizes == network.sizes,
-        "sites must have the same words and the sizes of the network",
-        words=sorted(words),
-        sizes=sizes,
-        network=network.sizes,
-        remedy="make the network for these sites",
-    )
+    about = {"words": sorted(words), "sizes": sizes, "network": network.sizes}
+    check(len(words) == 1 and sizes == network.sizes, "words", **about)
     d = words.pop()
     between(1, d, n_components=n_components, remedy="ask for no more topics than words")
     learn = _learn_whitened if route == "whitened" else _paper
@@ -206,7 +200,8 @@ def _learn_whitened(
     sites: Sites, n_components: int, network: SimulatedSites, d: int, rng: Rng
 ) -> TopicEstimate:
     pairs = network.release(
-        network.sums_of(sites, SingleTopicSite.pairs),
+        sites,
+        SingleTopicSite.pairs,
         pair_blocks(d),
         part=FIRST_PART + PAIR_PART,
         ratio=math.sqrt(2),
@@ -217,7 +212,8 @@ def _learn_whitened(
     noise = network.noise_multiplier(TRIPLE_PART) * math.sqrt(2) / N
     W = chosen_projection(moment, k, view.first, 1 / math.sqrt(N), noise)
     triples = network.release(
-        network.sums_of(sites, lambda site: site.triples(W)),
+        sites,
+        lambda site: site.triples(W),
         [triple_block(W)],
         part=TRIPLE_PART,
         ratio=triple_ratio(W),
@@ -250,13 +246,15 @@ def _paper(
     sites: Sites, n_components: int, network: SimulatedSites, d: int, rng: Rng
 ) -> TopicEstimate:
     pairs = network.release(
-        network.sums_of(sites, SingleTopicSite.plain_pairs),
+        sites,
+        SingleTopicSite.plain_pairs,
         [SummedBlock("pair", (d * (d + 1) // 2,), 1.0, nonnegative=True, magnitude=1.01)],
         part=0.5,
         ratio=math.sqrt(2),
     )
     triples = network.release(
-        network.sums_of(sites, SingleTopicSite.plain_triples),
+        sites,
+        SingleTopicSite.plain_triples,
         [SummedBlock("triple", (d * (d + 1) * (d + 2) // 6,), 1.0, magnitude=TRIPLE_TERMS)],
         part=0.5,
         ratio=math.sqrt(2),

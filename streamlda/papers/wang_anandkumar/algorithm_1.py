@@ -21,10 +21,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.papers.wang_anandkumar.tensors import DenseTensor, ImplicitTensor, SymmetricTensor
+from streamlda.papers.wang_anandkumar.tensors import DenseTensor, SymmetricTensor
 from streamlda.spectral.power import DeflatedPower, unit_columns
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 Status = Literal["found", "below noise floor", "no eigenvalue above zero", "unfinished"]
 
@@ -122,7 +121,7 @@ def robust_tensor_power(
     above = decomposed(source)
     if source.order % 2:
         return above
-    negated = ImplicitTensor(source.dimension, lambda u: -source.apply(u)[0], source.order)
+    negated = SymmetricTensor(source.dimension, lambda u: -source.apply(u)[0], source.order)
     return largest_of(above, decomposed(negated))
 
 
@@ -214,6 +213,6 @@ def random_marginal_power(
     theta = np.random.default_rng([seed, 0, 1]).standard_normal((d, 1))
     marginal = random_marginal(queried, unit_columns(theta, theta)[:, 0])
     span = np.linalg.eigh(marginal @ marginal)[1][:, : -n_components - 1 : -1]
-    inner = ImplicitTensor(n_components, lambda u: span.T @ queried.apply(span @ u)[0])
+    inner = SymmetricTensor(n_components, lambda u: span.T @ queried.apply(span @ u)[0])
     within = robust_tensor_power(inner, n_components, n_restarts, n_iterations, seed=seed)
     return replace(within, eigenvectors=span @ within.eigenvectors)

@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple
 
-from streamlda.errors import at_least, between, require
+from streamlda.errors import at_least, between
 from streamlda.guarantee import accounting
+from streamlda.papers.faults import check
 from streamlda.papers.laplace import gaussian_multiplier
 
 
@@ -64,12 +65,7 @@ def wang_anandkumar(epsilon: float, delta: float, releases: int) -> tuple[float,
     at_least(1, releases=releases)
     epsilon_each = epsilon / math.sqrt(releases * (4 + math.log(2 / delta)))
     delta_each = delta / (2 * releases)
-    require(
-        0 < epsilon_each <= 1,
-        "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 a release",
-        epsilon=epsilon_each,
-        remedy="use streamlda.guarantee.accounting.noise_multiplier",
-    )
+    check(0 < epsilon_each <= 1, "textbook", epsilon=epsilon_each)
     return epsilon_each, gaussian_multiplier(epsilon_each, delta_each)
 
 

@@ -39,14 +39,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import between, one_of, require
+from streamlda.errors import between, one_of
 from streamlda.kernels.association import associate_triples, project
+from streamlda.papers.faults import check
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor
 from streamlda.spectral.moments import document_weights, group_by_word
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: What neighbouring tensors may differ by.
 NOTIONS = ("entry", "add-remove")
@@ -97,14 +97,9 @@ class Neighbours:
         if self.roundings is not None:
             between(1, 2**50, roundings=self.roundings)
         if self.notion == "entry":
-            require(
-                self.magnitude is not None and self.n_documents == 1 and self.whitening is None,
-                "entry neighbours need a magnitude and nothing of documents",
-                magnitude=self.magnitude,
-                n_documents=self.n_documents,
-                whitening=self.whitening is not None,
-                remedy="pass a public bound on the Frobenius norm of the tensor",
-            )
+            size, n, mapped = self.magnitude, self.n_documents, self.whitening is not None
+            fits = size is not None and n == 1 and not mapped
+            check(fits, "entry", magnitude=size, n_documents=n, whitening=mapped)
 
     @property
     def row_norm(self) -> float:
@@ -143,7 +138,7 @@ class Neighbours:
         return int(default if self.roundings is None else self.roundings)
 
 
-class DocumentTensor:
+class DocumentTensor(SymmetricTensor):
     """T = (1/n) sum P3(W, W, W) over documents, known by its documents alone.
 
     Those with fewer than three tokens count as blanks; counts are whole, as the bounds of
@@ -154,9 +149,9 @@ class DocumentTensor:
     def __init__(
         self, batch: DocumentBatch, n_documents: int, whitening: Array | None = None
     ) -> None:
+        dimension = batch.n_features if whitening is None else whitening.shape[1]
+        super().__init__(dimension, lambda vectors: self.apply(vectors)[0])
         self._batch, self._whitening = batch, whitening
-        self.order = 3
-        self.dimension = batch.n_features if whitening is None else whitening.shape[1]
         self._weights = document_weights(batch)[:, 2] / n_documents
         rows = batch.counts, batch.word_ids, batch.row_pointers
         self._by_word = group_by_word(*rows, batch.n_features)

@@ -21,12 +21,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.errors import BudgetExceededError, between, one_of, require
+from streamlda.errors import BudgetExceededError, between, one_of
 from streamlda.guarantee import accounting
 from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise
+from streamlda.papers.faults import check
 from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar import compositions
@@ -36,8 +36,7 @@ from streamlda.privacy import costs
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Composed, GaussianRelease
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: How the noise of a query follows from epsilon, delta and the number of queries.
 CALIBRATIONS = ("exact", "paper")
@@ -124,12 +123,7 @@ class NoisyPower:
         schedule: Schedule,
         noise: Noise,
     ) -> None:
-        require(
-            method.order == 3,
-            "noise is calibrated for tensors of order 3",
-            order=method.order,
-            remedy="take a method of order 3",
-        )
+        check(method.order == 3, "order", order=method.order)
         self.method, self.schedule = method, schedule
         self._tensor, self._noise = tensor, noise
         self._done: list[GaussianRelease] = []
@@ -261,8 +255,7 @@ def _noise_multiplier(epsilon: float, delta: float, queries: int, calibration: s
 def _check_unit(probes: Array) -> None:
     lengths = np.linalg.norm(probes, axis=0)
     worst = float(lengths[np.argmax(np.abs(lengths - 1))])
-    remedy, holds = "divide it by its length", abs(worst - 1) <= UNIT_TOLERANCE
-    require(holds, "a probe must be a unit vector", length=worst, remedy=remedy)
+    check(abs(worst - 1) <= UNIT_TOLERANCE, "probe", length=worst)
 
 
 class PerturbedTensor(NamedTuple):

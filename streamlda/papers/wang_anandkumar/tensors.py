@@ -1,7 +1,7 @@
 """Symmetric tensors, by what a power method needs of them: T(I, u, ..., u) at many u at once.
 
 A tensor may be an array (`DenseTensor`), a sum of powers of vectors (`FactoredTensor`), or any
-function (`ImplicitTensor`); one that is not symmetric is embedded in one that is (`symmetrised`).
+function (`SymmetricTensor`); one that is not symmetric is embedded in one that is (`symmetrised`).
 Z-eigenpairs and operator norms are found by the shifted power method.
 """
 
@@ -9,37 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from streamlda.errors import at_least, require
+from streamlda.papers.faults import check
 from streamlda.spectral.power import unit_columns
-
-Array = NDArray[np.float64]
-
+from streamlda.utils.arrays import Array
 
 #: Relative asymmetry above which a tensor is refused.
 SYMMETRY_TOLERANCE = 1e-8
 
 
-class SymmetricTensor(Protocol):
-    """A symmetric tensor T of order p over d dimensions."""
+class SymmetricTensor:
+    """A symmetric tensor T of order p over d dimensions, known by a function alone.
 
-    @property
-    def dimension(self) -> int:
-        """Return d."""
+    The function takes columns u, shape (d, L), and returns T(I, u, ..., u), shape (d, L).
+    """
 
-    @property
-    def order(self) -> int:
-        """Return p, at least 3."""
+    def __init__(self, dimension: int, images: Callable[[Array], Array], order: int = 3) -> None:
+        at_least(3, order=order, remedy="a matrix has its own eigenvectors")
+        self.dimension, self.order, self._images = dimension, order, images
 
     def apply(self, vectors: Array) -> tuple[Array, Array]:
         """Return T(I, u, ..., u), shape (d, L), and T(u, ..., u), shape (L,), at L columns u."""
+        images = np.asarray(self._images(vectors), dtype=np.float64)
+        values: Array = np.einsum("dn,dn->n", vectors, images)
+        return images, values
 
 
-class DenseTensor:
+class DenseTensor(SymmetricTensor):
     """A symmetric array, stored with one index for each set of the last p - 1 (half, for p = 3).
 
     Parameters
@@ -52,20 +53,20 @@ class DenseTensor:
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
         checked = checked_array(array, order)
-        self.dimension, self.order = len(checked), checked_order(checked.ndim)
-        others = (self.dimension,) * (self.order - 1)
-        tuples = np.sort(np.indices(others).reshape(self.order - 1, -1), axis=0)
+        others = checked.shape[1:]
+        tuples = np.sort(np.indices(others).reshape(len(others), -1), axis=0)
         # A sorted tuple stands for all its orders; how many these are is its weight.
         codes, weights = np.unique(np.ravel_multi_index(tuple(tuples), others), return_counts=True)
-        self._sets = np.unravel_index(codes, others)
-        self._packed = checked.reshape(self.dimension, -1)[:, codes] * weights
+        sets = np.unravel_index(codes, others)
+        packed = checked.reshape(len(checked), -1)[:, codes] * weights
 
-    def apply(self, vectors: Array) -> tuple[Array, Array]:
-        """Return T(I, u, ..., u) and T(u, ..., u) at the columns u."""
-        products = vectors[self._sets[0]]
-        for index in self._sets[1:]:
-            products = products * vectors[index]
-        return _answer(self._packed @ products, vectors)
+        def images(vectors: Array) -> Array:
+            products = vectors[sets[0]]
+            for index in sets[1:]:
+                products = products * vectors[index]
+            return packed @ products
+
+        super().__init__(len(checked), images, checked.ndim)
 
 
 def checked_array(array: ArrayLike, order: int | None = None) -> Array:
@@ -82,16 +83,11 @@ def checked_array(array: ArrayLike, order: int | None = None) -> Array:
     # Swaps of neighbouring axes make up every order of the axes.
     for axis in range(order - 1):
         gap = float(np.abs(checked - checked.swapaxes(axis, axis + 1)).max(initial=0.0))
-        require(
-            gap <= most,
-            "a tensor must be symmetric, and finite",
-            largest_difference=gap,
-            remedy="average it over all orders of its indices, or embed it by `symmetrised`",
-        )
+        check(gap <= most, "symmetry", largest_difference=gap)
     return checked
 
 
-class FactoredTensor:
+class FactoredTensor(SymmetricTensor):
     """T = sum_i l_i v_i x ... x v_i, never formed: time and memory O(d k) a column.
 
     Parameters
@@ -105,26 +101,9 @@ class FactoredTensor:
     """
 
     def __init__(self, eigenvalues: ArrayLike, eigenvectors: ArrayLike, order: int = 3) -> None:
-        self._values = np.array(eigenvalues, dtype=np.float64)
-        self._vectors = np.array(eigenvectors, dtype=np.float64)
-        self.dimension, self.order = len(self._vectors), checked_order(order)
-
-    def apply(self, vectors: Array) -> tuple[Array, Array]:
-        """Return T(I, u, ..., u) and T(u, ..., u) at the columns u."""
-        across = self._vectors.T @ vectors
-        images = self._vectors @ (self._values[:, None] * across ** (self.order - 1))
-        return _answer(images, vectors)
-
-
-class ImplicitTensor:
-    """A tensor known by a function alone, from columns u, shape (d, L), to T(I, u, ..., u)."""
-
-    def __init__(self, dimension: int, apply: Callable[[Array], Array], order: int = 3) -> None:
-        self.dimension, self.order, self._apply = dimension, checked_order(order), apply
-
-    def apply(self, vectors: Array) -> tuple[Array, Array]:
-        """Return T(I, u, ..., u) and T(u, ..., u) at the columns u."""
-        return _answer(np.asarray(self._apply(vectors), dtype=np.float64), vectors)
+        values, v = (np.array(each, dtype=np.float64) for each in (eigenvalues, eigenvectors))
+        power = order - 1
+        super().__init__(len(v), lambda u: v @ (values[:, None] * (v.T @ u) ** power), order)
 
 
 def symmetrised(array: ArrayLike) -> DenseTensor:
@@ -157,17 +136,6 @@ def symmetrised(array: ArrayLike) -> DenseTensor:
     for order in permutations(range(3)):
         whole[tuple(blocks[i] for i in order)] = given.transpose(order)
     return DenseTensor(whole)
-
-
-def checked_order(order: int) -> int:
-    """Return p, which must be at least 3."""
-    at_least(3, order=order, remedy="a matrix has its own eigenvectors")
-    return order
-
-
-def _answer(images: Array, vectors: Array) -> tuple[Array, Array]:
-    values: Array = np.einsum("dn,dn->n", vectors, images)
-    return images, values
 
 
 #: Steps of a climb at most.

@@ -52,13 +52,9 @@ class Recorder(SimulatedSites):
         super().__init__(*args, **options)
         self.mu = []
 
-    def sums_of(self, sites, sums):
-        self.theirs = super().sums_of(self.neighbours, sums)
-        return super().sums_of(sites, sums)
-
-    def release(self, site_sums, blocks, **options):
-        released = super().release(site_sums, blocks, **options)
-        mine, theirs = site_sums[1], self.theirs[1]
+    def release(self, sites, sums, blocks, **options):
+        released = super().release(sites, sums, blocks, **options)
+        mine, theirs = sums(sites[1]), sums(self.neighbours[1])
         squares = (
             float(np.sum((mine[name] - theirs[name]) ** 2)) / stddev**2
             for name, stddev in released.stddevs.items()

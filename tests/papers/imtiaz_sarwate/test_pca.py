@@ -119,7 +119,7 @@ def test_the_guarantees_of_section_iv_hold_with_constants():
     for epsilon in (2.0, 10.0, 50.0):
         network = network_of(sizes, "cape", epsilon, route="paper")
         plain = [{"second": pack(total, 0.0)} for total in sums]
-        drawn = network.release(plain, [second_block(d, radius)], ratio=SECOND_RATIO)
+        drawn = network.release(plain, dict, [second_block(d, radius)], ratio=SECOND_RATIO)
         tau = drawn.stddevs["second"] / sum(sizes)
         found = principal_subspace(sums, K, network, radius, route="paper").vectors
         loss = np.trace(best.T @ moment @ best) - np.trace(found.T @ moment @ found)
@@ -139,7 +139,7 @@ def test_a_sample_is_as_well_hidden_as_promised(scheme, learn):
     # Samples on the sphere at right angles: the most that a sample can do.
     one, other = (changed(samples([60, 40]), 9 * np.eye(D)[i]) for i in (0, 1))
     network = network_of([60, 40], scheme, 1.0, 1e-4, kind=Recorder)
-    network.theirs = [{"second": pack_pairs(total)} for total in sums_of(other)]
+    network.neighbours = sums_of(other)
     learn(sums_of(one), K, network, RADIUS)
     # The local site and each conventional one protect by what the aggregate shows, too. Of two
     # releases, the second is of the site whose sample changed.
@@ -158,7 +158,7 @@ def test_dpdispca_is_the_program_of_its_authors():
     total = np.zeros((D, D))
     for s, size in enumerate(sizes):
         sent = [{"second": pack(x, 0.0)} for x in sums]
-        noisy = again.alone(s).release(sent, block, ratio=SECOND_RATIO)
+        noisy = again.alone(s).release(sent, dict, block, ratio=SECOND_RATIO)
         moment = unpack(noisy.sums["second"] / size, D, 2, 0.0)
         left, values, _ = np.linalg.svd(moment)
         root = left[:, :rank] * np.sqrt(values[:rank])

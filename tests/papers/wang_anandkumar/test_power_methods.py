@@ -9,7 +9,7 @@ from streamlda.papers.wang_anandkumar.algorithm_1 import (
     suggest_iterations,
     suggest_restarts,
 )
-from streamlda.papers.wang_anandkumar.tensors import FactoredTensor, ImplicitTensor, operator_norm
+from streamlda.papers.wang_anandkumar.tensors import FactoredTensor, SymmetricTensor, operator_norm
 from streamlda.spectral.joint_power import apply_pairs
 from tests.spectral import twins
 from tests.spectral.checks import check_recovers, composed, orthonormal, symmetric_noise
@@ -67,7 +67,7 @@ def test_a_component_cut_short_is_unfinished():
 def test_noise_alone_is_below_its_operator_norm():
     """Once the signal is deflated, noise is left, and the floor says so."""
     noise = symmetric_noise(10, 25, 0.5)
-    floor = operator_norm(ImplicitTensor(10, lambda u: apply_pairs(noise, u)))
+    floor = operator_norm(SymmetricTensor(10, lambda u: apply_pairs(noise, u)))
     tensor = composed(np.linspace(1.0, 1.4, 3), orthonormal(10, 3, 25)) + noise
     found = robust_tensor_power(tensor, 4, noise_floor=1.1 * floor)
     assert found.status == ("found", "found", "found", "below noise floor")

@@ -10,7 +10,7 @@ from bench.papers.wa16 import noise_tensor
 from streamlda.papers.wang_anandkumar.tensors import (
     DenseTensor,
     FactoredTensor,
-    ImplicitTensor,
+    SymmetricTensor,
     operator_norm,
     symmetrised,
     z_eigenpairs,
@@ -57,7 +57,7 @@ def test_factored_and_implicit_tensors_equal_the_dense_one(p):
     array = sum(powered(value, v, p) for value, v in zip(values, vectors.T, strict=True))
     dense = DenseTensor(array)
     factored = FactoredTensor(values, vectors, p)
-    implicit = ImplicitTensor(4, lambda columns: dense.apply(columns)[0], p)
+    implicit = SymmetricTensor(4, lambda columns: dense.apply(columns)[0], p)
     for tensor in (factored, implicit):
         assert (tensor.dimension, tensor.order) == (4, p)
         for found, expected in zip(tensor.apply(u), dense.apply(u), strict=True):
