@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError, require
+from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import check_statement, private_statement, seeded
@@ -71,8 +71,12 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
         missed = str(error)
     model = None
     if engine.snapshot is not None and engine.snapshot is not before:
-        secure = all(share.secure for share in shares)
-        model = _make_model(config, this, engine.snapshot, secure)
+        settings, snapshot = config.run_settings, engine.snapshot
+        said = make_statement(config, snapshot, all(share.secure for share in shares))
+        # The last round of the window tells attempts apart.
+        further: dict[str, Any] = {"sites": len(config.members), "round": this.digest}
+        further["epsilon"] = config.settings.epsilon
+        model = model_of(snapshot, settings, said, config.vocabulary, further)
     announced = [share.following for share in shares if share.following is not None]
     next_round = this.advance(config, engine, announced)
     return Aggregate(released, stddevs, next_round, model, missed)
@@ -94,14 +98,13 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
         seen.add(share.site)
         for name, wanted in expected.items():
             found = getattr(share, name)
-            require(
-                found == wanted,
-                f"a share must be one of this round, and its {name} is another",
-                site=share.site,
-                found=str(found)[:16],
-                expected=str(wanted)[:16],
-                remedy=f"ask the site for its share of round={this.number} attempt={this.attempt}",
-            )
+            about: dict[str, Any] = {
+                "site": share.site,
+                "found": str(found)[:16],
+                "expected": str(wanted)[:16],
+            }
+            about |= {"round": this.number, "attempt": this.attempt}
+            check(found == wanted, "another round", differs=name, **about)
     missing = [name for name in config.names if name not in seen]
     check(not missing, "missing shares", sites=", ".join(missing), round=this.number)
 
@@ -170,13 +173,3 @@ def make_statement(
     made["excluded"] = [*made["excluded"], "documents of sites that collude"]
     check_statement(made)
     return made
-
-
-def _make_model(
-    config: FederationConfig, this: Round, snapshot: PrivateSnapshot, secure: bool
-) -> TopicModel:
-    """Return the model of a window; `this`, its last round, tells attempts apart."""
-    further = {"sites": len(config.members), "epsilon": config.settings.epsilon}
-    said = make_statement(config, snapshot, secure)
-    recorded = {**further, "round": this.digest}
-    return model_of(snapshot, config.run_settings, said, config.vocabulary, recorded)

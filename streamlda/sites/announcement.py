@@ -14,22 +14,26 @@ keys that are stolen later open no mask of the past; `RoundKeys` has the order o
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from streamlda.container import digest_content, sync_folder
+from streamlda.container import digest_content, sync_folder, whole_file
 from streamlda.errors import at_least, between
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, read_json
-from streamlda.sites.keys import ANNOUNCEMENT, RoundKey, SiteKey, check_exchange, check_name
+from streamlda.sites.files import JsonKind, check_members
+from streamlda.sites.keys import RoundKey, Signed, SiteKey, check_exchange, check_name
 
-ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION = "streamlda-site-announcement", 2
+_FILE = JsonKind(
+    "streamlda-site-announcement",
+    2,
+    "an announcement must be whole",
+    "ask the site to send it again",
+)
 
 #: Times that a round may be begun. Each costs every site the documents of a stage.
 MAX_ATTEMPTS = 3
@@ -47,13 +51,15 @@ def check_attempt(attempt: Any) -> None:
     between(1, MAX_ATTEMPTS, attempt=attempt, remedy=remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
+@dataclass(frozen=True)
+class Announcement(Signed):
     """Statement of a site before a round.
 
     `config` is the digest of the federation config, `exchange` the public key of X25519 that masks
     the site's share of this attempt, and no other. `signature`: Ed25519 over the others, in hex.
     """
+
+    purpose = b"streamlda site announcement 2"
 
     site: str
     config: str
@@ -78,38 +84,20 @@ class Announcement:
         """The digest that is signed."""
         return digest_content({**asdict(self), "signature": ""})
 
-    def sign(self, key: SiteKey) -> Self:
-        """Return it under the signature of its site."""
-        return replace(self, signature=key.sign(ANNOUNCEMENT, self.content))
-
     def check(self, config: FederationConfig) -> None:
         """Refuse it unless it is of this config, and as a member has signed it."""
-        check(
-            self.config == config.digest,
-            "config of announcement",
-            site=self.site,
-            config=self.config[:16],
-            expected=config.digest[:16],
-        )
-        key = config.member(self.site).key
-        check(
-            key.check_signature(ANNOUNCEMENT, self.signature, self.content),
-            "signature of announcement",
-            site=self.site,
-            round=self.round,
-        )
+        config.check_digest("config of announcement", self.config, site=self.site)
+        is_signed = self.is_signed_by(config.member(self.site).key)
+        check(is_signed, "signature of announcement", site=self.site, round=self.round)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file."""
-        made = {"format": ANNOUNCEMENT_FORMAT, "format_version": ANNOUNCEMENT_VERSION}
-        Path(path).write_text(json.dumps({**made, **asdict(self)}) + "\n", encoding="ascii")
+        Path(path).write_text(_FILE.write(asdict(self)), encoding="ascii")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        rule, remedy = "an announcement must be whole", "ask the site to send it again"
-        kind = ANNOUNCEMENT_FORMAT, ANNOUNCEMENT_VERSION
-        return read_json(Path(path).read_bytes(), *kind, cls.from_json, path, rule, remedy)
+        return _FILE.read(path, cls.from_json)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Self:
@@ -189,14 +177,13 @@ class RoundKeys:
 
     def check(self, announced: Announcement) -> None:
         """Refuse a round in which this site is announced under a key that is not there."""
-        path = self._file(announced)
-        self._match(path.read_bytes() if path.exists() else b"", announced)
+        self._read(announced)
 
     def take(self, announced: Announcement) -> RoundKey:
         """Return the round key of an announcement; on return it is gone from the disk."""
         path = self._file(announced)
         with _lock(path.parent):
-            key = self._match(path.read_bytes() if path.exists() else b"", announced)
+            key = self._read(announced)
             with path.open("r+b", buffering=0) as file:
                 file.write(bytes(_BYTES))
                 os.fsync(file.fileno())
@@ -207,7 +194,9 @@ class RoundKeys:
     def _file(self, announced: Announcement) -> Path:
         return self.path / announced.config / _name(announced.round, announced.attempt)
 
-    def _match(self, secret: bytes, announced: Announcement) -> RoundKey:
+    def _read(self, announced: Announcement) -> RoundKey:
+        path = self._file(announced)
+        secret = path.read_bytes() if path.exists() else b""
         self._check(secret, announced.round, announced.attempt)
         key = RoundKey(announced.site, secret)
         check(
@@ -232,13 +221,8 @@ def _name(number: int, attempt: int) -> str:
 
 def _write(path: Path, secret: bytes) -> None:
     """Write a key, or a name, to a new file, whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with os.fdopen(os.open(temporary, flags, 0o600), "wb", buffering=0) as file:
+    with whole_file(path, 0o600) as file:
         file.write(secret)
-        os.fsync(file.fileno())
-    temporary.rename(path)
     sync_folder(path.parent)
 
 

@@ -19,6 +19,8 @@ _FAULTS = Faults(
         InvalidSettingError: {
             "announced twice": "each site must be announced once in a round, and one is twice; "
             "leave one out",
+            "another round": "a share must be one of this round, and it differs; ask the site for "
+            "its share of this round and attempt",
             "announcement of round": "an announcement must be of this round; ask the site for its "
             "announcement of this attempt",
             "announcements missing": "a round needs the announcements of all sites, and some are "
@@ -29,10 +31,16 @@ _FAULTS = Faults(
             "is of another; let all sites sign the same config",
             "config of round": "a round must belong to the federation config; take the round that "
             "was made with this config",
+            "curve": "a key of a site must be a point of its curve, and not of low order; ask that "
+            "site for the file that streamlda site wrote",
             "delta": "delta must be at least 100 times what the exactness of all sites' noise "
             "takes; take a larger delta or a smaller epsilon",
             "digest": "the digest of the federation config must be the one that you expect; ask "
             "the other sites for the digest of theirs, by another way than the file",
+            "documents": "the sums of all sites must be sums of documents, and these are not; a "
+            "site has added what no documents add: find out which, and agree on a new config "
+            "without it",
+            "hex": "a public key must be 64 hex digits; take what keygen wrote",
             "key of site": "a site must have the key that the federation config names, and this "
             "is another; use the key file whose public half is in the config",
             "masks left": "the masks of all sites must cancel, and a sum is one that no documents "
@@ -46,6 +54,8 @@ _FAULTS = Faults(
             "noise alone": "a site's own noise must keep its promise within max_epsilon_alone if "
             "all others collude; agree on more colluders or a smaller epsilon, or, if you know "
             "all sites and trust them, set --max-epsilon-alone (inf: no limit)",
+            "own key": "every site must have a name and a key of its own, and two have one; let "
+            "each site, and the aggregator, make its own key",
             "share twice": "each site must have one share in a round, and one has two; leave one "
             "out",
             "site": "a site must be in the federation config; leave its share out, or agree on a "
@@ -54,6 +64,7 @@ _FAULTS = Faults(
             "larger windows, or leave the site out",
             "stage of round": "a round must begin a stage of the config's settings; ask the "
             "aggregator for the round again, or make it from the shares",
+            "size of share": "a share must have at most 2^35 values; use fewer words or columns",
             "sum of weights": "weights of all sites must sum to 1; divide each by their sum",
             "unsigned": "an announcement must name its config and be signed",
             "unsigned config": "a site must sign a federation config before it answers, and has "

@@ -44,11 +44,16 @@ from streamlda.privacy.ledger import LedgerTerms
 from streamlda.privacy.ledger.budget_table import plain
 from streamlda.private.settings import PrivateSettings
 from streamlda.sites.faults import check, fault
-from streamlda.sites.files import check_members, read_json
+from streamlda.sites.files import JsonKind, check_members
 from streamlda.sites.keys import PublicKey, SiteKey
 from streamlda.text.vocabulary import Vocabulary
 
-CONFIG_FORMAT, CONFIG_VERSION = "streamlda-roster", 3
+_FILE = JsonKind(
+    "streamlda-roster",
+    3,
+    "a federation config must be whole and keep its rules",
+    "make it again, and let all sites have the same",
+)
 
 #: Part of delta for Gaussian noise; it moves the noise by less than a thousandth.
 GAUSSIAN_FRACTION = 0.99
@@ -125,12 +130,7 @@ class FederationConfig:
         keys += [] if self.aggregator in keys else [self.aggregator]
         for kind in ("name", "signing"):
             value, times = Counter(getattr(key, kind) for key in keys).most_common(1)[0]
-            require(
-                times == 1,
-                f"every site must have a name and a key of its own, and two have one {kind}",
-                value=value,
-                remedy="let each site, and the aggregator, make its own key",
-            )
+            check(times == 1, "own key", same=kind, value=value)
         check_terms(self.settings, self.vocabulary)
         for name, first, last in self.run_settings.stage_slots():
             for site, n in self.allocate(last - first).items():
@@ -162,7 +162,11 @@ class FederationConfig:
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it, in hex."""
-        return digest_content(self._values()).hex()
+        return digest_content(_FILE.named(self._values())).hex()
+
+    def check_digest(self, rule: str, digest: str, **about: Any) -> None:
+        """Refuse what names the digest of another config."""
+        check(digest == self.digest, rule, config=digest[:16], expected=self.digest[:16], **about)
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -270,17 +274,12 @@ class FederationConfig:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the config to a file."""
-        text = json.dumps(self._values(), indent=1, sort_keys=True)
-        Path(path).write_text(text + "\n", encoding="ascii")
+        Path(path).write_text(_FILE.write(self._values()), encoding="ascii")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        rule = "a federation config must be whole and keep its rules"
-        remedy = "make it again, and let all sites have the same"
-        return read_json(
-            Path(path).read_bytes(), CONFIG_FORMAT, CONFIG_VERSION, cls._parse, path, rule, remedy
-        )
+        return _FILE.read(path, cls._parse)
 
     @classmethod
     def _parse(cls, values: dict[str, Any]) -> Self:
@@ -293,15 +292,12 @@ class FederationConfig:
             Vocabulary.from_metadata(words["metadata"], words["words"]),
             values["colluders"],
         )
-        written = {"format": CONFIG_FORMAT, "format_version": CONFIG_VERSION, **values}
-        check_members(written, made._values())
+        check_members(values, made._values())
         return made
 
     def _values(self) -> dict[str, Any]:
         words = self.vocabulary
         return {
-            "format": CONFIG_FORMAT,
-            "format_version": CONFIG_VERSION,
             "label": self.label,
             "colluders": self.colluders,
             "settings": json.loads(to_json(asdict(self.settings))),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from streamlda.container import check_version, to_json
@@ -13,29 +15,44 @@ from streamlda.errors import ModelFileError, StreamLDAError, failure
 T = TypeVar("T")
 
 
-def read_json(
-    data: bytes,
-    kind: str,
-    version: int,
-    make: Callable[[dict[str, Any]], T],
-    path: str | os.PathLike[str],
-    rule: str,
-    remedy: str,
-    *,
-    secret: bool = False,
-) -> T:
-    """Return what `make` makes of the values of a JSON file, less its kind and version."""
+@dataclass(frozen=True)
+class JsonKind:
+    """A kind of JSON file, and what its errors say: a rule, and what to do."""
 
-    def open_values() -> tuple[dict[str, Any], int]:
-        values: dict[str, Any] = json.loads(data)
-        found, made = values.pop("format"), values.pop("format_version")
-        if found != kind or type(made) is not int:
-            raise ValueError("it is a file of another kind")
-        return values, made
+    name: str
+    version: int
+    rule: str
+    remedy: str
 
-    values, found = parse_content(open_values, path, rule, remedy, secret=secret)
-    check_version(found, version, kind, path)
-    return parse_content(lambda: make(values), path, rule, remedy, secret=secret)
+    def named(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values with the kind and the version that a file names."""
+        return {"format": self.name, "format_version": self.version, **values}
+
+    def write(self, values: Mapping[str, Any]) -> str:
+        """Return values as the text of a file."""
+        return json.dumps(self.named(values), indent=1, sort_keys=True) + "\n"
+
+    def read(
+        self,
+        path: str | os.PathLike[str],
+        make: Callable[[dict[str, Any]], T],
+        *,
+        secret: bool = False,
+    ) -> T:
+        """Return what `make` makes of the values of a file."""
+        data = Path(path).read_bytes()
+
+        def open_values() -> tuple[dict[str, Any], int]:
+            values: dict[str, Any] = json.loads(data)
+            found, version = values.pop("format"), values.pop("format_version")
+            if found != self.name or type(version) is not int:
+                raise ValueError("it is a file of another kind")
+            return values, version
+
+        words = path, self.rule, self.remedy
+        values, version = parse_content(open_values, *words, secret=secret)
+        check_version(version, self.version, self.name, path)
+        return parse_content(lambda: make(values), *words, secret=secret)
 
 
 def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:

@@ -25,21 +25,21 @@ everybody can sign. Both are refused where they are read.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import MissingExtraError, require
+from streamlda.errors import MissingExtraError
 from streamlda.sites.faults import check
-from streamlda.sites.files import check_members, read_json
+from streamlda.sites.files import JsonKind, check_members
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -54,19 +54,23 @@ try:
 except ImportError as error:
     raise MissingExtraError("cryptography", "sites", "learning at several sites") from error
 
-KEY_FORMAT, PUBLIC_FORMAT, KEY_VERSION = "streamlda-site-key", "streamlda-site-public-keys", 2
+_KEY_FILE = JsonKind(
+    "streamlda-site-key",
+    2,
+    "a key file must be as keygen wrote it",
+    "restore it, or make new keys",
+)
+_PUBLIC_FILE = JsonKind(
+    "streamlda-site-public-keys",
+    2,
+    "a file of a public key must be as keygen wrote it",
+    "ask the site for FILE.pub",
+)
 
 Words = NDArray[np.uint64]
 
 #: ChaCha20 counts blocks of 64 bytes with 32 bits.
-MAX_VALUES = 2**32 * 8
-
-#: Purposes of signatures; none passes for another.
-SHARE, ANNOUNCEMENT, ROUND = (
-    b"streamlda site share 2",
-    b"streamlda site announcement 2",
-    b"streamlda site round 2",
-)
+MAX_VALUES = 2**35
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MASK = b"streamlda site mask 2"
@@ -100,23 +104,12 @@ def _check_order(site: str, kind: str, key: str, u: int, *, whole: bool) -> None
         X25519PrivateKey.generate().exchange(public)
     except ValueError:
         whole = False
-    require(
-        whole,
-        f"the {kind} key of a site must be a point of its curve, and not of low order",
-        site=site,
-        key=key[:16],
-        remedy="ask that site for the file that streamlda site wrote",
-    )
+    check(whole, "curve", site=site, kind=kind, key=key[:16])
 
 
 def _check_hex(site: str, kind: str, key: Any) -> None:
-    require(
-        isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key),
-        f"a public key must be 64 hex digits, and that for {kind} is not",
-        site=site,
-        key=str(key)[:80],
-        remedy="take what keygen wrote",
-    )
+    is_hex = isinstance(key, str) and re.fullmatch("[0-9a-f]{64}", key)
+    check(is_hex, "hex", site=site, kind=kind, key=str(key)[:80])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +131,13 @@ class PublicKey:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a new file, which is no secret."""
-        values = {"format": PUBLIC_FORMAT, "format_version": KEY_VERSION, **asdict(self)}
         with Path(path).open("x", encoding="ascii") as file:
-            file.write(json.dumps(values) + "\n")
+            file.write(_PUBLIC_FILE.write(asdict(self)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`."""
-        rule = "a file of a public key must be as keygen wrote it"
-        return read_json(
-            *(Path(path).read_bytes(), PUBLIC_FORMAT, KEY_VERSION, lambda values: cls(**values)),
-            *(path, rule, "ask the site for FILE.pub"),
-        )
+        return _PUBLIC_FILE.read(path, lambda values: cls(**values))
 
     def check_signature(self, kind: bytes, signature: str, digest: bytes) -> bool:
         """Return whether this site signed the digest of something of that kind."""
@@ -159,6 +147,30 @@ class PublicKey:
         except (InvalidSignature, ValueError):
             return False
         return True
+
+
+class Signed(ABC):
+    """Base of dataclasses with a signature over all else that they hold.
+
+    `purpose` goes into the signature: none of one kind passes for another.
+    """
+
+    purpose: ClassVar[bytes]
+    signature: str
+
+    @property
+    @abstractmethod
+    def content(self) -> bytes:
+        """The digest that is signed."""
+
+    def sign(self, key: SiteKey) -> Self:
+        """Return it under the signature of a key."""
+        made: Self = replace(self, signature=key.sign(self.purpose, self.content))  # type: ignore[type-var]
+        return made
+
+    def is_signed_by(self, key: PublicKey) -> bool:
+        """Return whether it is as the owner of a key has signed it."""
+        return key.check_signature(self.purpose, self.signature, self.content)
 
 
 class SiteKey:
@@ -181,17 +193,10 @@ class SiteKey:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the key to a new file that only its owner can read; none is ever replaced."""
-        text = json.dumps(
-            {
-                "format": KEY_FORMAT,
-                "format_version": KEY_VERSION,
-                "name": self.public.name,
-                "signing": self.__signing.private_bytes_raw().hex(),
-            }
-        )
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text + "\n")
+            secret = self.__signing.private_bytes_raw().hex()
+            file.write(_KEY_FILE.write({"name": self.public.name, "signing": secret}))
             file.flush()
             os.fsync(file.fileno())
 
@@ -200,10 +205,7 @@ class SiteKey:
         """Read a key of `save`; a file that others may read is refused."""
         mode = stat.S_IMODE(Path(path).stat().st_mode)
         check(not mode & 0o077, "key file", path=str(path), mode=f"{mode:o}")
-
-        rule, remedy = "a key file must be as keygen wrote it", "restore it, or make new keys"
-        data = Path(path).read_bytes()
-        return read_json(data, KEY_FORMAT, KEY_VERSION, cls._parse, path, rule, remedy, secret=True)
+        return _KEY_FILE.read(path, cls._parse, secret=True)
 
     @classmethod
     def _parse(cls, values: dict[str, Any]) -> Self:
@@ -250,12 +252,7 @@ class RoundKey:
         """
         cells = {name: int(np.prod(shapes[name], dtype=np.int64)) for name in sorted(shapes)}
         total = sum(cells.values())
-        require(
-            total <= MAX_VALUES,
-            f"a share must have at most {MAX_VALUES} values",
-            values=total,
-            remedy="use fewer words or columns",
-        )
+        check(total <= MAX_VALUES, "size of share", values=total)
         flat = np.zeros(total, dtype=np.uint64)
         for site, exchange in exchanges.items():
             if site == self.site:

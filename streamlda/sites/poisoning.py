@@ -21,14 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamlda.errors import require
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
-
-Array = NDArray[np.float64]
+from streamlda.sites.faults import check
+from streamlda.utils.arrays import Array
 
 #: Standard deviations: noise alone is further off in one of 4e11 values.
 FAR = 7.0
@@ -80,17 +78,9 @@ def check_sums(
             released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
         )
         made.append(_check_zero("norms: documents of words and of pairs", apart, square, slack))
-    for check in made:
-        require(
-            check.found <= check.most,
-            "the sums of all sites must be sums of documents, and these are not",
-            check=check.rule,
-            found=f"{check.found:.6g}",
-            most=f"{check.most:.6g}",
-            round=number,
-            remedy="a site has added what no documents add: find out which, and agree on a new "
-            "config without it",
-        )
+    for each in made:
+        about = {"check": each.rule, "found": f"{each.found:.6g}", "most": f"{each.most:.6g}"}
+        check(each.found <= each.most, "documents", **about, round=number)
     return made
 
 

@@ -13,16 +13,14 @@ so that shares of different rounds do not add up.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.container import ArraysFile, digest_content, read_arrays, write_arrays
 from streamlda.errors import StreamLDAError, at_least, between, require
 from streamlda.private.engine import PrivateEngine
 from streamlda.private.settings import PrivateSettings
@@ -30,11 +28,8 @@ from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, check_attempt
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
-from streamlda.sites.files import check_members, parse_content
-from streamlda.sites.keys import ROUND, SiteKey
+from streamlda.sites.share import SignedFile
 from streamlda.utils.arrays import named
-
-ROUND_FORMAT, ROUND_VERSION = "streamlda-round", 3
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -43,7 +38,7 @@ _MOST_NOISE = 64.0
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class Round(SignedFile):
     """A stage that is to be summed at all sites.
 
     `config` is the digest of the federation config. `number`, over all windows, `window` and
@@ -55,6 +50,8 @@ class Round:
     config bounds the rounds that a site answers: round n of window w and stage s, of S stages, has
     ``w + s - 1 <= n <= (w - 1) S + s``. Slots have numbers as if every window were whole.
     """
+
+    purpose, kind, version, sender = b"streamlda site round 2", "round", 3, "aggregator"
 
     config: str
     number: int
@@ -108,14 +105,10 @@ class Round:
             return None
         return self._at(config, engine, self.number + 1, window, keys)
 
-    def sign(self, key: SiteKey) -> Self:
-        """Return it under the signature of the aggregator."""
-        return replace(self, signature=key.sign(ROUND, bytes.fromhex(self.digest)))
-
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it but the signature, in hex."""
-        return digest_content(self._metadata(), self.arrays).hex()
+        return self.content.hex()
 
     @property
     def context(self) -> bytes:
@@ -137,19 +130,9 @@ class Round:
         Refused if the round is not one of the config, is not signed by its aggregator and all its
         members, or holds what cannot be there at the beginning of a stage.
         """
-        check(
-            self.config == config.digest,
-            "config of round",
-            config=self.config[:16],
-            expected=config.digest[:16],
-            round=self.number,
-        )
-        check(
-            config.aggregator.check_signature(ROUND, self.signature, bytes.fromhex(self.digest)),
-            "signature of round",
-            round=self.number,
-            aggregator=config.aggregator.name,
-        )
+        config.check_digest("config of round", self.config, round=self.number)
+        aggregator, is_signed = config.aggregator, self.is_signed_by(config.aggregator)
+        check(is_signed, "signature of round", round=self.number, aggregator=aggregator.name)
         try:
             check_keys(config, self.keys, self.number, self.attempt)
             return self._engine(config.run_settings)
@@ -181,47 +164,14 @@ class Round:
             raise ValueError(f"the stage {self.stage!r} does not follow")
         return engine, stage
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the round to a file, whole or not at all."""
-        metadata = {**self._metadata(), "signature": self.signature}
-        write_arrays(path, ROUND_FORMAT, ROUND_VERSION, self.arrays, metadata)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file of `save`."""
-        file = read_arrays(path, ROUND_FORMAT, ROUND_VERSION)
-        rule, remedy = "a round file must be whole", "ask the aggregator for it again"
-        return parse_content(lambda: cls._parse(file), path, rule, remedy)
-
-    @classmethod
-    def _parse(cls, file: ArraysFile) -> Self:
-        values = file.metadata
-        made = cls(
-            values["roster"],
-            values["round"],
-            values["attempt"],
-            values["window"],
-            values["stage"],
-            tuple(Announcement.from_json(key) for key in values["keys"]),
-            file.arrays,
-            values["signature"],
-        )
-        check_members(values, {**made._metadata(), "signature": made.signature})
-        at_least(1, round=made.number, window=made.window)
-        check_attempt(made.attempt)
-        if len(bytes.fromhex(made.config)) != 32 or not isinstance(made.signature, str):
-            raise ValueError("its digest or its signature is none")
-        return made
-
-    def _metadata(self) -> dict[str, Any]:
-        return {
-            "roster": self.config,
-            "round": self.number,
-            "attempt": self.attempt,
-            "window": self.window,
-            "stage": self.stage,
-            "keys": [asdict(key) for key in self.keys],
-        }
+    def check_fields(self) -> None:
+        """Refuse values of a file that a round cannot have."""
+        at_least(1, round=self.number, window=self.window)
+        check_attempt(self.attempt)
+        if len(bytes.fromhex(self.config)) != 32 or not isinstance(self.keys, tuple):
+            raise ValueError("its digest is none, or it has no announcements")
+        if not all(isinstance(key, Announcement) for key in self.keys):
+            raise ValueError("its announcements are none")
 
 
 def check_keys(

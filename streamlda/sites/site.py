@@ -40,12 +40,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Counts, JointGaussian
@@ -62,7 +60,7 @@ from streamlda.sites.federation import (
     check_alone,
     check_member,
 )
-from streamlda.sites.keys import SHARE, RoundKey, SiteKey
+from streamlda.sites.keys import RoundKey, SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.text.vocabulary import Vocabulary
@@ -245,7 +243,7 @@ class Site:
         for name, values in arrays.items():
             # In place, so that single numbers stay arrays, which wrap without a warning.
             values += (sums[name] + noise[name]).view(np.uint64)
-        share = Share(
+        return Share(
             site=self.name,
             config=self.config.digest,
             round=this.number,
@@ -255,8 +253,7 @@ class Site:
             secure=self._noise.secure,
             following=following,
             arrays=arrays,
-        )
-        return replace(share, signature=self._key.sign(SHARE, share.content))
+        ).sign(self._key)
 
     def _path(self, this: Round) -> Path:
         name = f"{this.number:06d}-{this.attempt}-{this.digest[:16]}-{self.name}{SUFFIX}"
@@ -274,12 +271,6 @@ def check_allowed(
 
 def draw_local_noise(
     mechanism: JointGaussian, noise: Noise, variance_fraction: float
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, Counts]:
     """Draw the noise of a release at this fraction of its variance, in whole steps of the grid."""
-    scale = math.sqrt(variance_fraction)
-    return {
-        block.name: noise.discrete_gaussian(
-            scale * mechanism.stddevs[block.name] / mechanism.steps[block.name], block.shape
-        )
-        for block in mechanism.blocks
-    }
+    return mechanism.noise_on_grid(noise, math.sqrt(variance_fraction))

@@ -11,7 +11,7 @@ from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate
 from streamlda.sites.announcement import RoundKeys
 from streamlda.sites.federation import FederationConfig, Member
-from streamlda.sites.keys import SHARE, SiteKey
+from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import Site
@@ -74,9 +74,8 @@ def filled(batch):
 
 def signed(sites, share, **changes):
     """Return a share that its own site has made otherwise."""
-    made = replace(share, **changes)
     keys = {k.public.name: k for k in sites.keys}[share.site]
-    return replace(made, signature=keys.sign(SHARE, made.content))
+    return replace(share, **changes).sign(keys)
 
 
 def moved(share, by):

@@ -39,7 +39,7 @@ ALTERED = ModelFileError, "as its site has signed it, and this one is another, g
 
 
 def another(name):
-    return InvalidSettingError, f"its {name} is another, got site="
+    return InvalidSettingError, f"one of this round, and it differs, got differs={name!r} site="
 
 
 #: Changes of one share: its number, the error, a part of its message, and what comes in its place.

@@ -200,9 +200,9 @@ def twins():
         (lambda: config_of(KEYS[:2], weights=[0.5, 0.6]), "weights of all sites must sum to 1"),
         (lambda: config_of(KEYS[:1]), "at least two sites"),
         (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),
-        (lambda: config_of([KEYS[0], KEYS[0]]), "two have one name, got value='site0'"),
-        (lambda: config_of(KEYS[:2], aggregator=SiteKey.generate("site0").public), "one name"),
-        (lambda: config_of(twins()), "two have one signing"),
+        (lambda: config_of([KEYS[0], KEYS[0]]), "two have one, got same='name' value='site0'"),
+        (lambda: config_of(KEYS[:2], aggregator=SiteKey.generate("site0").public), "same='name'"),
+        (lambda: config_of(twins()), "same='signing'"),
         (lambda: two(mode="prefix", snapshots=3), "got .*mode='prefix'"),
         (
             lambda: two(privacy_unit="user", documents_per_user=1, snapshots=1),

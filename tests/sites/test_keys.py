@@ -18,7 +18,9 @@ from scipy.stats import chisquare
 
 from streamlda.errors import InvalidSettingError, ModelFileError
 from streamlda.sites.announcement import Announcement
-from streamlda.sites.keys import ANNOUNCEMENT, ROUND, SHARE, PublicKey, RoundKey, SiteKey
+from streamlda.sites.keys import PublicKey, RoundKey, SiteKey
+from streamlda.sites.rounds import Round
+from streamlda.sites.share import Share
 from tests.sites.protocol import keys_of
 
 SHAPES = {"first": (3,), "pair": (4, 2), "kept": ()}
@@ -140,13 +142,13 @@ def test_secret_keys_cannot_be_copied_or_shown():
 
 def test_signatures_are_those_of_the_site_the_content_and_the_kind():
     one, other = keys_of(2)
-    signature = one.sign(SHARE, b"digest")
-    assert one.public.check_signature(SHARE, signature, b"digest")
-    assert not one.public.check_signature(SHARE, signature, b"another")
-    assert not one.public.check_signature(ROUND, signature, b"digest")
-    assert not one.public.check_signature(ANNOUNCEMENT, signature, b"digest")
-    assert not other.public.check_signature(SHARE, signature, b"digest")
-    assert not one.public.check_signature(SHARE, "not hex", b"digest")
+    signature = one.sign(Share.purpose, b"digest")
+    assert one.public.check_signature(Share.purpose, signature, b"digest")
+    assert not one.public.check_signature(Share.purpose, signature, b"another")
+    assert not one.public.check_signature(Round.purpose, signature, b"digest")
+    assert not one.public.check_signature(Announcement.purpose, signature, b"digest")
+    assert not other.public.check_signature(Share.purpose, signature, b"digest")
+    assert not one.public.check_signature(Share.purpose, "not hex", b"digest")
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "x" * 64, "é", None])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from streamlda.container import temporary_name
 from streamlda.errors import LedgerError
 from streamlda.guarantee.noise import SecureNoise
 from streamlda.privacy.ledger import Ledger
@@ -125,7 +126,7 @@ def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path)
                 with pytest.raises(LedgerError, match="was used or is not here"):
                     call()
         # One that a crash cut off before its announcement left is made again.
-        path.with_name("000002-1.new").write_bytes(whole[:5])
+        path.with_name(temporary_name("0")).write_bytes(whole[:5])
         second = sites.announce("site0", sites.config, 2, 1)
         assert sites.announce("site0", sites.config, 2, 1) == second
         assert keys.take(second).exchange == second.exchange

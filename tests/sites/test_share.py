@@ -267,6 +267,7 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
         {"round": True},
         {"attempt": 1.5},
         {"secure": 1},
+        {"following": (share.following,)},
     ):
         replace(share, **change).save(path)
         with pytest.raises(ModelFileError, match="a share file must be whole"):
@@ -280,6 +281,8 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
         *({"attempt": value} for value in (0, 1.5, True, 2**70, MAX_ATTEMPTS + 1)),
         {"config": "00"},
         {"signature": None},
+        {"keys": following.keys[0]},
+        {"keys": ("west", "east")},
     ):
         replace(following, **change).save(path)
         with pytest.raises(ModelFileError, match="a round file must be whole"):
