@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check
+from streamlda.utils.arrays import Array
 
 #: Words of a topic that go together or not.
 NPMI_WORDS = 10
@@ -29,7 +29,7 @@ class Coherence(NamedTuple):
     """NPMI coherence: mean over the topics, -1 to 1; of each topic, (K,); documents counted."""
 
     mean: float
-    per_topic: NDArray[np.float64]
+    per_topic: Array
     documents: int
 
 
@@ -83,7 +83,7 @@ class NpmiCounter:
         return Coherence(float(means.mean()), means, self._documents)
 
 
-def topic_npmi(components: NDArray[np.float64], documents: DocumentBatch) -> list[float] | None:
+def topic_npmi(components: Array, documents: DocumentBatch) -> list[float] | None:
     """Return the NPMI of each topic; None where there is no document, or one word alone."""
     if not documents.word_ids.size or documents.n_features < 2:
         return None
@@ -91,7 +91,7 @@ def topic_npmi(components: NDArray[np.float64], documents: DocumentBatch) -> lis
     return found
 
 
-def count_npmi(components: NDArray[np.float64], documents: DocumentBatch) -> Coherence:
+def count_npmi(components: Array, documents: DocumentBatch) -> Coherence:
     """Return the coherence of topics in documents."""
     counter = NpmiCounter(top_words(components, min(NPMI_WORDS, documents.n_features)))
     counter.add(documents)

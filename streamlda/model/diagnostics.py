@@ -19,9 +19,8 @@ from streamlda.model.evaluation import top_words
 from streamlda.model.topics import Model, Topics
 from streamlda.spectral.support import Spectrum
 from streamlda.spectral.topics import SAME_TOPIC_AFFINITY
+from streamlda.utils.arrays import Array
 from streamlda.utils.threads import one_blas_thread
-
-Array = NDArray[np.float64]
 
 #: Closer than this (0.39), two distributions are one topic written twice.
 CLOSEST = float(np.sqrt(1.0 - SAME_TOPIC_AFFINITY))

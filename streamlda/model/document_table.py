@@ -15,11 +15,11 @@ from streamlda.errors import MissingExtraError, one_of
 from streamlda.model.faults import check, fault
 from streamlda.model.table import in_line
 from streamlda.texts import check_counts, is_missing, list_values, read_texts
+from streamlda.utils.arrays import Array
 
 if TYPE_CHECKING:
     from streamlda.model.topics import Topics
 
-Array = NDArray[np.float64]
 
 #: Reasons why a document has no topic.
 BLANK, UNKNOWN, UNREADABLE = "blank", "no-known-word", "analyzer-failed"
@@ -37,12 +37,7 @@ FORMS = {
 
 
 def document_table(
-    model: Topics,
-    X: Any,
-    *,
-    n_words: int = 5,
-    form: str = "pandas",
-    **columns: Sequence[Any],
+    model: Topics, X: Any, *, n_words: int = 5, form: str = "pandas", **columns: Sequence[Any]
 ) -> Any:
     """Return a table with a row for each document of `X`, in the same order.
 

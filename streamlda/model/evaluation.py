@@ -14,12 +14,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import between
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.faults import check
-from streamlda.model.inference import (
-    TOLERANCE,
-    checked_alpha,
-    fold_in_words,
-    word_major,
-)
+from streamlda.model.inference import TOLERANCE, checked_alpha, fold_in_words, word_major
+from streamlda.utils.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +60,9 @@ class DocumentCompletion:
 
     def __init__(
         self,
-        components: NDArray[np.float64],
-        alpha: NDArray[np.float64],
-        background: NDArray[np.float64],
+        components: Array,
+        alpha: Array,
+        background: Array,
         *,
         smoothing: float = 0.01,
         seed: int = 0,
@@ -80,7 +76,7 @@ class DocumentCompletion:
         #: Held-out tokens scored so far.
         self._documents, self.scored_tokens = 0, 0
 
-    def add(self, batch: DocumentBatch) -> NDArray[np.float64]:
+    def add(self, batch: DocumentBatch) -> Array:
         """Split, fold in and score the documents of a batch.
 
         Time O(nnz * K * iterations + V); memory O(nnz + K * distinct words + V), freed after.
@@ -122,11 +118,7 @@ class DocumentCompletion:
 
 
 def document_completion(
-    batch: DocumentBatch,
-    components: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    background: NDArray[np.float64],
-    **settings: Any,
+    batch: DocumentBatch, components: Array, alpha: Array, background: Array, **settings: Any
 ) -> CompletionResult:
     """Return the document completion of one batch; `settings` are those of `DocumentCompletion`."""
     completion = DocumentCompletion(components, alpha, background, **settings)
@@ -134,7 +126,7 @@ def document_completion(
     return completion.result()
 
 
-def top_words(components: NDArray[np.float64], n: int = 10) -> NDArray[np.int64]:
+def top_words(components: Array, n: int = 10) -> NDArray[np.int64]:
     """Return the ids of the `n` most probable words of each topic, most probable first.
 
     Of equally probable words the lower id comes first. Time O(K * V), memory O(V).
@@ -158,11 +150,11 @@ class MatchedError(NamedTuple):
     """L1 distances of true topics and estimated ones in the best matching: 0 to 2, and the mean."""
 
     mean: float
-    per_topic: NDArray[np.float64]
+    per_topic: Array
     permutation: NDArray[np.int64]
 
 
-def matched_l1_error(true: NDArray[np.float64], estimated: NDArray[np.float64]) -> MatchedError:
+def matched_l1_error(true: Array, estimated: Array) -> MatchedError:
     """Compare topics with planted ones, after the matching with the least total L1 distance.
 
     Time O(K**2 * V + K**3), memory O(K**2).

@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from streamlda.errors import at_least, between, require
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.matching import matched_topics
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics
-from streamlda.utils.arrays import frozen
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, frozen
 
 #: What a topic without tokens weighs, so that it stays one.
 LEAST_WEIGHT = 1e-100
@@ -53,7 +50,19 @@ def topic_tree(components: Array, *, ordered: bool = False) -> Array:
 
 
 def reduce_topics(model: Model, n_topics: int) -> Model:
-    """Return what `TopicModel.reduce` does."""
+    """Return the model with fewer topics, 1 to K: those that are most alike are joined.
+
+    `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
+    and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
+    not counted, and no topic has seeds, or documents to show: their proportions change.
+    ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Names are joined.
+    Privacy stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
+
+    Raises
+    ------
+    InvalidSettingError
+        If `n_topics` is no whole number from 1 to K.
+    """
     K = model.n_components
     remedy = f"pass a number of topics up to the {K} of the model"
     at_least(1, n_topics=n_topics, remedy=remedy)
@@ -66,7 +75,21 @@ def reduce_topics(model: Model, n_topics: int) -> Model:
 
 
 def merge_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
-    """Return what `TopicModel.merge_topics` does."""
+    """Return the model with each of these groups of topics as one topic, in its first row.
+
+    Tokens, prevalence and alpha of merged topics add up, names are joined; all else as in
+    `reduce`. Topics behind move up. Of a private model it is post-processing: its statement
+    stays. Time O(K V).
+
+    Raises
+    ------
+    InvalidSettingError
+        If a group has fewer than two topics, or a topic is none of the model or in two groups.
+
+    Examples
+    --------
+    >>> model.merge_topics([[3, 7]])  # doctest: +SKIP
+    """
     rows = [row for group in groups for row in group]
     K = model.n_components
     require(

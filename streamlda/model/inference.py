@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.inference import fold_in
 from streamlda.model.faults import check
+from streamlda.utils.arrays import Array
 
 #: Weight of the background in topics that are used to explain documents: a topic estimated from
 #: moments has exact zeros, and no document may be impossible.
@@ -32,12 +33,8 @@ TOLERANCE = 1e-4
 
 
 def topic_proportions(
-    batch: DocumentBatch,
-    components: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    *,
-    tolerance: float = TOLERANCE,
-) -> NDArray[np.float64]:
+    batch: DocumentBatch, components: Array, alpha: Array, *, tolerance: float = TOLERANCE
+) -> Array:
     """Return the topic proportions of every document under fixed topics, (n_documents, K).
 
     Rows sum to 1. An empty document gets ``alpha / sum(alpha)``; a word of probability 0 (below
@@ -51,18 +48,16 @@ def topic_proportions(
     return fold_in_words(batch, words, local_ids, alpha, tolerance)
 
 
-def smoothed(
-    components: NDArray[np.float64], background: NDArray[np.float64], weight: float
-) -> NDArray[np.float64]:
+def smoothed(components: Array, background: Array, weight: float) -> Array:
     """Return ``(1 - weight) * components + weight * background``; time and memory O(K * V)."""
-    mixed: NDArray[np.float64] = (1.0 - weight) * components
+    mixed: Array = (1.0 - weight) * components
     mixed += weight * background
     return mixed
 
 
-def checked_alpha(alpha: Any) -> NDArray[np.float64]:
+def checked_alpha(alpha: Any) -> Array:
     """Return `alpha` as a contiguous vector of positive numbers."""
-    vector: NDArray[np.float64] = np.ascontiguousarray(alpha, dtype=np.float64)
+    vector: Array = np.ascontiguousarray(alpha, dtype=np.float64)
     holds = vector.ndim == 1 and len(vector) and np.all(np.isfinite(vector) & (vector > 0))
     check(holds, "alpha", shape=vector.shape, min=vector.min(initial=np.inf))
     return vector
@@ -70,10 +65,10 @@ def checked_alpha(alpha: Any) -> NDArray[np.float64]:
 
 def word_major(
     batch: DocumentBatch,
-    components: NDArray[np.float64],
-    background: NDArray[np.float64] | None = None,
+    components: Array,
+    background: Array | None = None,
     weight: float = SMOOTHING,
-) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+) -> tuple[Array, NDArray[np.int32]]:
     """Return the topics of the batch's words, (n_distinct, K), and the row of each entry there.
 
     Only words that occur are gathered, so a small batch does not pay for a large vocabulary. With a
@@ -93,12 +88,8 @@ def word_major(
 
 
 def fold_in_words(
-    batch: DocumentBatch,
-    words: NDArray[np.float64],
-    local_ids: NDArray[np.int32],
-    alpha: NDArray[np.float64],
-    tolerance: float,
-) -> NDArray[np.float64]:
+    batch: DocumentBatch, words: Array, local_ids: NDArray[np.int32], alpha: Array, tolerance: float
+) -> Array:
     """Fold in documents whose words `word_major` has gathered; see `topic_proportions`."""
     theta = np.empty((batch.n_documents, len(alpha)))
     limits = MAX_ITERATIONS, tolerance

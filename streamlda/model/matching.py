@@ -126,21 +126,45 @@ def moved_words(
     return names(order, 1), names(order[::-1], -1)
 
 
-def compare_models(first: Topics, second: Topics, max_distance: float) -> Comparison:
-    """Return what `TopicModel.compare` does."""
-    check_models(first, second)
-    pairs = {pair.first: pair for pair in matched_topics(first, second, max_distance=max_distance)}
+def compare_models(
+    first: Topics, other: Topics, *, max_distance: float = MAX_DISTANCE
+) -> Comparison:
+    """Return which topics this model and another have in common, and how they differ.
+
+    Topics are paired so that the sum of their Hellinger distances is least. Time O(K K' V + (K
+    + K')^3), memory O(K K' + V).
+
+    Parameters
+    ----------
+    other : TopicModel
+        Words that one model alone has count as different; `common_share` says how much it is.
+    max_distance : float, default 0.55
+        Hellinger distance beyond which two topics are different, 0 to 1.
+
+    Returns
+    -------
+    Comparison
+        `streamlda.model.matching.Comparison`: pairs with distance and words that rose and
+        fell from this model to the other, and the topics that only one has.
+
+    Raises
+    ------
+    InvalidSettingError
+        If `max_distance` lies outside 0..1, or the other is no model.
+    """
+    check_models(first, other)
+    pairs = {pair.first: pair for pair in matched_topics(first, other, max_distance=max_distance)}
     matched = []
     for pair in (pairs[i] for i in first.order if i in pairs):
-        rose, fell = moved_words(first, pair.first, second, pair.second)
+        rose, fell = moved_words(first, pair.first, other, pair.second)
         matched.append(ComparedTopic(**pair._asdict(), rose=rose, fell=fell))
     known = {pair.second for pair in matched}
-    mine, theirs = common_columns(first, second)
-    share = min(first.background[mine].sum(), second.background[theirs].sum())
+    mine, theirs = common_columns(first, other)
+    share = min(first.background[mine].sum(), other.background[theirs].sum())
     return Comparison(
         matched=tuple(matched),
         only_first=tuple(i for i in first.order if i not in pairs),
-        only_second=tuple(j for j in second.order if j not in known),
+        only_second=tuple(j for j in other.order if j not in known),
         common_words=len(mine),
-        common_share=1.0 if len(mine) == first.n_features == second.n_features else float(share),
+        common_share=1.0 if len(mine) == first.n_features == other.n_features else float(share),
     )

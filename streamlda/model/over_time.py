@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import at_least, require
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from streamlda.container import read_arrays, valid_content
-from streamlda.model import MAX_DISTANCE, naming
+from streamlda.model import MAX_DISTANCE, hierarchy, naming
 from streamlda.model import document_table as tables
 from streamlda.model.coherence import Coherence, count_npmi
-from streamlda.model.hierarchy import merge_topics, reduce_topics
-from streamlda.model.matching import Comparison, compare_models
+from streamlda.model.matching import compare_models
 from streamlda.model.merging import merged
 from streamlda.model.model_file import FORMAT, FORMAT_VERSION, members
 from streamlda.model.topics import Topics
@@ -68,6 +66,9 @@ class TopicModel(Topics):
     topics_per_class = tables.topics_per_class
     rename = naming.rename
     label_topics = naming.label_topics
+    compare = compare_models
+    merge_topics = hierarchy.merge_topics
+    reduce = hierarchy.reduce_topics
 
     def visualize(self, X: Any = None, **options: Any) -> Any:
         """Return the report about this model, to be shown in a notebook or saved.
@@ -110,32 +111,6 @@ class TopicModel(Topics):
         # Times are read above this module, as reports are drawn.
         return sys.modules["streamlda"].topics_over_time(self, X, times, **options)
 
-    def compare(self, other: TopicModel, *, max_distance: float = MAX_DISTANCE) -> Comparison:
-        """Return which topics this model and another have in common, and how they differ.
-
-        Topics are paired so that the sum of their Hellinger distances is least. Time O(K K' V + (K
-        + K')^3), memory O(K K' + V).
-
-        Parameters
-        ----------
-        other : TopicModel
-            Words that one model alone has count as different; `common_share` says how much it is.
-        max_distance : float, default 0.55
-            Hellinger distance beyond which two topics are different, 0 to 1.
-
-        Returns
-        -------
-        Comparison
-            `streamlda.model.matching.Comparison`: pairs with distance and words that rose and
-            fell from this model to the other, and the topics that only one has.
-
-        Raises
-        ------
-        InvalidSettingError
-            If `max_distance` lies outside 0..1, or the other is no model.
-        """
-        return compare_models(self, other, max_distance)
-
     def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
         """Return one model of this one and others that have learned from other documents.
 
@@ -163,40 +138,6 @@ class TopicModel(Topics):
             other models, private ones of different units or the same record slots of one ledger.
         """
         return merged((self, *others), max_distance=max_distance)
-
-    def merge_topics(self, groups: Sequence[Sequence[int]]) -> TopicModel:
-        """Return the model with each of these groups of topics as one topic, in its first row.
-
-        Tokens, prevalence and alpha of merged topics add up, names are joined; all else as in
-        `reduce`. Topics behind move up. Of a private model it is post-processing: its statement
-        stays. Time O(K V).
-
-        Raises
-        ------
-        InvalidSettingError
-            If a group has fewer than two topics, or a topic is none of the model or in two groups.
-
-        Examples
-        --------
-        >>> model.merge_topics([[3, 7]])  # doctest: +SKIP
-        """
-        return merge_topics(self, groups)
-
-    def reduce(self, n_topics: int) -> TopicModel:
-        """Return the model with fewer topics, 1 to K: those that are most alike are joined.
-
-        `streamlda.model.hierarchy` says how. Tokens, prevalence and alpha of joined topics add up,
-        and so do shares of the interval and the timeline. Joined topics have no NPMI, since it was
-        not counted, and no topic has seeds, or documents to show: their proportions change.
-        ``diagnostics["reduced_from"]`` has the rows that each topic is made of. Names are joined.
-        Privacy stays what it was. Time O(K^2 V + K^3), memory O(K V + K^2).
-
-        Raises
-        ------
-        InvalidSettingError
-            If `n_topics` is no whole number from 1 to K.
-        """
-        return reduce_topics(self, n_topics)
 
 
 def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None) -> TopicModel:

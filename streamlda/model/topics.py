@@ -33,10 +33,10 @@ from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, checked_alpha, smoothed, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, check_utc
-from streamlda.model.relevance import Relevance
 from streamlda.privacy.statement import PRIVATE, SEEDED, not_private
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import check_counts, read_texts
+from streamlda.utils.arrays import Array
 
 #: A model of one class, which functions of models return too.
 Model = TypeVar("Model", bound="Topics")
@@ -66,14 +66,45 @@ class WordTopic(NamedTuple):
     share: float
 
 
+class Relevance:
+    """Ranks the words of topics, (K, V), whose shares of all tokens are `weights`.
+
+    The relevance of a word with probability p in a topic, and q in all tokens, is
+    ``weight log p + (1 - weight) log(p / q)`` (Sievert & Shirley 2014): at 1 it ranks by
+    probability, at 0 by lift.
+    """
+
+    def __init__(self, components: Array, weights: Array) -> None:
+        self._components = components
+        #: Share of each word in all tokens, (V,), by the model: the mean of the topics. The word
+        #: frequencies of a model are means over documents, to which a long one counts no more.
+        self.usual: Array = (weights[:, None] * components).sum(axis=0)
+        #: The topic looked at last: its columns that have a relevance, and logarithms of these.
+        self._logs: tuple[int, NDArray[np.intp], Array, Array] | None = None
+
+    def top(self, k: int, weight: float, n: int) -> list[int]:
+        """Return the columns of the n most relevant words, or of all that have one. Time O(V)."""
+        topic, usual = self._components[k], self.usual
+        if self._logs is None or self._logs[0] != k:
+            known = np.flatnonzero((topic > 0) & (usual > 0))
+            self._logs = k, known, np.log(topic[known]), np.log(usual[known])
+        _, known, p, q = self._logs
+        rank = (1 - weight) * q - p
+        if len(known) > n:
+            best = np.flatnonzero(rank <= np.partition(rank, n - 1)[n - 1])
+            known, rank = known[best], rank[best]
+        found: list[int] = known[np.argsort(rank, kind="stable")[:n]].tolist()
+        return found
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Topics:
     """K topics over V words, with their origin; `TopicModel` says what each field is."""
 
-    components: NDArray[np.float64]
-    alpha: NDArray[np.float64]
-    background: NDArray[np.float64]
-    prevalence: NDArray[np.float64] | None = None
+    components: Array
+    alpha: Array
+    background: Array
+    prevalence: Array | None = None
     interval: Interval | None = None
     timeline: Timeline | None = None
     representative_documents: Sequence[Sequence[Mapping[str, Any]]] | None = None
@@ -193,7 +224,7 @@ class Topics:
         return tuple(tuple(seed["columns"]) for seed in self.settings.get("seed_topics", ()))
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Array:
         """Weights that mix the topics to the corpus, (K,): prevalence, without it that of alpha."""
         return self.alpha / self.alpha_0 if self.prevalence is None else self.prevalence
 
@@ -281,7 +312,7 @@ class Topics:
             remedy=f"pass one of {near}" if near else "check how it is spelled",
             error=VocabularyError,
         )
-        chances: NDArray[np.float64] = self.components[:, found[0]]
+        chances: Array = self.components[:, found[0]]
         tokens = self.weights * chances
         shares = tokens / max(tokens.sum(), np.finfo(float).tiny)
         return [
@@ -293,7 +324,7 @@ class Topics:
         """Return the word of a column, as `Vocabulary.feature_name`; its number without words."""
         return str(word_id) if self.vocabulary is None else self.vocabulary.feature_name(word_id)
 
-    def transform(self, documents: Any) -> NDArray[np.float64]:
+    def transform(self, documents: Any) -> Array:
         """Return the topic proportions of documents; the model is not changed.
 
         Time O(nnz K) an iteration; topics are smoothed with `inference.SMOOTHING` of background.
@@ -342,7 +373,7 @@ class Topics:
         return encoded.batch
 
     @cached_property
-    def smoothed(self) -> NDArray[np.float64]:
+    def smoothed(self) -> Array:
         """Topics with `inference.SMOOTHING` of background, (K, V), by which `transform` infers."""
         return smoothed(self.components, self.background, SMOOTHING)
 
@@ -375,7 +406,7 @@ def _set(model: Topics, name: str, value: Any) -> None:
     object.__setattr__(model, name, value)  # the way into a frozen dataclass, before it is used
 
 
-def read_only(array: Any) -> NDArray[np.float64]:
+def read_only(array: Any) -> Array:
     """Return an array that others cannot write to, copied where they could."""
     values = np.ascontiguousarray(array, dtype=np.float64)
     if values.flags.writeable and np.may_share_memory(values, array):

@@ -25,7 +25,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import statement_lines
 from streamlda.report import charts, wording
 from streamlda.report.documents import DocumentSurvey
-from streamlda.report.facts import gather, script_data
+from streamlda.report.facts import Facts, script_data
 from streamlda.storage.snapshots import is_private
 
 #: Parts of the script, in their order.
@@ -60,7 +60,7 @@ def render_report(
     InvalidSettingError
         If `n_words` is below 1.
     """
-    facts = gather(model, n_words, survey)
+    facts = Facts(model, n_words, survey)
     circles = charts.topic_circles(facts)
     shared, own = (files(package).joinpath("page") for package in ("streamlda", "streamlda.report"))
     css = "".join(part.read_text("utf-8") for part in (shared / "base.css", own / "report.css"))

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.report.documents import TITLE_CHARACTERS, UNCLASSED
 from streamlda.report.facts import Facts, Topic
 from streamlda.report.over_time import Course
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Passes in which overlapping circles are moved apart.
 _PASSES = 200
@@ -166,11 +164,11 @@ def topic_circles(facts: Facts) -> list[Circle]:
     return [*map(Circle, *at.T.tolist(), radii.tolist())]
 
 
-def _radii(facts: Facts) -> NDArray[np.float64]:
+def _radii(facts: Facts) -> Array:
     full = float(np.sqrt(_COVERED * MAP_WIDTH * MAP_HEIGHT / np.pi))
     radii = np.maximum(full * np.sqrt(facts.model.weights[facts.model.order]), _LEAST_RADIUS)
     # Many topics cannot all have room for their numbers.
-    shrunk: NDArray[np.float64] = radii * min(
+    shrunk: Array = radii * min(
         1.0, np.sqrt(0.45 * MAP_WIDTH * MAP_HEIGHT / (np.pi * (radii**2).sum()))
     )
     return shrunk

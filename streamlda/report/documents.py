@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from warnings import warn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import UNDATED
 from streamlda.errors import one_of, require
@@ -25,8 +24,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.report.over_time import Course, course_from_timeline, write_start
 from streamlda.stream.event_time import UNITS, TimeReader
 from streamlda.stream.pipeline import find_bins
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Documents that are drawn at most: more are a blot, and some 40 bytes of the page each.
 MOST_POINTS = 2000

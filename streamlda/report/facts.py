@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from streamlda.errors import at_least
 from streamlda.model.diagnostics import (
@@ -20,13 +19,11 @@ from streamlda.model.diagnostics import (
 )
 from streamlda.model.evaluation import top_words
 from streamlda.model.hierarchy import flat_map, topic_tree
-from streamlda.model.relevance import Relevance
 from streamlda.model.topic_model import TopicModel
+from streamlda.model.topics import Relevance
 from streamlda.report.documents import DocumentSurvey
 from streamlda.report.over_time import Course, course_from_timeline
-from streamlda.spectral.support import Spectrum
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Relevance of the few words that tell a circle of the map from others: the value that people could
 #: name topics by best (Sievert & Shirley 2014, section 4).
@@ -120,59 +117,37 @@ class Topic:
         return self.words[: self.n_shown]
 
 
-@dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a report says; topics are the most prevalent first."""
+    """All that a report says of a model; the public `render_report` states cost and errors."""
 
-    model: TopicModel
-    topics: tuple[Topic, ...]
-    #: `Relevance.usual`.
-    usual: Array
-    #: Between topics, (K, K), and their positions on a flat map, (K, 2), in the order of `topics`.
-    distances: Array
-    positions: Array
-    #: How topics are joined (`model.hierarchy.topic_tree`), and their places from end to end.
-    tree: Array
-    leaves: list[int]
-    #: Part of the differences between topics that each axis of the map shows.
-    explained: Array
-    spectrum: Spectrum | None
-    #: `count_clear_topics`.
-    suggested: int | None
-    #: Shares over time: of the documents that the caller gave, or else of those of the fit.
-    course: Course | None
-    #: Documents that the caller gave, and shares in their classes.
-    survey: DocumentSurvey | None
-    class_course: Course | None
-
-
-def gather(model: TopicModel, n_words: int, survey: DocumentSurvey | None = None) -> Facts:
-    """Return what a report says of a model; the public `render_report` states cost and errors."""
-    at_least(1, n_words=n_words)
-    order = model.order
-    apart = hellinger(model.components, model.components)
-    distances = apart[np.ix_(order, order)]
-    tree = topic_tree(model.components[order], ordered=True)
-    positions, explained = flat_map(distances)
-    words = Words(model, max(n_words, LISTED_WORDS))
-    course = None if survey is None else survey.time_course()
-    if course is None and model.timeline is not None:
-        course = course_from_timeline(model.timeline)
-    return Facts(
-        model=model,
-        topics=tuple(_topics(words, model, apart, n_words)),
-        usual=words.usual,
-        distances=distances,
-        positions=positions,
-        tree=tree,
-        leaves=scipy.cluster.hierarchy.leaves_list(tree).tolist() if len(tree) else [0],
-        explained=explained,
-        spectrum=pair_spectrum(model.diagnostics),
-        suggested=count_clear_topics(model.diagnostics),
-        course=course,
-        survey=survey,
-        class_course=None if survey is None else survey.class_course(),
-    )
+    def __init__(
+        self, model: TopicModel, n_words: int, survey: DocumentSurvey | None = None
+    ) -> None:
+        at_least(1, n_words=n_words)
+        #: The model, and documents that the caller gave.
+        self.model, self.survey = model, survey
+        words, order = Words(model, max(n_words, LISTED_WORDS)), model.order
+        apart = hellinger(model.components, model.components)
+        #: The topics, the most prevalent first, and `Relevance.usual`.
+        self.topics = tuple(_topics(words, model, apart, n_words))
+        self.usual = words.usual
+        #: Distances between topics, (K, K), in the order of `topics`.
+        self.distances = apart[np.ix_(order, order)]
+        #: Positions on a flat map, (K, 2), and the part of the distances that each axis shows.
+        self.positions, self.explained = flat_map(self.distances)
+        #: Joins of topics (`model.hierarchy.topic_tree`), and their places from end to end.
+        self.tree, self.leaves = topic_tree(model.components[order], ordered=True), [0]
+        if len(self.tree):
+            self.leaves = scipy.cluster.hierarchy.leaves_list(self.tree).tolist()
+        self.spectrum = pair_spectrum(model.diagnostics)
+        #: `count_clear_topics`.
+        self.suggested = count_clear_topics(model.diagnostics)
+        #: Shares over time of the documents that the caller gave, or else of those of the fit.
+        self.course = None if survey is None else survey.time_course()
+        if self.course is None and model.timeline is not None:
+            self.course = course_from_timeline(model.timeline)
+        #: Shares in the classes of the documents that the caller gave.
+        self.class_course = None if survey is None else survey.class_course()
 
 
 def _topics(words: Words, model: TopicModel, apart: Array, n_words: int) -> Iterator[Topic]:
@@ -257,7 +232,7 @@ def _describe_course(course: Course | None) -> Any:
     }
 
 
-def _divide(topics: NDArray[np.float64], weights: NDArray[np.float64], order: list[int]) -> Any:
+def _divide(topics: Array, weights: Array, order: list[int]) -> Any:
     """Return of each word the places in `order` of the topics of its tokens, with hundredths."""
     tokens = (topics * weights[:, None])[order]
     shares = tokens / np.maximum(tokens.sum(axis=0), 1e-300)

@@ -32,11 +32,11 @@ def pairs(values: Mapping[str, Any]) -> str:
 
 def join_words(words: Iterable[str]) -> str:
     """Return words in a line, those that run from the right isolated, so that all stay in order."""
-    return " ".join(f"\u2068{word}\u2069" if _from_right(word) else word for word in words)
-
-
-def _from_right(word: str) -> bool:
-    return any(bidirectional(letter) in ("R", "AL", "AN") for letter in word)
+    from_right = {"R", "AL", "AN"}
+    return " ".join(
+        word if from_right.isdisjoint(map(bidirectional, word)) else f"\u2068{word}\u2069"
+        for word in words
+    )
 
 
 def lines(value: Any) -> str:
