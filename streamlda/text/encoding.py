@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,6 @@ UNSEEN, STOP = -1, -2
 LEAST_WORDS = 32
 
 _END, _WHOLE = bytes([ENDS]), np.ones(1, dtype=np.uint8)
-
-#: The column of each token, and where each text begins among them.
-Tokens = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 #: Bits of a column.
 BITS = 31
@@ -49,6 +47,16 @@ class EncodedTexts:
     unseen_tokens: int
     unreadable: tuple[int, ...] = ()
     removed: Mapping[str, int] = field(default_factory=dict)
+
+
+class Tokens(NamedTuple):
+    """The column, or number, of each token of texts, and where each text begins among them."""
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    #: Numbers of texts that the user's analyzer fails on, and pieces that were no text, by step.
+    unreadable: list[int]
+    removed: Counter[str]
 
 
 class WordTable:
@@ -80,19 +88,12 @@ class WordTable:
         words = self._letters[: self._sizes[1]].tobytes().split(_END)[:-1]
         return [word.decode("utf-8", "surrogatepass") for word in words]
 
-    def find(
-        self,
-        texts: list[str],
-        *,
-        grow: bool = False,
-        unreadable: list[int] | None = None,
-        removed: Counter[str] | None = None,
-    ) -> Tokens:
+    def find(self, texts: list[str], *, grow: bool = False) -> Tokens:
         """Return the numbers of the tokens of texts, stop words among single ones.
 
-        New words have numbers below 0, or enter if the table may `grow`. `unreadable` gets the
-        numbers of texts that the user's analyzer fails on, `removed` the pieces that were no text.
+        New words have numbers below 0, or enter if the table may `grow`.
         """
+        unreadable, removed = list[int](), Counter[str]()
         steps, bytewise = self._analyzer.clean, self._analyzer.bytewise
         parts, whole = [], np.zeros(len(texts), dtype=np.uint8)
         for n, text in enumerate(texts):
@@ -105,10 +106,9 @@ class WordTable:
             try:
                 words = self._analyze(text)
             except UnreadableTextError:
-                if unreadable is not None:
-                    unreadable.append(n)
+                unreadable.append(n)
             parts.append(_join_words(words))
-        return self._number(parts, whole, grow=grow)
+        return Tokens(*self._number(parts, whole, grow=grow), unreadable, removed)
 
     @cached_property
     def _analyze(self) -> Callable[[str], list[str]]:
@@ -117,7 +117,9 @@ class WordTable:
             return self._analyzer.build_tokenizer()
         return self._analyzer.with_settings(clean=()).build_analyzer(strict=True)
 
-    def _number(self, parts: list[bytes], whole: NDArray[np.uint8], *, grow: bool) -> Tokens:
+    def _number(
+        self, parts: list[bytes], whole: NDArray[np.uint8], *, grow: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         joined = np.frombuffer(b"".join(parts), dtype=np.uint8)
         starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
         ids, offsets = np.empty(len(joined) // 2, dtype=np.int32), np.empty_like(starts)
@@ -137,7 +139,7 @@ class WordTable:
 
 
 class Encoder:
-    """The columns of tokens for `Vocabulary.token_ids`."""
+    """The columns of tokens for a `Vocabulary`."""
 
     def __init__(
         self, analyzer: TextAnalyzer, words: tuple[str, ...] | None, hash_bits: int | None
@@ -150,19 +152,16 @@ class Encoder:
         columns = [STOP if word in stop else n for n, word in enumerate(known)]
         self._columns = np.array([*columns, UNSEEN], dtype=np.int32)
 
-    def token_ids(
-        self,
-        texts: list[str],
-        unreadable: list[int] | None = None,
-        removed: Counter[str] | None = None,
-    ) -> Tokens:
-        """Return the columns of the tokens of texts; `unreadable` and `removed` as `WordTable`."""
-        ids, offsets = self._table.find(texts, unreadable=unreadable, removed=removed)
+    def find(self, texts: list[str]) -> Tokens:
+        """Return the columns of the tokens of texts."""
+        found = self._table.find(texts)
+        ids = found.ids
         ids = np.where(ids < 0, -1 - ids, STOP) if self._hashed else self._columns[ids]
         kept = ids != STOP
         if kept.all():
-            return ids, offsets
-        return ids[kept], np.concatenate(([0], np.cumsum(kept)))[offsets]
+            return found._replace(ids=ids)
+        offsets = np.concatenate(([0], np.cumsum(kept)))[found.offsets]
+        return found._replace(ids=ids[kept], offsets=offsets)
 
 
 def _join_words(words: list[str]) -> bytes:

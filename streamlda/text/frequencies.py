@@ -79,7 +79,7 @@ class WordFrequencies:
 
     def _count(self, texts: list[str]) -> None:
         while texts:
-            ids, offsets = self._table.find(texts, grow=True)
+            ids, offsets, *_ = self._table.find(texts, grow=True)
             known, n_words, done = len(self._counts), len(self._table), len(texts)
             # The text with the first word for which there is no room is the last before a drop.
             beyond = np.flatnonzero(ids >= len(self._stop) + self._max_words)[:1]

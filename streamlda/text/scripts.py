@@ -70,14 +70,10 @@ def fold_text(text: str, lowercase: bool | str) -> str:
         text = text.lower()
     if text.isascii():
         return text
-    text = _COMPATIBLE.sub(_make_plain, text)
+    text = _COMPATIBLE.sub(lambda found: normalize("NFKC", found[0]), text)
     text = normalized("NFC", text).replace("\u00ad", "")
     text = text.lower() if lowercase else text
     return text.replace("i\u0307", "i") if lowercase else text
-
-
-def _make_plain(found: re.Match[str]) -> str:
-    return normalize("NFKC", found[0])
 
 
 def find_script_words(text: str) -> list[str]:

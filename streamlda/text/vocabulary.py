@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -281,18 +280,17 @@ class Vocabulary:
         check(found == stored, "fingerprint", fingerprint=found, stored=stored)
         return vocabulary
 
-    def token_ids(
-        self, texts: Any, unreadable: list[int] | None = None
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def token_ids(self, texts: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the column of each token, in order, text after text; O(characters).
 
         Columns are int32, -1 for a token outside the vocabulary; text n owns
         ``ids[offsets[n]:offsets[n + 1]]``. Stop words leave no gap; n-grams come by length. Texts
         in ASCII under the default pattern, without n-grams, are read by a kernel; all others take
-        several times as long. `unreadable` gets the numbers of texts that the user's analyzer fails
-        on, which have no tokens. `InvalidDocumentsError` if an item is no text.
+        several times as long. Texts that the user's analyzer fails on have no tokens.
+        `InvalidDocumentsError` if an item is no text.
         """
-        return self._encoder.token_ids(_read(texts), unreadable)
+        found = self._encoder.find(_read(texts))
+        return found.ids, found.offsets
 
     def encode(self, texts: Any) -> EncodedTexts:
         """Return the texts as counts, shape (n_documents, n_features); errors as `token_ids`.
@@ -301,12 +299,10 @@ class Vocabulary:
         that are given are looked up as they are. Words outside a fixed vocabulary are counted,
         never an error. Time and memory O(characters).
         """
-        unreadable: list[int] = []
-        removed: Counter[str] = Counter()
-        ids, offsets = self._encoder.token_ids(_read(texts), unreadable, removed)
-        unseen = len(ids) - int(np.count_nonzero(ids >= 0))
-        batch = count_tokens(ids, offsets, self.n_features)
-        return EncodedTexts(batch, len(ids), unseen, tuple(unreadable), removed)
+        found = self._encoder.find(_read(texts))
+        tokens, known = len(found.ids), int(np.count_nonzero(found.ids >= 0))
+        batch = count_tokens(found.ids, found.offsets, self.n_features)
+        return EncodedTexts(batch, tokens, tokens - known, tuple(found.unreadable), found.removed)
 
     @cached_property
     def _encoder(self) -> Encoder:
