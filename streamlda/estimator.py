@@ -11,9 +11,6 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Self
 
-import numpy as np
-import scipy
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
@@ -52,9 +49,8 @@ from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import holds_texts, read_texts
+from streamlda.utils.arrays import Array
 from streamlda.utils.progress import show_progress
-
-Array = NDArray[np.float64]
 
 
 class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
@@ -582,16 +578,13 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 warnings.warn(NEW_WORDS.format(unseen), UserWarning, stacklevel=3)
             X = encoded.batch.to_csr()
         _check(not holds_texts(X), "matrix", type=type(X).__name__)
-        matrix: Any = X
-        if scipy.sparse.issparse(X) and matrix.format != "csr" and matrix.dtype.kind in "biu":
-            # Conversion adds up duplicates, which small integers cannot hold.
-            matrix = matrix.astype(np.float64)
         return validate_data(
             self,
-            matrix,
+            X,
             reset=reset,
             ensure_min_samples=min_samples,
-            accept_sparse="csr",
+            # `DocumentBatch` adds up duplicates of the others, which small integers cannot hold.
+            accept_sparse=("csr", "csc", "coo", "bsr"),
             dtype="numeric",
             ensure_all_finite=checks,
             ensure_non_negative=checks,
