@@ -10,26 +10,17 @@ The connections of a cluster carry raw documents and raw sums: keep it on a netw
 use TLS (Dask's configuration ``distributed.comm``).
 """
 
-from streamlda.scaleout.cluster import Progress, connect
-from streamlda.scaleout.faults import ClusterError
-from streamlda.scaleout.fit import ClusterFit, fit_with, learn_once
-from streamlda.scaleout.private import summed_stages
-from streamlda.scaleout.shards import Corpus, of_files, of_partitions
-from streamlda.scaleout.sums import Stage, Sums, merge, sums_of
-
-__all__ = [
-    "ClusterError",
-    "ClusterFit",
-    "Corpus",
-    "Progress",
-    "Stage",
-    "Sums",
-    "connect",
-    "fit_with",
-    "learn_once",
-    "merge",
-    "of_files",
-    "of_partitions",
-    "summed_stages",
-    "sums_of",
-]
+from streamlda.scaleout.cluster import Progress as Progress
+from streamlda.scaleout.cluster import connect as connect
+from streamlda.scaleout.faults import ClusterError as ClusterError
+from streamlda.scaleout.fit import ClusterFit as ClusterFit
+from streamlda.scaleout.fit import fit_with as fit_with
+from streamlda.scaleout.fit import learn_once as learn_once
+from streamlda.scaleout.private import summed_stages as summed_stages
+from streamlda.scaleout.shards import Corpus as Corpus
+from streamlda.scaleout.shards import of_files as of_files
+from streamlda.scaleout.shards import of_partitions as of_partitions
+from streamlda.scaleout.sums import Stage as Stage
+from streamlda.scaleout.sums import Sums as Sums
+from streamlda.scaleout.sums import merge as merge
+from streamlda.scaleout.sums import sums_of as sums_of
