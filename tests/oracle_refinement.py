@@ -1,8 +1,7 @@
 """Slow twins of the refinement kernels: plain loops over lists, one document at a time.
 
-Only the random numbers are those of the kernels, so that samples can be compared one by one.
-Arithmetic is in single precision, as in the kernels: a choice that the last bit decides must
-be the same.
+The random numbers are those of the kernels, so tests compare samples one by one. Arithmetic is in
+single precision, as in the kernels, so that choices agree where the last bit decides.
 """
 
 from itertools import pairwise
@@ -23,12 +22,12 @@ def iterate_documents(batch):
 
 
 def expect_topics(batch, words, alpha, inner_iterations):
-    """Responsibilities by definition: all else in the document is summed again for every entry."""
+    """Return responsibilities by definition: each entry sums all other entries anew."""
     return expect_and_score(batch, words, alpha, inner_iterations)[0]
 
 
 def expect_and_score(batch, words, alpha, inner_iterations):
-    """Responsibilities, and the log-likelihood of each document: words predicted by the others."""
+    """Return responsibilities, and the log-likelihood of each word of a document by the others."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
     responsibilities, nats = np.zeros((len(batch.counts), len(alpha))), []
     for document in iterate_documents(batch):
@@ -47,7 +46,7 @@ def expect_and_score(batch, words, alpha, inner_iterations):
 
 
 def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
-    """CVB0 with over-relaxation, in double precision: the sum of a document for every entry."""
+    """Run CVB0 with over-relaxation in double precision, with new sums for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
     for document in iterate_documents(batch):
         for e, word, count in document:
@@ -63,7 +62,7 @@ def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilitie
 
 
 def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep, topics):
-    """Draw each token from a list of (topic, weight): those of the document, then the prior's."""
+    """Draw each token from the weights of the topics in its document, then from the prior's."""
     topics = list(topics)
     sums = np.cumsum(words * alpha, axis=1, dtype=F32)
     for d, document in enumerate(iterate_documents(batch)):
@@ -80,7 +79,7 @@ def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep
         def leave(k, present=present, has=has):
             has[k] -= 1
             if not has[k]:
-                # The last in the list takes the place of the one that left.
+                # The last topic in the list takes the free place.
                 present[present.index(k)] = present[-1]
                 present.pop()
 
@@ -111,7 +110,7 @@ def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep
 
 
 def posterior(tokens, words, alpha):
-    """Probability of every assignment of topics to the tokens of one document, by enumeration."""
+    """Return the probability of each assignment of topics to the tokens of one document."""
     K = len(alpha)
     found = np.zeros((K,) * len(tokens))
     for z in np.ndindex(*found.shape):
@@ -124,7 +123,7 @@ def posterior(tokens, words, alpha):
 
 
 def dirichlet_multinomial(counts, alpha):
-    """Log-likelihood of alpha for topic counts of documents, up to a constant."""
+    """Return the log-likelihood of alpha for topic counts of documents, up to a constant."""
     lengths = counts.sum(axis=1)
     whole = gammaln(alpha.sum()) - gammaln(alpha.sum() + lengths)
     return float(whole.sum() + (gammaln(alpha + counts) - gammaln(alpha)).sum())

@@ -1,7 +1,7 @@
-"""Projections W: which m directions of word space the next round looks through.
+"""Projections W of word space on m directions, through which a round takes its sums.
 
 Topics are consistent for every W through which the topics stay independent; a good W lowers the
-variance. The first one is random. The next ones span the leading eigenvectors of the second
+variance. The first projection is random. Later ones span the leading eigenvectors of the second
 moment M2 after words are scaled by ``(M1 + 1/d)^(-1/2)``: the sampling noise of a word grows with
 its frequency, so in the scaled space noise is about the same in every direction.
 """
@@ -17,15 +17,15 @@ from streamlda.utils.arrays import row_blocks
 
 Array = NDArray[np.float64]
 
-#: Directions of the pair moment below this share of the largest are not there.
+#: Eigenvalues of the pair moment below this share of the largest count as zero.
 RANK_TOLERANCE = 1e-10
 
 
 def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
     """Return random signs / sqrt(m), shape (d, m): rows of unit norm, made from the word id.
 
-    The seed has 64 bits. The projection is no secret and adds no noise. A sign is a function of
-    seed, word id and column alone: so it is the same for every vocabulary size.
+    The seed has 64 bits. The projection is public and adds no noise. A sign is a function of
+    seed, word id and column alone, so it does not depend on the size of the vocabulary.
     """
     probes, scale = np.empty((n_features, n_columns)), 1.0 / np.sqrt(n_columns)
     columns = np.arange(1, n_columns + 1, dtype=np.uint64)
@@ -90,16 +90,17 @@ def next_projection(pairs: Array, whitening: Array, scale: Array) -> Array:
         seen += pairs[rows].T @ (whitening[rows] / scale[rows, None])
     action = corner @ np.linalg.pinv(seen)
     values, vectors = np.linalg.eigh((action + action.T) / 2)
-    turned = vectors[:, np.argsort(-np.abs(values), kind="stable")]
+    rotation = vectors[:, np.argsort(-np.abs(values), kind="stable")]
     for rows in row_blocks(len(pairs)):
-        pairs[rows] = scale[rows, None] * (pairs[rows] @ turned)
+        pairs[rows] = scale[rows, None] * (pairs[rows] @ rotation)
     return np.ascontiguousarray(pairs)
 
 
 def orthonormalize(columns: Array) -> Array:
-    """Make columns orthonormal in place, and return R, by which the new ones give the old ones.
+    """Make columns orthonormal in place; return R, so that old columns are new ones times R.
 
-    Blocks of rows are decomposed, then their corners together. Time O(d m^2), memory O(m) a block.
+    First each block of rows is decomposed, then the corners of all blocks. Time O(d m^2), memory
+    O(m) a block.
     """
     corners, start = [], 0
     for rows in row_blocks(len(columns)):

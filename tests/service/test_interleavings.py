@@ -393,7 +393,7 @@ def test_every_order_of_messages_saves_each_record_once():
 
 
 def drop_the_answer_of_a_poll_for_none(patch):
-    """The loop asked a paused source for one record, which may have been resumed meanwhile."""
+    """Ask a paused source for one record, though it may have been resumed meanwhile."""
 
     def polled(source, max_records, timeout_seconds):
         if max_records:
@@ -409,7 +409,7 @@ def drop_a_batch(patch):
     add, calls = Pipeline.add, count()
 
     def dropped(self, batch):
-        # Neither the first nor the last of any run: their places would be read again.
+        # A run would read the places of its first and its last batch again.
         if next(calls) % 5 != 2:
             add(self, batch)
 
@@ -422,7 +422,7 @@ def learn_twice(patch):
 
 
 def save_the_position_early(patch):
-    """The position is that of the source, which is ahead of what was learned."""
+    """Take the position of the source, which is ahead of the records that were learned."""
     check = Pipeline.check_account
 
     def early(self):
@@ -431,12 +431,12 @@ def save_the_position_early(patch):
             self.behind = stand(source)
         check(self)
 
-    def noted(self, found):
+    def note(self, found):
         SOURCES.append(found if hasattr(found, "poll") else None)
         take(self, found)
 
     SOURCES, take = [None], Daemon._take
-    patch.setattr(Daemon, "_take", noted)
+    patch.setattr(Daemon, "_take", note)
     patch.setattr(Pipeline, "check_account", early)
 
 
