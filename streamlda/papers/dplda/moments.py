@@ -95,7 +95,7 @@ class LDAMoments:
     def triples(self) -> Array:
         """Return M3, shape (d, d, d), of few words. Time O(N d^3), memory O(d^3)."""
         n_features = self.n_features
-        check(n_features <= DENSE_WORDS, "triples", n_features=n_features, most=DENSE_WORDS)
+        check(n_features <= DENSE_WORDS, "triples", most=DENSE_WORDS, n_features=n_features)
         return self.triples_through(np.eye(self.n_features))
 
     def triples_through(self, W: Array) -> Array:
