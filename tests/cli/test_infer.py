@@ -114,6 +114,16 @@ def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     )
 
 
+def test_files_of_a_folder_and_records_inside_an_object_are_chosen_by_flags(folder, tmp_path):
+    text = (folder / "held_out.txt").read_text("ascii").splitlines()[0]
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"text": text}] * 2}))
+    (tmp_path / "b.md").write_text(text)
+    given = ("infer", folder / "model", tmp_path, "--include", "*.json")
+    assert run(*given, "--records-field", "data").stdout.count("\n") == 2
+    # Without it no document is found, and it is said why.
+    assert "missing-field 1; there the fields are data" in run(*given, code=DATA).stderr
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv", "xlsx"])
 def test_topics_are_appended_to_the_columns_of_the_table(folder, tmp_path, ending):
     texts = (folder / "held_out.txt").read_text("ascii").splitlines()[:3]

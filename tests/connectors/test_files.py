@@ -247,7 +247,7 @@ def test_every_reason_is_in_the_readme():
 
 
 def test_a_long_file_comes_over_many_polls_and_a_position_is_before_it(tmp_path):
-    text = "word " * 200_000
+    text = "word\n" * 200_000
     (tmp_path / "a.txt").write_text(text, "ascii")
     with closing(FileSource(tmp_path)) as source:
         assert source.poll(9, 0.0).texts == []
@@ -256,6 +256,10 @@ def test_a_long_file_comes_over_many_polls_and_a_position_is_before_it(tmp_path)
     with closing(FileSource(tmp_path)) as again:
         again.seek(position)
         assert again.poll(9, 60.0).documents == [text]
+    # A pattern is read as lines unless whole files are asked for.
+    for form, wanted in (("file", [text]), ("auto", ["word"] * 9)):
+        with closing(FileSource(tmp_path / "*.txt", format=form)) as source:
+            assert source.poll(9, 60.0).documents == wanted
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from streamlda.stream.source import RecordBatch
 from streamlda.text import functions
 from streamlda.text.analysis import LEAST_NPMI, TextAnalyzer, build_joiner, learn_phrases
 from streamlda.text.cleaning import STEPS, clean_text
-from streamlda.text.frequencies import WordFrequencies
+from streamlda.text.frequencies import FrequencyLimits, WordFrequencies
 from streamlda.text.stop_words import CONTRACTED
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import ALL_WORDS, refused, run
@@ -68,6 +68,8 @@ def test_frequencies_are_short_by_undercount_at_most(max_words):
     assert found.undercount > 0
     at_once.update(texts)
     assert read(at_once) == read(found)
+    made = Vocabulary.from_frequencies(found, FrequencyLimits(8), TextAnalyzer())
+    assert (made.n_features, made.undercount) == (8, found.undercount)
     truth = Counter(word for text in texts for word in analyze(text))
     documents = Counter(word for text in texts for word in set(analyze(text)))
     for word, count in truth.items():
