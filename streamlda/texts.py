@@ -96,7 +96,7 @@ def holds_texts(X: Any) -> bool:
     except ValueError:
         return True  # Rows of several lengths: no matrix.
     if array.dtype.kind == "O":
-        return any(isinstance(value, str | bytes | list) for value in array.ravel())
+        return array.ndim < 2 or any(isinstance(v, str | bytes | list) for v in array.ravel())
     return array.dtype.kind in "SU"
 
 
@@ -106,7 +106,7 @@ def check_counts(X: Any) -> Any:
         raise failure(
             "documents must be counts, or a list, series or table of one column of texts",
             type=type(X).__name__,
-            remedy="choose the column of the text, and put a single text into a list",
+            remedy="choose the column of the text, put one text into a list, or use map_partitions",
             error=InvalidDocumentsError,
         )
     return X

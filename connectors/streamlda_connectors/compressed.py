@@ -174,8 +174,11 @@ class BlockReader:
         self._raw.close()
 
 
-#: What openpyxl raises for a file that is damaged, or is something else.
-_DAMAGED = (BadZipFile, KeyError, ValueError, EOFError, AttributeError, TypeError)
+#: What openpyxl raises for a file that is damaged, or is something else (SyntaxError: of XML).
+_DAMAGED = (
+    *(BadZipFile, zlib.error, SyntaxError, LookupError, ValueError, EOFError, RuntimeError),
+    *(AttributeError, TypeError),
+)
 
 
 def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
@@ -184,7 +187,9 @@ def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
     try:
         book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
         sheet, *others = book.worksheets
-    except _DAMAGED as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise Rejected("broken-workbook") from error
     note = f"is read from its first sheet; {len(others)} more are skipped"
     return _write_rows(sheet), [note] * bool(others)

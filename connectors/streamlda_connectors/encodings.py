@@ -61,14 +61,17 @@ _KINDS = {
     b"PAR1": ("a Parquet file", "end its name in .parquet, or set the format to parquet"),
     **dict.fromkeys((b"-- MySQL dump", b"-- MariaDB dump", b"--\n-- PostgreSQL"), _SQL),
     **dict.fromkeys((b"\x80\x04\x95", b"\x80\x05\x95"), ("a pickle", "write the table as Parquet")),
+    **dict.fromkeys((b"Obj\x01", b"\x89HDF"), ("Avro or HDF5", "write the table as Parquet")),
+    **dict.fromkeys((b"7z\xbc\xaf", b"Rar!\x1a"), ("an archive", "unpack it")),
     b"{\\rtf": ("RTF", "save it as text"),
-    b"\x89PNG": ("a picture", "leave it out (--include)"),
-    b"\xff\xd8\xff": ("a picture", "leave it out (--include)"),
+    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff"), ("a picture", "leave it out (--include)")),
     b"\x1f\x8b": ("gzip", "end its name in .gz"),
     b"BZh": ("bzip2", "end its name in .bz2"),
     b"\xfd7zXZ\0": ("xz", "end its name in .xz"),
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
+
+_is_tar = re.compile(r"\.(tar|tgz|tbz2?|txz)(\.[a-z0-9]+)?$").search
 
 #: Capitals within words, Latin letters before digits or three in a row, letters of another alphabet
 #: next to one of ASCII, and symbols between letters or symbols.
@@ -93,8 +96,10 @@ def check_encoding(encoding: str) -> str:
     raise fault("encoding", encoding=encoding)
 
 
-def name_kind(head: bytes) -> tuple[str, str] | None:
+def name_kind(name: str, head: bytes) -> tuple[str, str] | None:
     """Return the kind of a file that is no text, and what to do with it; None of all others."""
+    if _is_tar(name.lower()):
+        return "a tar archive", "unpack it"
     return next((kind for mark, kind in _KINDS.items() if head.startswith(mark)), None)
 
 

@@ -148,10 +148,10 @@ class FileSource:
     def _check_file(self, file: StoredFile) -> str:
         """Return the kind of a file of a folder or glob that holds no text; raise for others."""
         try:
-            is_stored = file.compression is None and file.format != "parquet"
             # The first record of a private file must not decide whether there are others.
-            looks = is_stored and self._options.encoding is not None
-            kind = name_kind(file.read_head()) if looks else None
+            looks = file.format != "parquet" and self._options.encoding is not None
+            head = file.read_head() if looks and file.compression is None else b""
+            kind = name_kind(file.name, head) if looks else None
             if kind is not None and file.listed:
                 return kind[0]
             if kind is not None:

@@ -35,6 +35,8 @@ STEPS = 4
 #: Numbers of all rows of words: 16 MiB. 256 bins have columns of 8192 words each.
 MOST_CELLS = 2**21
 
+_COUNTS = "undated", "ahead", "evicted", "first", "floor"
+
 
 class Bins:
     """Documents, tokens and words by time bin, of 1000 bins at most.
@@ -49,7 +51,9 @@ class Bins:
         self.held: dict[int, tuple[int, float]] = {}
         self.undated = self.ahead = 0
         #: Documents of bins that were evicted as the oldest, and as the newest.
-        self.evicted = 0, 0
+        self.evicted = [0, 0]
+        #: Start of the last bin evicted as the oldest: later documents up to it are evicted too.
+        self.floor = UNDATED
         #: Start of the oldest bin that any document had.
         self.first: int | None = None
         #: Whether any document had a time.
@@ -79,6 +83,9 @@ class Bins:
         self._count(batch, batch.bins)
 
     def _add_one(self, start: int, tokens: float) -> None:
+        if start <= self.floor:
+            self.evicted = [self.evicted[0] + 1, self.evicted[1]]
+            return
         self.first = start if self.first is None else min(start, self.first)
         n, total = self.held.get(start, (0, 0.0))
         self.held[start] = (n + 1, total + tokens)
@@ -97,8 +104,9 @@ class Bins:
         wide = np.flatnonzero(np.diff(starts) > starts[:-1] - self.first)
         older = before + np.cumsum([self.held[start][0] for start in starts.tolist()])
         is_far = bool(np.any(older[wide] > older[-1] - older[wide] + after))
+        self.floor = self.floor if is_far else int(starts[0])
         n, _ = self.held.pop(int(starts[-1] if is_far else starts[0]))
-        self.evicted = (before, after + n) if is_far else (before + n, after)
+        self.evicted = [before, after + n] if is_far else [before + n, after]
 
     def _count(self, batch: DocumentBatch, bins: NDArray[np.int64]) -> None:
         """Add the words of documents whose bin is held."""
@@ -128,12 +136,15 @@ class Bins:
         """Add what was counted of other documents; `other` is not changed."""
         self.dated |= other.dated
         self.undated, self.ahead = self.undated + other.undated, self.ahead + other.ahead
-        self.evicted = self.evicted[0] + other.evicted[0], self.evicted[1] + other.evicted[1]
+        self.evicted = [mine + its for mine, its in zip(self.evicted, other.evicted, strict=True)]
+        self.floor = max(self.floor, other.floor)
         known = [first for first in (self.first, other.first) if first is not None]
         self.first = min(known, default=None)
         for start, (n, tokens) in other.held.items():
             mine = self.held.get(start, (0, 0.0))
             self.held[start] = (mine[0] + n, mine[1] + tokens)
+        for start in [start for start in self.held if start <= self.floor]:
+            self.evicted = [self.evicted[0] + self.held.pop(start)[0], self.evicted[1]]
         while len(self.held) > MOST_BINS:
             self._evict()
         known = [bins._columns for bins in (self, other) if bins._columns]
@@ -169,12 +180,7 @@ class Bins:
 
     def state(self) -> State:
         """Return all that is needed to continue; nothing where no document had a time."""
-        counts = {
-            "undated": self.undated,
-            "ahead": self.ahead,
-            "evicted": [*self.evicted],
-            "first": self.first,
-        }
+        counts = {name: getattr(self, name) for name in _COUNTS}
         if not self.dated:
             return {}, counts
         starts, counted = sorted(self.held), sorted(self.words)
@@ -190,9 +196,8 @@ class Bins:
 
     def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         """Take back what `state` returned."""
-        self.undated, self.ahead = int(values["undated"]), int(values["ahead"])
-        before, after = values["evicted"]
-        self.evicted, self.first = (int(before), int(after)), values["first"]
+        for name in _COUNTS:
+            setattr(self, name, values[name])
         if "starts" in arrays:
             self.dated = True
             columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))

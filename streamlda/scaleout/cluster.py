@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from streamlda.engine.settings import EngineSettings
-from streamlda.errors import MissingExtraError
+from streamlda.errors import MissingExtraError, StreamLDAError
 from streamlda.scaleout.faults import check, fault
 from streamlda.stream.counts import RecordCounts
 
@@ -251,7 +251,6 @@ class Run:
         wants the end (`StoppedError`, once). Tasks of workers that are killed are given to others.
         """
         from distributed import CancelledError, KilledWorker
-        from distributed.comm.core import CommClosedError
 
         futures, results, losses = self.start(tasks), dict[str, Any](), Counter[Any]()
         done = SimpleQueue[Any]()
@@ -282,8 +281,11 @@ class Run:
             return [results[future.key] for future in futures]
         except BaseException as error:
             # Also at Ctrl-C: what is not done yet is wanted by nobody.
-            self._client.cancel(futures, force=True)
-            if isinstance(error, CancelledError | CommClosedError):
+            with suppress(OSError):
+                self._client.cancel(futures, force=True)
+            # Asking a lost scheduler raises an OSError without a number.
+            own = isinstance(error, StreamLDAError) or getattr(error, "errno", 0) is not None
+            if isinstance(error, CancelledError) or not own:
                 kept = "nothing was written"
                 if self._state_folder is not None:
                     kept = f"the last round of a refinement is in {self._state_folder}"

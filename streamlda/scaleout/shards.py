@@ -20,7 +20,7 @@ from streamlda.scaleout.faults import check, fault
 from streamlda.stream.listing import FilePart, Paths
 from streamlda.stream.pipeline import BLOCK_ROWS
 from streamlda.stream.source import RecordBatch, open_source, poll
-from streamlda.texts import check_texts, read_texts
+from streamlda.texts import check_counts, check_texts, read_texts
 from streamlda.utils.process import keep_freed_memory
 from streamlda.utils.threads import limit_threads, one_blas_thread
 
@@ -182,7 +182,7 @@ def _partition(value: Any) -> Iterator[Any]:
     if isinstance(value, DocumentBatch):
         yield value
     elif texts is None:
-        yield DocumentBatch.from_matrix(value)
+        yield DocumentBatch.from_matrix(check_counts(value))
     else:
         check(isinstance(texts, Iterable), "texts", type=type(value).__name__)
         parts = check_texts(texts)

@@ -138,7 +138,8 @@ class Worker:
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
             self._pipeline.add(batch)
-            self._status.count("bytes", "", sum(map(_n_bytes, batch.documents)))
+            encoded = (text.encode("utf-8", "surrogatepass") for text in batch.documents)
+            self._status.count("bytes", "", sum(map(len, encoded)))
             self._newest |= batch.newest
             self._show()
         self._tell(m.Learned(self._threads.now(), self._pipeline.has_words))
@@ -219,10 +220,6 @@ class Worker:
         note = "" if self._ledger is None else Evidence("", run["ledger_id"], run["epoch"]).note
         self._committed(captured.metadata["position"], note)
         self._tell(m.CheckpointDone(self._threads.now()))
-
-
-def _n_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _until_topics(pipeline: Pipeline[Any]) -> int | None:

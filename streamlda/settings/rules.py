@@ -92,10 +92,6 @@ EXCLUDES = {
 # fmt: on
 
 
-def _learns_phrases(s: RunSettings) -> bool:
-    return bool(s.vocabulary.phrases and s.vocabulary.phrases.isdecimal())
-
-
 def _cannot_log_in(kafka: KafkaSettings) -> bool:
     named = kafka.username and kafka.password
     if not kafka.protocol.startswith("SASL") or kafka.mechanism == GSSAPI:
@@ -133,7 +129,7 @@ LEARNING: Rules = {
     "{vocabulary.grow_every} needs {topics.refine}: sums take no further words":
         lambda s: s.vocabulary.grow_every and s.topics.refine is False,
     "{vocabulary.phrases} must be a file of phrases where words grow, or are not learned":
-        lambda s: _learns_phrases(s)
+        lambda s: (s.vocabulary.phrases or "").isdecimal()
         and (s.vocabulary.grow_every or s.vocabulary.kind != "learned"),
     "{cluster.dask} needs files that are read once and that all workers can open":
         lambda s: s.cluster.dask and get_source_kind(s) != "files",

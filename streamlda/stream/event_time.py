@@ -26,10 +26,10 @@ _EXCEL_BEGAN = datetime(1899, 12, 30, tzinfo=UTC)
 #: they are no times nearer to 1970: years and months, days of Excel and ids are numbers too.
 _SECONDS_BELOW, _SECONDS_FROM = 1e11, 1e8
 
-#: Forms of whole numbers by their digits, and years of those of more than four. As milliseconds,
-#: those of 12 digits were in 1975 or 1976, and those of 14 after the year 2500.
-_WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
-_YEARS = range(1800, 2201)
+#: Forms of whole numbers by their digits, and years of those of more than four. As seconds, hours
+#: of 2000 are in 2033; as milliseconds, minutes are in 1975 or 1976, and seconds after 2500.
+_WHOLE = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_YEARS, _YEARS_OF_HOURS = range(1800, 2201), range(2000, 2100)
 
 #: Of like days: forms with a year tell them apart.
 _IN_2001, _IN_2007 = datetime(2001, 2, 3, tzinfo=UTC), datetime(2007, 2, 3, tzinfo=UTC)
@@ -57,7 +57,7 @@ def parse_event_time(value: object, day_first: bool | None = None) -> float | No
     Text in ISO 8601, from a year to a time with an offset, without one in UTC; or in another form
     that dateutil knows and that has year and month (RFC 2822, ``6 Jan 2025``, ``2025/1/6 7:11``).
     ``01/06/2025`` is read only if `day_first` says how. Or a number, as text too: a whole one of
-    four digits is a year, of six a month, of eight a day, of 12 and 14 a time; others count from
+    four digits is a year, of six a month, of eight a day, of 10 to 14 a time; others count from
     1970 in seconds below 10^11 in size, in milliseconds below 10^14, then in micro- and
     nanoseconds, and are none below 10^8. A date or datetime is what it is, without a zone in UTC.
     """
@@ -117,7 +117,8 @@ def _parse_number(number: float) -> float | None:
         return None
     digits = str(int(number))
     form, year = _WHOLE.get(len(digits)), digits[:4] if len(digits) > 4 else "2001"
-    if form is not None and number == int(number) and int(year) in _YEARS:
+    years = _YEARS_OF_HOURS if len(digits) == 10 else _YEARS
+    if form is not None and number == int(number) and int(year) in years:
         found = _parse_formatted(digits, form)
         if found is not None:
             return found

@@ -1,6 +1,7 @@
 """Encodings of files and streams: equal tables give equal documents, however they are stored."""
 
 from contextlib import closing
+from zipfile import ZipFile
 
 import openpyxl
 import pytest
@@ -41,8 +42,19 @@ def test_sheets_that_are_skipped_are_said_and_a_damaged_workbook_is_rejected(tmp
     book.save(tmp_path / "a.xlsx")
     _, (note,), _ = read(FileSource(tmp_path))
     assert note.endswith("is read from its first sheet; 1 more are skipped")
-    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04 and no more")
-    assert read(FileSource(tmp_path / "a.xlsx"))[2] == ["broken-workbook"]
+    stored = (tmp_path / "a.xlsx").read_bytes()
+    with ZipFile(tmp_path / "a.xlsx", "w") as other:
+        other.writestr("word.xml", "no workbook")
+    damaged = [b"PK\x03\x04 and no more", (tmp_path / "a.xlsx").read_bytes()]
+    for n in range(40, len(stored), 97):
+        damaged += [stored[:n], stored[:n] + b"~~~" + stored[n + 3 :]]
+    (tmp_path / "b.txt").write_text("words")
+    for found in damaged:
+        (tmp_path / "a.xlsx").write_bytes(found)
+        texts, _, rejects = read(FileSource(tmp_path))
+        # Bytes that no cell needs may be damaged.
+        assert [text for _, text in texts] == [None if rejects else "one", "words"]
+        assert rejects in ([], ["broken-workbook"])
 
 
 @pytest.mark.parametrize(
@@ -96,20 +108,25 @@ KINDS = {
     "sqlite": (b"SQLite format 3\0rest", "sqlite3"),
     "gzip": (b"\x1f\x8brest", "end its name in .gz"),
     "parquet": (b"PAR1rest", "set the format to parquet"),
+    "avro": (b"Obj\x01rest", "as Parquet"),
+    "a.7z": (b"7z\xbc\xafrest", "unpack it"),
+    "a.tar": (b"a.txt\0\0", "unpack it"),
+    "a.tar.gz": (b"\x1f\x8brest", "unpack it"),
 }
 
 
-@pytest.mark.parametrize(("head", "remedy"), KINDS.values(), ids=KINDS)
-def test_files_without_text_are_named_with_what_to_do(head, remedy, tmp_path):
-    (tmp_path / "a.bin").write_bytes(head)
+@pytest.mark.parametrize(("name", "head", "remedy"), [(name, *KINDS[name]) for name in KINDS])
+def test_files_without_text_are_named_with_what_to_do(name, head, remedy, tmp_path):
+    name = name if "." in name else "a.bin"
+    (tmp_path / name).write_bytes(head)
     with pytest.raises(SourceError, match=remedy):
-        FileSource(tmp_path / "a.bin")
+        FileSource(tmp_path / name)
     (tmp_path / "b.txt").write_text("words")
     (tmp_path / "c.json").write_text('{"text": "more words"}')
     found, notes, rejects = read(FileSource(tmp_path))
     assert ([text for _, text in found], rejects) == (["words", "more words"], [])
     assert "1 as file, 1 as json" in notes[0]
-    assert "a.bin" in notes[1]
+    assert name in notes[1]
 
 
 @pytest.mark.parametrize(("stored", "given"), [("utf-16", "auto"), ("cp1252", "cp1252")])

@@ -216,6 +216,10 @@ def counted(bins, starts):
         pytest.param(
             [*range(1200), *[9000] * 1300, 9001], [9000, 9001], id="an archive, then live"
         ),
+        pytest.param([*range(5000, 0, -1), 4999], range(4001, 5001), id="newest first"),
+        pytest.param(
+            [n ^ 37 for n in range(5119, -1, -1)], range(4160, 5120), id="newest first, roughly"
+        ),
     ],
 )
 def test_the_bulk_of_records_keeps_its_bins(starts, kept):

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter, deque
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -162,6 +163,7 @@ TEXTS = [SECRET, f"{SECRET} and {SECRET}"] * 5
     [
         *(SECRET, TEXTS, np.array(TEXTS), pd.Series(TEXTS), pl.Series(TEXTS)),
         *([[1, SECRET], [2, SECRET]], {"a": TEXTS}, {SECRET: [1, 2]}),
+        *([set(SECRET.split())], Path(SECRET), [Path(SECRET)] * 9),
         *(made({"n": 1, "text": TEXTS}) for made in (pd.DataFrame, pl.DataFrame)),
     ],
     ids=lambda texts: type(texts).__name__,

@@ -204,6 +204,17 @@ def test_a_loss_while_a_task_continues_ends_the_wait(tmp_path, victim, message):
                 run.compute([long, small], lambda _: lost.kill())
 
 
+def test_a_scheduler_that_is_lost_while_it_is_asked_is_said(client, tmp_path, monkeypatch):
+    def raise_timeout():
+        raise OSError("Timed out trying to connect to tcp://10.0.0.1:8786 after 10 s")
+
+    monkeypatch.setattr(client, "nthreads", raise_timeout)
+    run = Run(client)
+    with refused("a scheduler must stay until the end, got problem='OSError'"):
+        run.compute([run.task("long", wait_for_the_end, tmp_path)])
+    (tmp_path / "end").touch()
+
+
 def fail(text):
     raise SourceError("a rule, got name=1; do this")
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
+import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -158,6 +159,9 @@ def test_other_partitions_are_refused_without_their_text():
         with pytest.raises(InvalidDocumentsError, match="must be a") as caught:
             list(rows_of(Shard("p"), value))
         assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidDocumentsError, match="choose the column of the text") as caught:
+        list(rows_of(Shard("p"), pd.DataFrame({"id": ["1"], "text": ["secret"]})))
+    assert "secret" not in str(caught.value)
     with pytest.raises(InvalidDocumentsError, match="read by a vocabulary") as caught:
         list(Census(spans=(), n_features=2).batches(Shard("p"), ["secret words"], RecordCounts()))
     assert "secret" not in str(caught.value)

@@ -73,6 +73,10 @@ COMMON = {
     20250106: datetime(2025, 1, 6),
     "20250106101500": datetime(2025, 1, 6, 10, 15),
     202501061015: datetime(2025, 1, 6, 10, 15),
+    "2025010610": datetime(2025, 1, 6, 10),
+    # No day of any month, and a second of this century.
+    2025019910: datetime(2034, 3, 3, 17, 31, 50),
+    1893456000: datetime(2030, 1, 1),
     # Google's forms, dates of JavaScript and of Java.
     "2025/01/06 10:00:00 AM GMT+1": datetime(2025, 1, 6, 9),
     "Mon Jan 06 2025 10:00:00 GMT-0500 (Eastern Standard Time)": datetime(2025, 1, 6, 15),

@@ -42,7 +42,7 @@ class FingerprintKey:
         a document of 100 words in ASCII.
         """
         if text and ("<" in text or "&" in text):
-            text = _MARKUP.sub(_character, text)
+            text = _MARKUP.sub(lambda m: html.unescape(m[0]) if m[0][0] == "&" else " ", text)
         if not text:
             return b""
         if text.isascii():
@@ -77,7 +77,3 @@ class FingerprintKey:
         state = self._keyed.copy()
         state.update(b"".join(parts))
         return state.digest()
-
-
-def _character(markup: re.Match[str]) -> str:
-    return html.unescape(markup[0]) if markup[0].startswith("&") else " "

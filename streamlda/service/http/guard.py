@@ -158,7 +158,8 @@ def allowed_hosts(host: str) -> frozenset[str] | None:
         local = ip_address(host).is_loopback
     except ValueError:
         local = host.lower() == "localhost"
-    return frozenset({_bracket(host), *(_LOOPBACK_NAMES if local else ())})
+    name = f"[{host.lower()}]" if ":" in host else host.lower()
+    return frozenset({name, *(_LOOPBACK_NAMES if local else ())})
 
 
 def _carries(headers: Headers, token: str | None) -> bool:
@@ -166,7 +167,3 @@ def _carries(headers: Headers, token: str | None) -> bool:
     if token is None or kind.lower() != "bearer":
         return False
     return hmac.compare_digest(sent.strip().encode("latin-1"), token.encode())
-
-
-def _bracket(host: str) -> str:
-    return f"[{host.lower()}]" if ":" in host else host.lower()
