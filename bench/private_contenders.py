@@ -176,10 +176,11 @@ def wang_anandkumar(
     power = NoisyPower(method, DocumentTensor(counts, n, W), schedule, noise)
     components = power.run()
     moves = neighbours.sensitivities(components.eigenvectors, values=False)
-    stddev = float(power.noise_multiplier * moves.max())
+    noise_of_each = power.noise_multiplier * moves.max() * np.sqrt(t)
+    turns = np.full(len(components.eigenvalues), noise_of_each)
     rng = np.random.default_rng(seed)
     try:
-        topics = topics_of_eigenpairs(view, components, stddev, W, alpha_0, n, rng)
+        topics = topics_of_eigenpairs(view, components, turns, W, alpha_0, n, rng)
     except InsufficientDataError:
         return filled(np.empty((0, counts.n_features)), np.empty(0), view.first, k, alpha_0)
     return filled(topics.components, topics.alpha, topics.background, k, alpha_0)

@@ -158,9 +158,10 @@ def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise
     power = NoisyPower(method, DocumentTensor(documents, n, W), schedule, noise)
     components = power.run()
     moves = neighbours.sensitivities(components.eigenvectors, values=False)
-    stddev = float(power.noise_multiplier * moves.max())
+    noise_of_each = power.noise_multiplier * moves.max() * np.sqrt(t)
+    turns = np.full(len(components.eigenvalues), noise_of_each)
     rng = np.random.default_rng(seed)
-    topics = topics_of_eigenpairs(view, components, stddev, W, 1.0, n, rng)
+    topics = topics_of_eigenpairs(view, components, turns, W, 1.0, n, rng)
     return Learned(topics.components, topics.alpha, topics.background)
 
 

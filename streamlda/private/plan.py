@@ -64,7 +64,10 @@ class Plan:
         at_least(1, records=records)
         wanted, found = settings.n_features, None
         if choice is not None:
-            found = min(float(wanted), words_shown(words_records / choice.threshold))
+            over = words_records / choice.threshold
+            # Words that a choice finds by its records over its threshold.
+            shown = 1 / (25 / over**2 + 0.25 / over + 1 / 12_000) if over else 0.0
+            found = min(float(wanted), shown)
             columns = max(round(found), settings.n_components)
             settings = replace(settings, n_features=columns)
         N, K, u = settings.documents_per_snapshot, settings.n_components, noise_of(settings)
@@ -217,11 +220,6 @@ def expect_topics(settings: PrivateSettings) -> float:
     if settings.refines:
         return float(0.25 * u**-0.73)
     return (0.05 if settings.n_columns is None else 0.016) / u
-
-
-def words_shown(records: float) -> float:
-    """Return how many words a choice finds by its records over its threshold."""
-    return 1 / (25 / records**2 + 0.25 / records + 1 / 12_000) if records else 0.0
 
 
 def ratio_of(settings: PrivateSettings) -> float | None:

@@ -43,7 +43,6 @@ Array = NDArray[np.float64]
 #: short, so it needs more than in other stages: a wrong number spoils the corrections for alpha_0.
 KEPT_FRACTION = 0.05
 
-
 #: Least eigenvalue of W'M2 W by newer pairs: the pairs that W is from said 1.
 LEAST_TURN = 0.1
 
@@ -109,6 +108,8 @@ class PowerRounds:
         else:
             self.method = DeflatedPower(t, t, n_restarts=settings.n_restarts, **options)
         self.image_stddev = 0.0  # Of the noise in an entry of the last images.
+        # Radians by which these turned each probe, and what components were found from.
+        self._turned = self._turns = np.zeros(t)
         self._alpha_0, self._settings = settings.working_alpha_0, settings
         self._view, self._whitening = view, whitening
         pairs = whitening.T @ pairs_through(view, whitening)
@@ -134,6 +135,17 @@ class PowerRounds:
         self.method.advance(
             *centred_answers(images, values, probes, self._first, self._pairs, self._alpha_0)
         )
+        if images is None:
+            vectors = self.method.components().eigenvectors
+            best = np.argmax(np.abs(vectors[:, -1] @ probes))
+            self._turns[vectors.shape[1] - 1] = self._turned[best]
+            return
+        # The turn away from a random start tells nothing.
+        most = 0.0 if self.method._iteration == 1 else 1.0
+        cosines = np.abs(probes.T @ self.method.probes).max(axis=0)
+        self._turned = np.arccos(np.minimum(cosines, most))
+        if self.method.finished:
+            self._turns = self._turned
 
     def turn(
         self, released: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView
@@ -150,7 +162,7 @@ class PowerRounds:
         along = (vectors * roots) @ vectors.T @ self.method.probes
         lengths, root = np.linalg.norm(along, axis=0), (vectors / roots) @ vectors.T
         found = PowerRounds(self._settings, view, self._whitening @ root)
-        found.method = copy.deepcopy(self.method)
+        found.method, found._turns = copy.deepcopy(self.method), self._turns.copy()
         found.method.begin_at(along / lengths)
         images = root @ released["images"] / lengths**2
         found.answer({**released, "images": images}, stddevs)
@@ -159,7 +171,10 @@ class PowerRounds:
     def topics(self, documents: int, rng: np.random.Generator) -> PrivateTopics:
         """Return the topics that the components stand for; see `topics_of_eigenpairs`."""
         found: Components = self.method.components()
-        args = self.image_stddev, self._whitening, self._alpha_0, documents, rng
+        # A component that the last round still turned has not converged.
+        turned = found.eigenvalues * self._turns[: len(found.eigenvalues)]
+        noise = np.maximum(turned, self.image_stddev * np.sqrt(len(self._pairs)))
+        args = noise, self._whitening, self._alpha_0, documents, rng
         return topics_of_eigenpairs(self._view, found, *args)
 
 

@@ -142,7 +142,6 @@ class PrivateTopics:
     refinement: Array | None = None
     #: With a public model: what documents said of it together, with noise; and the noise.
     fits: Array | None = None
-
     #: Where documents compared them with word frequencies: logarithm of the expected perplexity
     #: over that of the true frequencies; and the noise (`Refinement.topics`).
     ratio: Array | None = None
@@ -238,15 +237,13 @@ def private_topics(
 def topics_of_eigenpairs(
     view: PairView,
     found: Components,
-    image_stddev: float,
+    eigenvector_noise: Array,
     whitening: Array,
     alpha_0: float,
     documents: int,
     rng: np.random.Generator,
 ) -> PrivateTopics:
     """Turn eigenpairs in the coordinates of W into topics, as `private_topics`; time O(d m K')."""
-    t = whitening.shape[1]
-    eigenvector_noise = np.full(len(found.eigenvalues), image_stddev * np.sqrt(t))
     spectral = topics_along(
         *(view.first, pairs_through(view, whitening), whitening),
         *(found.eigenvalues, found.eigenvectors, eigenvector_noise),

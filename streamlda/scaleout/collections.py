@@ -42,18 +42,14 @@ def is_collection(X: Any) -> bool:
         return False
     from dask.base import is_dask_collection
 
-    parts = X if isinstance(X, list | tuple) else [X]
-    return bool(parts) and all(is_dask_collection(part) or _is_future(part) for part in parts)
+    parts, distributed = X if isinstance(X, list | tuple) else [X], sys.modules.get("distributed")
+    future: Any = () if distributed is None else distributed.Future
+    return bool(parts) and all(is_dask_collection(p) or isinstance(p, future) for p in parts)
 
 
 def is_frame(X: Any) -> bool:
     """Return whether `X` is a data frame of Spark."""
     return "pyspark" in sys.modules and type(X).__module__.startswith("pyspark.sql")
-
-
-def _is_future(part: Any) -> bool:
-    distributed = sys.modules.get("distributed")
-    return distributed is not None and isinstance(part, distributed.Future)
 
 
 def current_client() -> Client:

@@ -100,16 +100,9 @@ def _remove_markup(text: str) -> tuple[str, int]:
                 return span
         return _markup_at(text, at)
 
-    return _replace_pieces(text, ("<", "&"), piece_at, _read_entity)
-
-
-def _join_initialisms(text: str) -> tuple[str, int]:
-    return _INITIALISM.sub(lambda found: found[0].replace(".", "_"), text), 0
-
-
-def _read_entity(found: re.Match[str]) -> str:
-    piece = found[0]
-    return unescape(piece) if piece.startswith("&") else " "
+    return _replace_pieces(
+        text, ("<", "&"), piece_at, lambda m: unescape(m[0]) if m[0][0] == "&" else " "
+    )
 
 
 def _replace_pieces(
@@ -145,7 +138,7 @@ _STEPS: dict[str, Callable[[str], tuple[str, int]]] = {
     "urls": _remove_urls,
     "emails": _remove_emails,
     "html": _remove_markup,
-    "initialisms": _join_initialisms,
+    "initialisms": lambda text: (_INITIALISM.sub(lambda m: m[0].replace(".", "_"), text), 0),
 }
 
 STEPS = tuple(_STEPS)

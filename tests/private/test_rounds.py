@@ -217,6 +217,21 @@ def test_rounds_that_are_left_refine_the_components_found():
     assert rounds.topics(100, rng).components.shape == (1, 12)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_topics_of_rounds_that_have_not_converged_are_not_marked_as_supported(way):
+    corpus = PlantedLDA(4, 60, topic_concentration=0.2, mean_length=30, seed=4)
+    rows = corpus.documents(20_000)
+    options = {"n_features": 60, "n_components": 4, "epsilon": 20, "documents_per_snapshot": 20_000}
+    options |= WAYS[way][0]
+    for iterations in (1, None):
+        (snapshot,) = run(settings_of(n_iterations=iterations, **options), rows).snapshots
+        found = snapshot.topics
+        nearest = np.abs(found.components[:, None] - corpus.components).sum(axis=2).min(axis=1)
+        supported = found.spectral.supported
+        assert supported.any() == (iterations is None)
+        assert nearest[supported].max(initial=0.0) < 0.2
+
+
 @pytest.mark.parametrize("solver", ["noisy-power", "simultaneous"])
 def test_rounds_of_prefix_sums_turn_the_components_of_the_first_window(solver):
     corpus = PlantedLDA(5, 200, topic_concentration=0.2, mean_length=30, seed=4)
