@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor, SymmetricTensor
 from streamlda.spectral.power import DeflatedPower, unit_columns
@@ -80,7 +80,7 @@ def suggest_iterations(dimension: int) -> int:
 
 
 def robust_tensor_power(
-    tensor: SymmetricTensor | Array,
+    tensor: SymmetricTensor | ArrayLike,
     n_components: int,
     n_restarts: int | None = None,
     n_iterations: int | None = None,
@@ -95,7 +95,7 @@ def robust_tensor_power(
 
     Parameters
     ----------
-    tensor : SymmetricTensor or ndarray of shape (d, ..., d)
+    tensor : SymmetricTensor or array_like of shape (d, ..., d)
     n_components : int
         k, at most d.
     n_restarts, n_iterations : int, optional
@@ -106,7 +106,7 @@ def robust_tensor_power(
         At least 0, in units of the eigenvalues: one that is not larger is not called found. The
         operator norm of the noise is a sound choice: no noise alone has a larger eigenvalue.
     """
-    source = DenseTensor(tensor) if isinstance(tensor, np.ndarray) else tensor
+    source: Any = tensor if hasattr(tensor, "dimension") else DenseTensor(tensor)
     restarts = suggest_restarts(n_components) if n_restarts is None else n_restarts
     iterations = suggest_iterations(source.dimension) if n_iterations is None else n_iterations
 

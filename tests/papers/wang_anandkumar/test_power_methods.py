@@ -32,7 +32,7 @@ def test_robust_tensor_power_equals_the_printed_algorithm():
     values, vectors = np.linspace(1.0, 2.0, 6), orthonormal(10, 6, 20)
     noise = symmetric_noise(10, 20, 0.2)
     tensor = composed(values, vectors) + noise
-    found = robust_tensor_power(tensor, 4, 6, 20, seed=3)
+    found = robust_tensor_power(tensor.tolist(), 4, 6, 20, seed=3)
     twin_values, twin_vectors = twins.algorithm_1(tensor, 4, 6, 20, 3)
     order = np.argsort(-twin_values)
     np.testing.assert_allclose(found.eigenvalues, twin_values[order], rtol=0, atol=1e-9)
