@@ -175,10 +175,7 @@ class BlockReader:
 
 
 #: What openpyxl raises for a file that is damaged, or is something else (SyntaxError: of XML).
-_DAMAGED = (
-    *(BadZipFile, zlib.error, SyntaxError, LookupError, ValueError, EOFError, RuntimeError),
-    *(AttributeError, TypeError),
-)
+_DAMAGED = (BadZipFile, zlib.error, SyntaxError, LookupError, ValueError, EOFError, RuntimeError)
 
 
 def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
@@ -187,7 +184,7 @@ def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
     try:
         book = openpyxl.load_workbook(raw, read_only=True, data_only=True)
         sheet, *others = book.worksheets
-    except (*_DAMAGED, OSError) as error:
+    except (*_DAMAGED, AttributeError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise Rejected("broken-workbook") from error
@@ -205,6 +202,6 @@ def _write_rows(sheet: Any) -> Iterator[bytes]:
                 yield written.getvalue().encode()
                 written.seek(0)
                 written.truncate()
-    except _DAMAGED as error:
+    except (*_DAMAGED, AttributeError, TypeError) as error:
         raise Rejected("broken-workbook") from error
     yield written.getvalue().encode()
