@@ -97,6 +97,11 @@ def test_a_tenth_of_repeats_is_warned_of_once(ledger):
         ledger.recover()
         assert len(said) == (number >= 2)
     assert "repeated=10 documents=100 release=3" in said[0]
+    # Documents that were in a release, ten of them twice here.
+    ledger.warn = said.append
+    again = np.array([*range(1000, 1090), *range(1000, 1010)], dtype=np.uint64)
+    ledger.begin(replace(cohort_of(40, 50), values=again), EVENT)
+    assert "repeated=100 documents=100 release=5" in said[1]
 
 
 def test_state_that_does_not_go_with_the_ledger_is_refused(ledger):

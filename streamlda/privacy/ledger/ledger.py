@@ -390,7 +390,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         # Repeats advise alone. To count them needs disk: a full one must cost no release.
-        repeated = self.documents.count_repeats(values) + len(values) - len(np.unique(values))
+        repeated = len(values) - len(own := np.unique(values)) + self.documents.count_repeats(own)
         release = self._append("intent", row)
         with translate_errors(self._file.documents):
             self.documents.add(release.number, values)
