@@ -204,7 +204,7 @@ class FileSource:
                     self._notes.append(f"{file.name} {self._reader.note}")
             ended = self._reader.take(batch)
         except Rejected as rejected:
-            batch.reject(file.name, self._record + 1, rejected.reason)
+            batch.extend(file.name, self._record + 1, [Rejected(rejected.reason)], 0)
             self._notes += [f"{file.name} {rejected.note}"] if rejected.note else []
             _note_break(batch, file.name, rejected.reason, file.size)
             return True
@@ -405,7 +405,7 @@ class FileReader:
                 self._fill()
             except Rejected as rejected:
                 self.fault = rejected.reason
-                batch.reject(self.records.location, self.records.record + 1, rejected.reason)
+                batch.extend(self.records.location, self.records.record + 1, [rejected], 0)
 
     def _fill(self) -> None:
         """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""

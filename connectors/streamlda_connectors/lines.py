@@ -129,41 +129,30 @@ class RecordStream:
 
     def take(self, batch: BatchBuilder) -> None:
         """Move records into `batch` until it is full or none is queued. Time O(bytes)."""
-        while not self.empty and not batch.full:
-            rejected = self._take_run(batch)
-            if rejected is not None:
-                batch.reject(self.location, self.record, rejected.reason, rejected.fields)
-        if self.empty:
-            self._pending, self._next = (), 0
-
-    def _take_run(self, batch: BatchBuilder) -> Rejected | None:
-        """Move documents and blank lines into `batch`, up to a reject, which is returned."""
         # Nothing has moved if looking ahead for a time fails.
         parse, first, i, n_bytes = self._parse, self._next, self._next, 0
         consumed = self.consumed
         end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
-        documents: list[Document | None] = []
-        rejected = None
-        while i < end and n_bytes < most_bytes and rejected is None:
+        found: list[Document | Rejected | None] = []
+        while i < end and n_bytes < most_bytes:
             record = self._pending[i]
             i += 1
             if isinstance(record, Skipped):
                 consumed += record.size + 1
-                rejected = Rejected(record.reason)
+                found.append(Rejected(record.reason))
                 continue
             consumed += len(record) + 1
             try:
-                document = parse(record)
-            except Rejected as error:
-                rejected = error
-                continue
-            documents.append(document)
-            if document is not None:
+                found.append(parse(record))
                 n_bytes += len(record)
-        batch.extend(self.location, self.record + 1, documents, n_bytes)
+            except Rejected as error:
+                # One that was raised would keep all documents until garbage is collected.
+                found.append(Rejected(error.reason, error.fields))
+        batch.extend(self.location, self.record + 1, found, n_bytes)
         self.record += i - first
         self.consumed, self._next = consumed, i
-        return rejected
+        if self.empty:
+            self._pending, self._next = (), 0
 
 
 def decode(data: bytes) -> str:

@@ -141,24 +141,22 @@ class BatchBuilder:
         self.blocks = 0
 
     def extend(
-        self, location: str, record: int, documents: Sequence[Document | None], n_bytes: int
+        self, location: str, record: int, found: Sequence[Document | Rejected | None], n_bytes: int
     ) -> None:
         """Add records that follow each other, the first of number `record`; None is a blank."""
-        columns = zip(*[document or _BLANK for document in documents], strict=True)
-        texts, users, times, ids = columns if documents else ((), (), (), ())
-        numbers = range(record, record + len(documents))
+        documents = [each if type(each) is tuple else _BLANK for each in found]
+        texts, users, times, ids = zip(*documents, strict=True) if found else ((), (), (), ())
+        numbers = range(record, record + len(found))
+        for number, each in zip(numbers, found, strict=True):
+            if isinstance(each, Rejected):
+                self.fields = self.fields or shorten_names(each.fields)
+                self.rejects.append(Reject(location, number, each.reason))
         self.texts += texts
         self.locations += map(RecordLocation, repeat(location), numbers, ids)
         self.users += users
         self.times += times
         self.n_documents += len(texts) - texts.count(None)
         self.bytes += n_bytes
-
-    def reject(self, location: str, record: int, reason: str, fields: Iterable[str] = ()) -> None:
-        """Add a record that is skipped for a fault; `fields` are those of a record without text."""
-        self.extend(location, record, [None], 0)
-        self.fields = self.fields or shorten_names(fields)
-        self.rejects.append(Reject(location, record, reason))
 
     @property
     def room(self) -> int:

@@ -27,7 +27,6 @@ from streamlda.errors import (
 )
 from streamlda.stream.credentials import read_secret
 from streamlda.stream.event_time import RECORD_TIME, in_range
-from streamlda.stream.source import Reject
 from streamlda_connectors.checks import check, with_reason
 from streamlda_connectors.encodings import recode_parser
 from streamlda_connectors.kafka.partitions import Record, Run
@@ -293,7 +292,7 @@ class Decoding:
     def _read(self, location: str, rows: Sequence[Record], batch: BatchBuilder) -> int:
         """Read records without a hole between them; return how many it were."""
         # Added together: one by one it costs as much again as parsing them.
-        found: list[Document | None] = []
+        found: list[Document | Rejected | None] = []
         n_bytes = 0
         for row in rows:
             value, document = row.value, None
@@ -303,6 +302,7 @@ class Decoding:
                         raise Rejected("too-long")
                     document = self._decode(value)
                     n_bytes += len(value)
+                found.append(document)
             except Rejected as rejected:
                 try:
                     if self._on_reject is not None:
@@ -311,13 +311,12 @@ class Decoding:
                     if batch.empty and not found:
                         raise
                     break
-                batch.rejects.append(Reject(location, row.offset + 1, rejected.reason))
+                found.append(Rejected(rejected.reason, rejected.fields))
             except StreamLDAError:
                 # It is not this record's fault.
                 if batch.empty and not found:
                     raise
                 break
-            found.append(document)
             if batch.bytes + n_bytes >= MAX_POLL_BYTES:
                 break
         own = rows[: len(found)]
@@ -326,7 +325,7 @@ class Decoding:
             batch.keys += [row.key for row in own]
             if self._by_record:
                 batch.times[-len(own) :] = [
-                    in_range(at / 1000) if document and at >= 0 else None
-                    for document, at in zip(found, [row.timestamp_ms for row in own], strict=True)
+                    in_range(at / 1000) if type(each) is tuple and at >= 0 else None
+                    for each, at in zip(found, [row.timestamp_ms for row in own], strict=True)
                 ]
         return len(own)
