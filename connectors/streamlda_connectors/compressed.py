@@ -9,6 +9,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import IO, Any
 from zipfile import BadZipFile
 
@@ -16,14 +17,7 @@ from fsspec.utils import seek_delimiter
 
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import import_extra
-from streamlda_connectors.encodings import (
-    HEAD_BYTES,
-    Encoding,
-    Recoder,
-    find_encoding,
-    gather_head,
-    recode,
-)
+from streamlda_connectors.encodings import HEAD_BYTES, Encoding, Recoder, find_encoding, recode
 from streamlda_connectors.records import Rejected
 
 #: Most bytes of a block.
@@ -95,6 +89,26 @@ def _read_streams(raw: IO[bytes], compression: str) -> Iterator[bytes]:
                 break
     if stream is not None:
         raise EOFError
+
+
+def gather_head(blocks: Iterator[bytes], most: int) -> tuple[bytes, bool, Iterator[bytes]]:
+    """Return the first bytes of blocks, whether they are all, and the blocks from the first on."""
+    first, size, rest = list[bytes](), 0, blocks
+    try:
+        while size <= most and (block := next(blocks, b"")):
+            first.append(block)
+            size += len(block)
+    except (Rejected, OSError) as error:
+        # It is met where it is: behind all that can be read.
+        rest = _fail(error)
+    # A block may be far larger.
+    head = b"".join(block[:most] for block in first)[:most]
+    return head, size <= most and rest is blocks, chain(first, rest)
+
+
+def _fail(error: Exception) -> Iterator[bytes]:
+    raise error
+    yield b""
 
 
 class BlockReader:

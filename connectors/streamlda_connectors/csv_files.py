@@ -11,8 +11,15 @@ import orjson
 
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.lines import BYTE_ORDER_MARK, LineSplitter, decode, join_fields
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import Document, MissingColumn, Parser, Record, Rejected, Skipped
+from streamlda_connectors.records import (
+    Document,
+    MissingColumn,
+    Parser,
+    ReadOptions,
+    Record,
+    Rejected,
+    Skipped,
+)
 
 #: Delimiters tried in this order, where none is given.
 DELIMITERS = (",", "\t", ";", "|")

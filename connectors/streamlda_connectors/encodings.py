@@ -10,11 +10,9 @@ import codecs
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain
 from typing import Any, NamedTuple, cast
 
 from streamlda_connectors.checks import fault
-from streamlda_connectors.records import Document, Parser, Rejected
 
 AUTO, UTF_8 = "auto", "utf-8"
 
@@ -205,43 +203,9 @@ class Recoder:
         return block.replace(b"\r", b"\n") if self._carriage_returns else block
 
 
-def gather_head(blocks: Iterator[bytes], most: int) -> tuple[bytes, bool, Iterator[bytes]]:
-    """Return the first bytes of blocks, whether they are all, and the blocks from the first on."""
-    first, size, rest = list[bytes](), 0, blocks
-    try:
-        while size <= most and (block := next(blocks, b"")):
-            first.append(block)
-            size += len(block)
-    except (Rejected, OSError) as error:
-        # It is met where it is: behind all that can be read.
-        rest = _fail(error)
-    # A block may be far larger.
-    head = b"".join(block[:most] for block in first)[:most]
-    return head, size <= most and rest is blocks, chain(first, rest)
-
-
-def _fail(error: Exception) -> Iterator[bytes]:
-    raise error
-    yield b""
-
-
 def recode(blocks: Iterator[bytes], encoding: Encoding) -> Iterator[bytes]:
     """Yield blocks as UTF-8, none of them empty."""
     recoder = Recoder(encoding)
     yield from filter(None, map(recoder.feed, blocks))
     if found := recoder.feed(b"", final=True):
         yield found
-
-
-def recode_parser(parse: Parser, encoding: str | None) -> Parser:
-    """Return the parser of single records in an encoding."""
-    if encoding in (None, AUTO, UTF_8):
-        return parse
-
-    def parse_recoded(record: bytes) -> Document | None:
-        try:
-            return parse(record.decode(encoding).encode())
-        except UnicodeError as error:
-            raise Rejected("not-utf8") from error
-
-    return parse_recoded

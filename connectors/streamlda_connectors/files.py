@@ -29,13 +29,13 @@ from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.json_files import is_spread, open_json
 from streamlda_connectors.lines import LineSplitter, RecordStream, json_parser, parse_text
-from streamlda_connectors.options import ReadOptions
 from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
 from streamlda_connectors.records import (
     NO_HEADER,
     BatchBuilder,
     MissingColumn,
     Parser,
+    ReadOptions,
     Rejected,
     shorten_names,
     suggest_header,
@@ -83,7 +83,7 @@ class FileSource:
     part : (int, int), optional
         Part of the one file, from `parts`; records are numbered in it.
     **reading
-        `time_format`, and as in `streamlda_connectors.options.ReadOptions`. What ``01/06/2025``
+        `time_format`, and as in `streamlda_connectors.records.ReadOptions`. What ``01/06/2025``
         means is decided by all values of the files together, an encoding by the first 4 MiB. Lines
         may end in carriage returns, unless the encoding is None.
 

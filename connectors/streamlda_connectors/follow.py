@@ -11,8 +11,7 @@ from streamlda.stream.listing import Paths
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check_open, count_at, unreadable
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import BatchBuilder
+from streamlda_connectors.records import BatchBuilder, ReadOptions
 from streamlda_connectors.watch import TrackedFile, Watch, check_paths
 
 #: Shortest time from one scan of the files to the next.
@@ -45,7 +44,7 @@ class FollowSource:
         Accept that a file was removed, compressed or cut before it was read to its end. The gap is
         logged, and counted in the position.
     **reading
-        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
+        `time_format`, and as in `streamlda_connectors.records.ReadOptions`; no encoding is guessed.
 
     Raises
     ------

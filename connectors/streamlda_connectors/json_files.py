@@ -14,8 +14,7 @@ import orjson
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.encodings import HEAD_BYTES
 from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, parse_json, read_field
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import Rejected, shorten_names, suggest_field
+from streamlda_connectors.records import ReadOptions, Rejected, shorten_names, suggest_field
 
 #: Most bytes of a file that is read whole.
 MOST_BYTES = 2**30

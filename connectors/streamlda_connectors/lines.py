@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from streamlda.errors import one_of
-from streamlda_connectors.encodings import recode_parser
-from streamlda_connectors.options import ReadOptions
+from streamlda_connectors.encodings import AUTO, UTF_8
 from streamlda_connectors.records import (
     MAX_POLL_BYTES,
     BatchBuilder,
     Document,
     Parser,
+    ReadOptions,
     Record,
     Rejected,
     Skipped,
@@ -261,11 +261,23 @@ def join_fields(texts: Iterable[str]) -> str:
     return "\n".join(filter(None, texts))
 
 
-def line_parser(formats: Collection[str], format: str, options: ReadOptions) -> Parser:
-    """Return the parser of one of the `formats` of lines: text, or else JSON."""
+def line_parser(
+    formats: Collection[str], format: str, options: ReadOptions, plain: Parser = parse_text
+) -> Parser:
+    """Return the parser of one of the `formats` of lines: text, which `plain` parses, or JSON."""
     one_of(formats, format=format, remedy="read other formats from files (connector files)")
     options.check_format(format)
-    return recode_parser(parse_text if format == "text" else json_parser(options), options.encoding)
+    parse, encoding = plain if format == "text" else json_parser(options), options.encoding
+    if encoding in (None, AUTO, UTF_8):
+        return parse
+
+    def parse_recoded(record: bytes) -> Document | None:
+        try:
+            return parse(record.decode(encoding).encode())
+        except UnicodeError as error:
+            raise Rejected("not-utf8") from error
+
+    return parse_recoded
 
 
 def read_field(record: Any, field: Field) -> Any:

@@ -13,8 +13,7 @@ import orjson
 from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check, import_extra
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import MissingColumn, Rejected, read_name
+from streamlda_connectors.records import MissingColumn, ReadOptions, Rejected, read_name
 
 #: Parquet rows are read in runs of about this many bytes of text, as far as the file tells.
 PARQUET_RUN_BYTES = 4 * 2**20

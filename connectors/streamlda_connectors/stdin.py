@@ -14,8 +14,7 @@ from streamlda_connectors.csv_files import names_text
 from streamlda_connectors.encodings import AUTO, UTF_8, Encoding, Recoder, find_mark
 from streamlda_connectors.json_files import has_lines, is_spread
 from streamlda_connectors.lines import LineSplitter, RecordStream, line_parser
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import BatchBuilder
+from streamlda_connectors.records import BatchBuilder, ReadOptions
 
 #: Most bytes taken from the descriptor at once.
 READ_BYTES = 1024 * 1024
@@ -38,7 +37,7 @@ class StdinSource:
     format : {"text", "jsonl"}, default "text"
         Plain text or JSON Lines.
     **reading
-        `time_format`, and as in `streamlda_connectors.options.ReadOptions`; no encoding is guessed.
+        `time_format`, and as in `streamlda_connectors.records.ReadOptions`; no encoding is guessed.
 
     Raises
     ------

@@ -27,13 +27,18 @@ from streamlda.errors import (
 )
 from streamlda.stream.credentials import read_secret
 from streamlda.stream.event_time import RECORD_TIME, in_range
+from streamlda_connectors import lines
 from streamlda_connectors.checks import check, with_reason
-from streamlda_connectors.encodings import recode_parser
 from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.kafka.security import NoAnswer, ask, trust
-from streamlda_connectors.lines import Field, document_reader, json_parser, parse_value, read_field
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import MAX_POLL_BYTES, BatchBuilder, Document, Parser, Rejected
+from streamlda_connectors.records import (
+    MAX_POLL_BYTES,
+    BatchBuilder,
+    Document,
+    Parser,
+    ReadOptions,
+    Rejected,
+)
 
 #: How long to wait for an answer.
 ANSWER_SECONDS = 10.0
@@ -157,7 +162,7 @@ def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
     """Return the parser of a schema; for a schema that cannot be used, one that rejects all."""
     # What a record in JSON says counts, not whether it keeps to its schema.
     if kind == "JSON":
-        return json_parser(options)
+        return lines.json_parser(options)
     if kind != "AVRO":
         return _refuse
     from fastavro import parse_schema, schemaless_reader
@@ -171,7 +176,7 @@ def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
     except Exception:
         # Parsers of schemas raise whatever they like. A schema never changes: this is for good.
         return _refuse
-    document = document_reader(options, _avro_value)
+    document = lines.document_reader(options, _avro_value)
 
     def read(payload: bytes) -> Document | None:
         stream = BytesIO(payload)
@@ -218,8 +223,8 @@ def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()
     return found
 
 
-def _avro_value(record: Any, field: Field) -> Any:
-    value = read_field(record, field)
+def _avro_value(record: Any, field: lines.Field) -> Any:
+    value = lines.read_field(record, field)
     return str(value) if isinstance(value, UUID) else value
 
 
@@ -246,13 +251,11 @@ class Decoding:
         self._topic = topic
         self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
-        self._decode: Parser
-        if registry is not None:
-            self._decode = RegistryDecoder(registry, options)
-        else:
-            options.check_format(format)
-            parse = parse_value if format == "text" else json_parser(options)
-            self._decode = recode_parser(parse, options.encoding)
+        self._decode: Parser = (
+            lines.line_parser(formats, format, options, lines.parse_value)
+            if registry is None
+            else RegistryDecoder(registry, options)
+        )
 
     def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.

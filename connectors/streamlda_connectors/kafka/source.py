@@ -25,8 +25,7 @@ from streamlda_connectors.kafka.partitions import (
     read_position,
 )
 from streamlda_connectors.kafka.security import ClientSettings, Security
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import BatchBuilder
+from streamlda_connectors.records import BatchBuilder, ReadOptions
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class KafkaSource:
     security : mapping of the attributes of `Security`, optional
         TLS and SASL.
     **options
-        `time_format`, and as in `streamlda_connectors.options.ReadOptions`, where a `time_field` of
+        `time_format`, and as in `streamlda_connectors.records.ReadOptions`, where a `time_field` of
         ``"@record"`` is the time that the broker keeps with each record; and as in
         `streamlda_connectors.kafka.security.ClientSettings`.
 
