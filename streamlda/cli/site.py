@@ -17,7 +17,7 @@ from streamlda.errors import Faults, InsufficientDataError, LedgerError
 from streamlda.model.table import plural
 from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.file import beside
-from streamlda.run.census import Census, make_provenance, take_census
+from streamlda.run.census import Census, UnspentSource, make_provenance, take_census
 from streamlda.run.parts import check_output, name_stream, open_stream
 from streamlda.settings.build import private_settings, public_words
 from streamlda.settings.setting import AGREEMENT
@@ -384,7 +384,7 @@ def _fill(
     )
     source: Any = open_stream(settings, fixed_order=True)
     if census is not None:
-        source = census.unspent(source)
+        source = UnspentSource(source, census.containers)
     ended = False
     with closing(source), Progress(quiet, slots=True) as progress:
         while pipeline.due is not None and not ended:

@@ -66,7 +66,7 @@ class Census:
     appended: array[int] = field(default_factory=lambda: array("Q"))
     _names: set[str] = field(default_factory=set)
     #: Fingerprints and records of whole files that may have copies.
-    _whole: list[tuple[bytes, int]] = field(default_factory=list)
+    whole: list[tuple[bytes, int]] = field(default_factory=list)
 
     def add(self, location: str, texts: Iterable[str | None]) -> None:
         """Take the records of a file."""
@@ -93,17 +93,11 @@ class Census:
                     has_document = self.has_document
         FAULTS.check(not ends, "changed", source=location, released=max(ends, default=0))
         (self.appended if reach else self.documents).extend(values)
-        self._whole += [(link, records)] if records >= LEAST_COPIED else []
+        self.whole += [(link, records)] if records >= LEAST_COPIED else []
         self.containers[location] = spent._replace(records=records)
         self.spent += spent.spent
         self.slots += records - spent.spent
         self.has_document = has_document
-
-    def check_copies(self) -> None:
-        """Refuse files much of which is in two of them."""
-        records = self.slots + self.spent
-        copied = sum(n for _, n in self._whole) - sum(dict(self._whole).values())
-        FAULTS.check(REFUSED_OF * copied < max(1, records), "copies", records=copied, of=records)
 
     def check_new(self) -> None:
         """Refuse files with too many documents of releases; texts may repeat in one file."""
@@ -111,10 +105,6 @@ class Census:
             values = np.array(found, dtype=np.uint64)
             if len(values) <= alike * len(np.unique(values)):
                 self.ledger.documents.check_new(values, remedy=UNSPENT)
-
-    def unspent(self, source: Source) -> Source:
-        """Return a source of the same files without what is spent, or was not met."""
-        return UnspentSource(source, self.containers)
 
 
 def take_census(
@@ -141,7 +131,9 @@ def take_census(
     with closing(open_stream(settings)) as source:
         for location, records in groupby(read(source), key=itemgetter(0)):
             census.add(location, (text for _, text in records))
-    census.check_copies()
+    n_records = census.slots + census.spent
+    copied = sum(n for _, n in census.whole) - sum(dict(census.whole).values())
+    FAULTS.check(REFUSED_OF * copied < max(1, n_records), "copies", records=copied, of=n_records)
     return census
 
 

@@ -26,42 +26,16 @@ from streamlda.errors import Faults, InsufficientDataError, LedgerError, SourceA
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.privacy.events import Event, event_of_selection
 from streamlda.privacy.ledger import Evidence, Ledger, Release
-from streamlda.private import release_manager
-from streamlda.private.budget import (
-    STATEMENTS,
-    WordsAndDelta,
-    check_first_price,
-    words_and_delta,
-)
+from streamlda.private import budget, release_manager
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import spent
 from streamlda.private.settings import PrivateSettings
-from streamlda.run.census import UNSPENT, Census, make_provenance, take_census
-from streamlda.run.parts import (
-    OnRejected,
-    name_published_stream,
-    name_stream,
-    open_stream,
-    skip_records,
-)
-from streamlda.settings.build import (
-    SeedWords,
-    engine_settings,
-    make_analyzer,
-    most_words,
-    private_settings,
-    public_topics,
-    public_words,
-    read_seeds,
-    seed_by_words,
-    snapshot_every,
-    text_settings,
-    time_bins,
-    word_documents,
-    words_to_learn,
-)
+from streamlda.run import parts
+from streamlda.run.census import UNSPENT, Census, UnspentSource, make_provenance, take_census
+from streamlda.run.parts import OnRejected
+from streamlda.settings import build
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, PendingCheckpoint
@@ -158,11 +132,12 @@ class OpenedRun:
 
     def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
         """Open the source, without what was spent before the run began."""
-        source = open_stream(settings, on_rejected)
+        source = parts.open_stream(settings, on_rejected)
         if self.pipeline.provenance is not None:
             names = {location: log.name for location, log in _logs(source).items()}
             self.pipeline.provenance.names = names
-        return source if self.census is None else self.census.unspent(source)
+        # What is spent, or was not met, is left out.
+        return source if self.census is None else UnspentSource(source, self.census.containers)
 
     def go_on(self, source: Source, group: str | None) -> None:
         """Take the source to where the run resumes, before the slots to skip; check the ledger."""
@@ -187,7 +162,7 @@ class OpenedRun:
             silent = source.silent() if hasattr(source, "silent") else None
             FAULTS.check(not silent, "silent", silent_seconds=silent)
 
-        skip_records(source, self.slots_to_skip - self._skipped, self.pipeline, on_poll)
+        parts.skip_records(source, self.slots_to_skip - self._skipped, self.pipeline, on_poll)
 
     def _check_unspent(self, source: Source, ledger: Ledger) -> None:
         """Refuse logs that continue before what was in a release, or too far after it."""
@@ -248,19 +223,19 @@ def open_pipeline(
     saved, topics, candidates = None if store is None else store.newest(), settings.topics, None
     shared = None if topics.projection_file is None else load_projection(topics.projection_file)
     sums = None if shared is None else not shared.refines
-    given = public_words(settings) if shared is None else shared.vocabulary
-    words = given or words_to_learn(settings)
-    most = words.n_features if isinstance(words, Vocabulary) else most_words(settings.vocabulary)
-    engine_settings(settings, most, sums)  # raises before anything is read
-    seeds = read_seeds(topics.seeds, topics.count)
+    given = build.public_words(settings) if shared is None else shared.vocabulary
+    words = given or build.words_to_learn(settings)
+    most = words.n_features if isinstance(words, Vocabulary) else words.size
+    build.engine_settings(settings, most, sums)  # raises before anything is read
+    seeds = build.read_seeds(topics.seeds, topics.count)
     if n := topics.representative_documents:
         how = topics.count, topics.seed
         candidates = CandidateDocuments(n, *how, texts=topics.representative_texts)
 
     def ask(vocabulary: Vocabulary) -> EngineSettings:
         n, left_out = vocabulary.n_features, vocabulary.too_frequent
-        asked = engine_settings(settings, n, sums, left_out, keeps=shared is None)
-        return seed_by_words(asked, seeds, vocabulary, warn)
+        asked = build.engine_settings(settings, n, sums, left_out, keeps=shared is None)
+        return build.seed_by_words(asked, seeds, vocabulary, warn)
 
     def make(vocabulary: Vocabulary, _: object) -> Engine:
         return Engine(ask(vocabulary)) if shared is None else shared.engine(ask(vocabulary))
@@ -268,12 +243,12 @@ def open_pipeline(
     pipeline: Pipeline[Engine] = Pipeline(
         words,
         make,
-        every=snapshot_every(settings) if releases else None,
+        every=build.snapshot_every(settings) if releases else None,
         most=settings.snapshots.most if releases else None,
         about=_about_models(settings),
-        reading=text_settings(settings),
+        reading=build.text_settings(settings),
         candidates=candidates,
-        time_bins=time_bins(settings),
+        time_bins=build.time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
     )
     if saved is not None:
@@ -291,7 +266,7 @@ def open_pipeline(
 
 def _about_models(settings: RunSettings) -> dict[str, Any]:
     """Return what all models of a run say of it."""
-    found: dict[str, Any] = {"stream": name_published_stream(settings)}
+    found: dict[str, Any] = {"stream": parts.name_published_stream(settings)}
     return found | ({"relevance": r} if (r := settings.topics.relevance) != 1 else {})
 
 
@@ -334,24 +309,24 @@ class PrivateTerms(NamedTuple):
 
     settings: PrivateSettings
     words: Vocabulary | None = None
-    choice: WordsAndDelta | None = None
+    choice: budget.WordsAndDelta | None = None
     public: PublicTopics | None = None
-    seeds: Sequence[SeedWords] = ()
+    seeds: Sequence[build.SeedWords] = ()
 
     @classmethod
     def of(cls, settings: RunSettings) -> PrivateTerms:
         """Return the terms of the settings."""
-        words, privacy = public_words(settings), settings.privacy
+        words, privacy = build.public_words(settings), settings.privacy
         if words is not None:
-            seeds = read_seeds(settings.topics.seeds, settings.topics.count)
-            public = public_topics(settings, words.n_features, words.words)
-            asked = private_settings(settings, words.n_features, public=public)
-            seed_by_words(asked, seeds, words)  # Raises before anything is paid for.
+            seeds = build.read_seeds(settings.topics.seeds, settings.topics.count)
+            public = build.public_topics(settings, words.n_features, words.words)
+            asked = build.private_settings(settings, words.n_features, public=public)
+            build.seed_by_words(asked, seeds, words)  # Raises before anything is paid for.
             return cls(asked, words, None, public, seeds)
         assert privacy.epsilon is not None
         assert privacy.delta is not None
-        choice = words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
-        asked = private_settings(settings, settings.vocabulary.size, choice.delta)
+        choice = budget.words_and_delta(privacy.epsilon, privacy.delta, privacy.relation)
+        asked = build.private_settings(settings, settings.vocabulary.size, choice.delta)
         return cls(asked, choice=choice)
 
 
@@ -369,7 +344,7 @@ def _open_private(
     ledger.warn = warn
     saved = None if store is None else store.newest(ledger, catch_up=True)
     run = _name_run(store, saved is not None)
-    terms, stream = PrivateTerms.of(settings), name_stream(settings)
+    terms, stream = PrivateTerms.of(settings), parts.name_stream(settings)
     made, before = ledger.releases_of(run)
     begins = saved is None and not made
     if begins:
@@ -377,8 +352,8 @@ def _open_private(
         words_event = None if choice is None else event_of_selection(choice.selection)
         # Of other sources, names are all that is known before they are read.
         named = get_source_kind(settings) in ("stdin", "follow")
-        check_first_price(ledger, terms.settings, words_event, stream if named else None)
-    words = terms.words or Vocabulary.hashed(1, make_analyzer(settings.vocabulary))
+        budget.check_first_price(ledger, terms.settings, words_event, stream if named else None)
+    words = terms.words or Vocabulary.hashed(1, build.make_analyzer(settings.vocabulary))
     census = take_census(settings, ledger, words, before)
     if begins and census is not None:
         census.check_new()
@@ -393,7 +368,14 @@ def _open_private(
     found = OpenedRun(pipeline, saved, 0, None, census, ledger, generation)
     if saved is not None:
         _check_text(pipeline, saved)
-        _restore_private(pipeline, saved)
+        learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
+        saved.restore(learner)
+        learner.resume(int(saved.about["stages"]))
+        stage, slots = learner.engine.stage, learner.engine.slots
+        begun = slots if stage is None else stage.first
+        values = {**saved.about, "places": slots, "released_at": begun}
+        pipeline.restore(saved.vocabulary, learner, values)
+        pipeline.behind = Behind(saved.position, {})
     behind, last = made if saved is None else saved.releases_behind, ledger.last_release
     if behind:
         assert last is not None
@@ -422,7 +404,7 @@ def _name_run(store: Store | None, begun: bool) -> str:
 
 def _check_slots(settings: RunSettings, terms: PrivateTerms, census: Census) -> None:
     """Refuse to begin a run whose files cannot end in a model; nothing is spent."""
-    words = 0 if terms.choice is None else word_documents(settings)
+    words = 0 if terms.choice is None else build.word_documents(settings)
     window, least = terms.settings.documents_per_snapshot, terms.settings.least_slots
     # How many words there will be decides how a window is cut: a whole one always suffices.
     enough = census.slots >= words + (window if words else least)
@@ -448,17 +430,17 @@ def make_private_pipeline(
         words = PrivateVocabularySelection(
             choice.selection,
             size=settings.vocabulary.size,
-            slots=word_documents(settings),
-            analyzer=make_analyzer(settings.vocabulary),
+            slots=build.word_documents(settings),
+            analyzer=build.make_analyzer(settings.vocabulary),
             release=manager.release,
         )
 
     def make_learner(vocabulary: Vocabulary, first_slot: int) -> PrivateLearner:
         own = replace(asked, n_features=vocabulary.n_features)
         return PrivateLearner(
-            seed_by_words(own, terms.seeds, vocabulary, warn),
+            build.seed_by_words(own, terms.seeds, vocabulary, warn),
             manager,
-            vocabulary=STATEMENTS[vocabulary.kind],
+            vocabulary=budget.STATEMENTS[vocabulary.kind],
             delta_of_words=delta - asked.delta,
             first_slot=first_slot,
             public=terms.public,
@@ -470,21 +452,9 @@ def make_private_pipeline(
         make_learner,
         every=asked.documents_per_snapshot,
         about=_about_models(settings),
-        reading=text_settings(settings),
+        reading=build.text_settings(settings),
         provenance=manager.provenance,
     )
-
-
-def _restore_private(pipeline: Pipeline[PrivateLearner], saved: Checkpoint) -> None:
-    """Restore a pipeline from a checkpoint of its run."""
-    learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
-    saved.restore(learner)
-    learner.resume(int(saved.about["stages"]))
-    stage, slots = learner.engine.stage, learner.engine.slots
-    begun = slots if stage is None else stage.first
-    values = {**saved.about, "places": slots, "released_at": begun}
-    pipeline.restore(saved.vocabulary, learner, values)
-    pipeline.behind = Behind(saved.position, {})
 
 
 def _catch_up(

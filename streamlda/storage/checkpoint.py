@@ -16,6 +16,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,7 +250,7 @@ class Checkpoint:
 
 
 class PendingCheckpoint(NamedTuple):
-    """A copy of what a checkpoint holds, not written yet. Made by `Store.capture`."""
+    """A copy of what a checkpoint holds, not written yet. Made by `capture_state`."""
 
     arrays: Arrays
     metadata: dict[str, Any]
@@ -260,13 +261,15 @@ class PendingCheckpoint(NamedTuple):
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def collect_state(
+def capture_state(
     learner: Engine | PrivateLearner,
-    vocabulary: Vocabulary | None = None,
+    position: Position,
+    vocabulary: Vocabulary | None,
+    about: Mapping[str, Any] | None = None,
     rows: DocumentBatch | None = None,
     beside: Mapping[str, NDArray[Any]] | None = None,
-) -> tuple[Arrays, dict[str, Any]]:
-    """Return arrays, still those of the learner, and metadata of a state file.
+) -> PendingCheckpoint:
+    """Copy what a checkpoint holds; then the learner may continue. Time and memory O(state).
 
     A private learner ends its running group of documents: save at times that no text decides.
     """
@@ -284,15 +287,19 @@ def collect_state(
             "ledger_id": ledger.ledger_id,
             "epoch": ledger.generation,
         }
-    about, words = vocabulary_parts(vocabulary)
+    described, words = vocabulary_parts(vocabulary)
     waiting = {} if rows is None or not rows.n_documents else rows.arrays
     arrays = with_prefix(arrays, LEARNER) | with_prefix(waiting, ROWS) | words
     arrays |= with_prefix(beside or {}, BESIDE)
-    return arrays, {"state": state, "run": run, "vocabulary": about}
+    metadata = {"state": state, "run": run, "vocabulary": described}
+    metadata |= {"position": dict(position), "about": dict(about or {})}
+    copied = {name: array.copy(order="C") for name, array in arrays.items()}
+    # The learner changes lists of its own while the checkpoint is written.
+    return PendingCheckpoint(copied, deepcopy(metadata))
 
 
 def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Write what `collect_state` returned for its owner only, whole or not at all."""
+    """Write what `capture_state` returned for its owner only, whole or not at all."""
     write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 

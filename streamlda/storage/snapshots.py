@@ -107,7 +107,7 @@ class Snapshots:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._lock = threading.RLock()
-        self._load = lru_cache(CACHED_MODELS)(_load)
+        self._load = lru_cache(CACHED_MODELS)(lambda path, written: load(path))
         self._load_index = lru_cache(FOLLOWED)(self._read_index)
 
     def path(self, number: int) -> Path:
@@ -273,11 +273,8 @@ class Snapshots:
         found = self._summarize(number, topics, next_id)
         stored = asdict(found) | {"topics": found.json()["topics"], "version": _VERSION}
         del stored["number"], stored["created"]
-        target = self._index(number)
-        temporary = target.with_name(f".{target.name}.tmp")
-        temporary.write_text(json.dumps(stored, separators=(",", ":")), "utf-8")
-        # Not forced to the disk: a torn one is found out by its content and made again.
-        temporary.replace(target)
+        with whole_file(self._index(number)) as file:
+            file.write(json.dumps(stored, separators=(",", ":")).encode())
         return found
 
     def _summarize(self, number: int, topics: list[Topic], next_id: int) -> Summary:
@@ -348,10 +345,6 @@ def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
     rows = timeline.shares.round(6).tolist()
     shares = [[None if math.isnan(share) else share for share in row] for row in rows]
     return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
-
-
-def _load(path: Path, written: int) -> TopicModel:
-    return load(path)
 
 
 def fingerprint(path: Path) -> str:

@@ -20,34 +20,26 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from numpy.typing import NDArray
-
 from streamlda.container import to_json
-from streamlda.documents import DocumentBatch
-from streamlda.engine.engine import Engine
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger import Evidence, LedgerReader
 from streamlda.privacy.ledger.file import OnStep
-from streamlda.private.learner import PrivateLearner
 from streamlda.storage.checkpoint import (
     PRIVATE_FOLDER,
     Checkpoint,
     CheckpointIndex,
     PendingCheckpoint,
     Row,
-    collect_state,
+    capture_state,
     make_folder,
     write_state,
 )
 from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import find_partitions
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
-from streamlda.stream.source import Position
-from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.lock import FileLock, LockedError
 
 #: Generations that are kept.
@@ -157,21 +149,7 @@ class Store(AbstractContextManager["Store"]):
             return None
         return self.index.newest(ledger, catch_up=catch_up)
 
-    def capture(
-        self,
-        learner: Engine | PrivateLearner,
-        position: Position,
-        vocabulary: Vocabulary,
-        about: Mapping[str, Any] | None = None,
-        rows: DocumentBatch | None = None,
-        beside: Mapping[str, NDArray[Any]] | None = None,
-    ) -> PendingCheckpoint:
-        """Copy what a checkpoint holds; then the learner may continue. Time and memory O(state)."""
-        arrays, metadata = collect_state(learner, vocabulary, rows, beside)
-        metadata |= {"position": dict(position), "about": dict(about or {})}
-        copied = {name: array.copy(order="C") for name, array in arrays.items()}
-        # The learner changes lists of its own while the checkpoint is written.
-        return PendingCheckpoint(copied, deepcopy(metadata))
+    capture = staticmethod(capture_state)
 
     def write(self, captured: PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.

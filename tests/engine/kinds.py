@@ -14,7 +14,7 @@ from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
-from streamlda.storage.checkpoint import collect_state, write_state
+from streamlda.storage.checkpoint import capture_state, write_state
 
 PLANTED = {"n_components": 4, "n_features": 150, "warmup_documents": 400, "oversampling": 10}
 TEXT = {"n_components": 12, "n_features": 300, "warmup_documents": 300, "oversampling": 10}
@@ -181,4 +181,4 @@ def perplexity(model, held_out):
 
 def save_state(path, learner):
     """Write the state of a learner, without its words."""
-    write_state(path, *collect_state(learner))
+    write_state(path, *capture_state(learner, {}, None))
