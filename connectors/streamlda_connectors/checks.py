@@ -5,23 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from streamlda.errors import (
-    Faults,
-    InvalidSettingError,
-    MissingExtraError,
-    SinkAwayError,
-    SourceAwayError,
-    SourceError,
-    SourceRefusedError,
-    StreamLDAError,
-    failure,
-    require,
-)
+from streamlda import errors
 from streamlda.stream.source import Position
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "append": "columns can only be appended to CSV; convert the file, or leave "
             "--append out",
             "certificates": "the files of certificates and keys must be readable, and in PEM; "
@@ -39,7 +28,7 @@ _FAULTS = Faults(
             "timeout": "a poll must be given 0 seconds or more",
             "url": "only local files without compression can be followed; read others from files",
         },
-        SourceError: {
+        errors.SourceError: {
             "closed": "the source is not open; make a new one",
             "column": "a file must have the text column, and it must hold strings; set text_field "
             "(--text-field) to one that holds text, or leave the file out (--include)",
@@ -53,21 +42,21 @@ _FAULTS = Faults(
             "beginning",
             "stream": "a stream must be readable; redirect a file or pipe to it",
         },
-        SinkAwayError: {
+        errors.SinkAwayError: {
             # Where no restart is needed, only somebody who corrects the topic.
             "letters refused": "the brokers must take dead letters; check the topic, its "
             "max.message.bytes and the access rules, then try again",
             "letters late": "the brokers must take dead letters in time; check that they run and "
             "that all in-sync replicas answer, then try again",
         },
-        SourceAwayError: {
+        errors.SourceAwayError: {
             "answer": "the brokers must answer; wait, or check that they run",
             "directory": "the directory of a file that is not read to its end is missing; bring "
             "it back, or start from the beginning",
             "topic": "a topic must exist; create it, or correct its name; who waits for it "
             "continues then",
         },
-        SourceRefusedError: {
+        errors.SourceRefusedError: {
             "another topic": "a topic must stay the same while it is read; start from the "
             "beginning if it was replaced by another",
             "chosen partitions": "the chosen partitions must exist; name others, or add partitions "
@@ -84,9 +73,9 @@ _FAULTS = Faults(
 fault, check = _FAULTS.make, _FAULTS.check
 
 
-def with_reason(error: StreamLDAError, reason: str) -> StreamLDAError:
+def with_reason(error: errors.StreamLDAError, reason: str) -> errors.StreamLDAError:
     """Return an error that says by a word, ``cause:detail``, why something is away or refused."""
-    assert isinstance(error, SourceError | SinkAwayError)
+    assert isinstance(error, errors.SourceError | errors.SinkAwayError)
     error.reason = reason
     return error
 
@@ -104,7 +93,7 @@ def count_at(position: Position, key: str) -> int:
     return value
 
 
-def not_a_position(key: str) -> StreamLDAError:
+def not_a_position(key: str) -> errors.StreamLDAError:
     """Return the error for a mapping that `position` of a connector never returned."""
     return fault("position", bad_key=key)
 
@@ -116,15 +105,15 @@ def check_same(what: str, remedy: str, position: Position, **here: object) -> No
     for key, value in here.items():
         values: dict[str, Any] = {key: value, f"{key}_of_position": position.get(key)}
         same = position.get(key) == value
-        require(same, rule, **values, remedy=remedy, error=SourceRefusedError)
+        errors.require(same, rule, **values, remedy=remedy, error=errors.SourceRefusedError)
 
 
-def unreadable(name: str, error: OSError) -> StreamLDAError:
+def unreadable(name: str, error: OSError) -> errors.StreamLDAError:
     """Return the error for a file or directory that the system does not let us read."""
     why = error.strerror or type(error).__name__
     remedy = f"check that it exists and its permissions ({why})"
     rule = "files and directories must be readable"
-    return failure(rule, name=name, remedy=remedy, error=SourceAwayError)
+    return errors.failure(rule, name=name, remedy=remedy, error=errors.SourceAwayError)
 
 
 def import_extra(package: str, extra: str, purpose: str) -> Any:
@@ -132,4 +121,4 @@ def import_extra(package: str, extra: str, purpose: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise MissingExtraError(package, extra, purpose) from error
+        raise errors.MissingExtraError(package, extra, purpose) from error

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamlda.cli import options
+from streamlda.cli import options, shared
 from streamlda.cli.options import command
-from streamlda.cli.shared import (
-    Progress,
-    catch_signals,
-    check_lost,
-    format_reasons,
-    say,
-    show_warnings,
-    warn,
-    warn_about,
-)
 from streamlda.errors import InsufficientDataError
 from streamlda.settings.setting import FIT
 
@@ -62,32 +52,32 @@ def fit(quiet: options.Quiet, given: options.Given) -> None:
     Example: streamlda fit reviews.jsonl --topics 20 --output reviews.model
     """
     settings = given.read()
-    warnings.showwarning = lambda message, *_, **__: warn(str(message))
+    warnings.showwarning = lambda message, *_, **__: shared.warn(str(message))
     from streamlda.run.parts import check_outputs
 
     check_outputs(settings)
-    with Progress(quiet, slots=settings.private) as progress:
+    with shared.Progress(quiet, slots=settings.private) as progress:
         number, found = _fit(settings, progress, quiet)
     lines = _private(found, settings) if settings.private else _public(found)
     if found.stopped:
         part = found.model.diagnostics.get("stopped", "source")
         lines.append(f"stopped before the end of the {part}")
-    say(quiet, *lines, f"model: {settings.output.file}")
+    shared.say(quiet, *lines, f"model: {settings.output.file}")
     counts = found.counts
     if not settings.private:
-        warn_about(counts)
-    show_warnings(found.model)
+        shared.warn_about(counts)
+    shared.show_warnings(found.model)
     if found.failure is not None:
         # The model of what could be read is saved; the exit code says that it is not all.
         raise found.failure
     if not settings.private:
         where = f"the model of the rest is in {settings.output.file}"
-        check_lost(counts, found.stored_bytes, settings, where)
+        shared.check_lost(counts, found.stored_bytes, settings, where)
     if number:
         raise SystemExit(128 + number)
 
 
-def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, FitResult]:
+def _fit(settings: RunSettings, progress: shared.Progress, quiet: bool) -> tuple[int, FitResult]:
     """Learn here or on a cluster; return the number of the signal that ended it too, 0 for none."""
 
     def on_opened() -> None:
@@ -98,12 +88,14 @@ def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, F
 
     # A signal means: save what was read. A private fit on a cluster ends at once.
     ends = settings.cluster.dask is not None and settings.private
-    signals: AbstractContextManager[list[int]] = nullcontext([]) if ends else catch_signals(quiet)
+    signals: AbstractContextManager[list[int]] = (
+        nullcontext([]) if ends else shared.catch_signals(quiet)
+    )
     with signals as received:
         more: dict[str, Any] = {
             "should_stop": lambda: bool(received),
             "on_opened": on_opened,
-            "warn": warn,
+            "warn": shared.warn,
         }
         try:
             if settings.cluster.dask is None:
@@ -113,7 +105,7 @@ def _fit(settings: RunSettings, progress: Progress, quiet: bool) -> tuple[int, F
             else:
                 from streamlda.run.cluster import fit_on_cluster
 
-                more |= {"on_plan": lambda line: say(quiet, line)}
+                more |= {"on_plan": lambda line: shared.say(quiet, line)}
                 found = fit_on_cluster(settings, on_progress=progress.show_round, **more)
         except InsufficientDataError as error:
             if not received:
@@ -151,7 +143,7 @@ def _public(found: FitResult) -> list[str]:
         entered = plural(changes["entered"], "word")
         lines.append(f"{entered} entered the vocabulary, {changes['left']:,} left it")
     if counts.removed:
-        lines.append(f"removed from texts: {format_reasons(counts.removed)}")
+        lines.append(f"removed from texts: {shared.format_reasons(counts.removed)}")
     fates = {
         "skipped: too few known words": counts.short - counts.few_words,
         "of one or two known words: in shares, and in topics where these are refined": (

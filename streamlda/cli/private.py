@@ -19,12 +19,7 @@ from streamlda.private.plan import Plan
 from streamlda.private.released import released_model
 from streamlda.private.settings import LEAST_WINDOW
 from streamlda.run.opening import PrivateTerms
-from streamlda.settings.build import (
-    DEFAULT_EVERY,
-    WORDS_OF_WINDOW,
-    private_settings,
-    word_documents,
-)
+from streamlda.settings import build
 from streamlda.settings.setting import PLAN
 from streamlda.settings.table import RunSettings
 
@@ -62,10 +57,10 @@ def plan(
     private = settings.vocabulary.kind == "private"
     if settings.snapshots.every is None:
         documents = settings.vocabulary.documents
-        every = records / (1 + WORDS_OF_WINDOW) if documents is None else records - documents
+        every = records / (1 + build.WORDS_OF_WINDOW) if documents is None else records - documents
         every = max(LEAST_WINDOW, int(every) if private else records)
         settings = replace(settings, snapshots=replace(settings.snapshots, every=every))
-    found = _plan(settings, records, word_documents(settings) if private else 0)
+    found = _plan(settings, records, build.word_documents(settings) if private else 0)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
         return
@@ -78,7 +73,7 @@ def _plan(settings: RunSettings, records: int, chosen_from: int) -> Plan:
     """Return the plan of the settings; a mere number of words is that of public ones."""
     delta = settings.privacy.delta
     if settings.vocabulary.kind == "learned":
-        asked = private_settings(settings, settings.vocabulary.size)
+        asked = build.private_settings(settings, settings.vocabulary.size)
         return Plan.of(asked, records, delta=delta)
     terms = PrivateTerms.of(settings)
     choice = None if terms.choice is None else terms.choice.selection
@@ -87,8 +82,8 @@ def _plan(settings: RunSettings, records: int, chosen_from: int) -> Plan:
 
 def show_expected(settings: RunSettings, quiet: bool) -> None:
     """Say what is expected of a private window, before anything is spent."""
-    words = word_documents(settings) if settings.vocabulary.kind == "private" else 0
-    found = _plan(settings, words + (settings.snapshots.every or DEFAULT_EVERY), words)
+    words = build.word_documents(settings) if settings.vocabulary.kind == "private" else 0
+    found = _plan(settings, words + (settings.snapshots.every or build.DEFAULT_EVERY), words)
     say(quiet, found.expected)
     for warning in found.warnings:
         warn(warning)

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamlda.errors import (
-    InvalidSettingError,
-    SourceAccessError,
-    SourceAwayError,
-    SourceRefusedError,
-    StreamLDAError,
-    VocabularyError,
-    require,
-)
+from streamlda import errors
 from streamlda.model.document_table import UNREADABLE
 from streamlda.run.parts import open_exchange, open_letters
 from streamlda.run.proportions import infer
@@ -48,7 +40,7 @@ FLUSH_SECONDS = 5.0
 LOG_SECONDS = 60.0
 
 #: What only a person can mend; rights that were there once may come back.
-FATAL = (SourceRefusedError, InvalidSettingError, VocabularyError)
+FATAL = (errors.SourceRefusedError, errors.InvalidSettingError, errors.VocabularyError)
 
 
 class Inference:
@@ -90,9 +82,9 @@ class Inference:
             self._close()
 
     def _report_failure(self, error: Exception) -> None:
-        away = isinstance(error, SourceAwayError)
-        fatal = isinstance(error, FATAL) and not isinstance(error, SourceAccessError)
-        known = isinstance(error, StreamLDAError)
+        away = isinstance(error, errors.SourceAwayError)
+        fatal = isinstance(error, FATAL) and not isinstance(error, errors.SourceAccessError)
+        known = isinstance(error, errors.StreamLDAError)
         if fatal or not known or not (away or self._opened):
             raise error
         log_failure("infer-failed", error)
@@ -148,7 +140,7 @@ class Inference:
         self._status.show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
-        require(
+        errors.require(
             self._settings.infer.disclose or not is_private(newest.model),
             "proportions by a private model must be disclosed on purpose: they tell of each "
             "document, and no promise covers them",

@@ -20,24 +20,11 @@ from streamlda.run.parts import name_stream, open_stream
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
-from streamlda.settings.build import (
-    engine_settings,
-    most_words,
-    public_words,
-    snapshot_every,
-    text_settings,
-)
+from streamlda.settings import build
 from streamlda.settings.build import time_bins as time_bins_of
 from streamlda.settings.table import RunSettings
+from streamlda.storage import merge
 from streamlda.storage.checkpoint import Checkpoint
-from streamlda.storage.merge import (
-    SharedProjection,
-    check_same_words,
-    load_projection,
-    merge_checkpoints,
-    read_turned,
-    save_projection,
-)
 from streamlda.storage.partitions import LOG, PROJECTION, TURNED, Agreement, count_saved, take_lease
 from streamlda.storage.snapshots import Snapshots, unless_damaged
 from streamlda.storage.store import Store
@@ -63,24 +50,24 @@ IDLE_SECONDS, PATIENCE_SECONDS = 60.0, 600.0
 
 def list_terms(settings: RunSettings) -> dict[str, Any]:
     """Return the settings in which all daemons of a folder must agree, as JSON has them."""
-    engine = asdict(engine_settings(settings, most_words(settings.vocabulary)))
+    engine = asdict(build.engine_settings(settings, build.most_words(settings.vocabulary)))
     # Of learned words there may be fewer; a projection has its own.
     del engine["n_features"]
-    found: dict[str, Any] = json.loads(json.dumps({**engine, **text_settings(settings)}))
+    found: dict[str, Any] = json.loads(json.dumps({**engine, **build.text_settings(settings)}))
     return found
 
 
 def check_beginning(settings: RunSettings, folder: Path) -> Agreement:
     """Return what daemons of a folder agree on; refuse other settings and words."""
     path = folder / PROJECTION
-    shared, words = load_projection(path), public_words(settings)
+    shared, words = merge.load_projection(path), build.public_words(settings)
     assert shared.daemons is not None
     terms, saved = list_terms(settings), shared.daemons.settings
     check_same({name: (terms.get(name), saved.get(name)) for name in {**terms, **saved}})
     if words is not None:
-        check_same_words(shared.vocabulary, words, str(path))
+        merge.check_same_words(shared.vocabulary, words, str(path))
     if settings.topics.projection_file is not None:
-        own = load_projection(settings.topics.projection_file)
+        own = merge.load_projection(settings.topics.projection_file)
         check_same({"projection": (own.digest, shared.digest)})
     return shared.daemons
 
@@ -193,14 +180,14 @@ class Lease(Thread):
 
     @cached_property
     def _id(self) -> str:
-        daemons = load_projection(self._folder / PROJECTION).daemons
+        daemons = merge.load_projection(self._folder / PROJECTION).daemons
         assert daemons is not None
         return daemons.id
 
     def _due(self) -> bool:
         newest = self._newest()
         before = 0 if newest is None else int(newest.settings["places"])
-        now, every = sum(count_saved(self._folder).values()), snapshot_every(self.settings)
+        now, every = sum(count_saved(self._folder).values()), build.snapshot_every(self.settings)
         seconds = self.settings.snapshots.seconds
         by_clock = seconds is not None and time.monotonic() - self._made_at >= seconds
         return now > before and (by_clock or (every is not None and now // every > before // every))
@@ -208,11 +195,11 @@ class Lease(Thread):
     def _publish(self, store: Store) -> None:
         """Publish the topics of all partitions, as their newest checkpoints have them."""
         folders = [*count_saved(self._folder)]
-        merged = merge_checkpoints(folders, read_turned(self._folder), self._tried)
+        merged = merge.merge_checkpoints(folders, merge.read_turned(self._folder), self._tried)
         self._tried = merged.tried
         if merged.turned is not None:
             terms = asdict(merged.engine.settings)
-            turned = SharedProjection(merged.turned, merged.vocabulary, terms)
+            turned = merge.SharedProjection(merged.turned, merged.vocabulary, terms)
             turned.save(self._folder / TURNED)
             log("info", "turned", documents=merged.tried, turn=merged.turned.turn)
         for checkpoint in merged.checkpoints:
@@ -275,11 +262,11 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
             pipeline: Pipeline[Engine] = open_pipeline(settings, releases=False).pipeline
             engine = _learn_beginning(pipeline, source, status)
             assert pipeline.vocabulary is not None
-            save_projection(projection, engine, pipeline.vocabulary, daemons=daemons)
+            merge.save_projection(projection, engine, pipeline.vocabulary, daemons=daemons)
             status.note(warmup=None)
             log("info", "beginning-learned", documents=engine.documents_seen)
         else:
-            given = load_projection(settings.topics.projection_file)
+            given = merge.load_projection(settings.topics.projection_file)
             replace(given, daemons=daemons).save(projection)
     finally:
         source.close()

@@ -24,28 +24,9 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from streamlda.container import (
-    ArraysFile,
-    check_version,
-    read_arrays,
-    sync_folder,
-    to_json,
-    valid_content,
-    whole_file,
-    write_arrays,
-)
+from streamlda import container, errors
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
-from streamlda.errors import (
-    MISPLACED,
-    InvalidSettingError,
-    ModelFileError,
-    NewerFormatError,
-    OlderFormatError,
-    StreamLDAError,
-    failure,
-    require,
-)
 from streamlda.model.model_file import STATE_FORMAT, vocabulary_from, vocabulary_parts
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.private.engine import PrivateEngine
@@ -80,7 +61,7 @@ def make_folder(path: Path, setting: str, *, mode: int = 0o777, parents: bool = 
     """Make a folder of a setting if it is missing; refuse what a new start cannot heal."""
     try:
         path.mkdir(mode=mode, parents=parents, exist_ok=True)
-    except MISPLACED as error:
+    except errors.MISPLACED as error:
         about = {"setting": setting, "path": str(path), "cause": error.strerror}
         raise FAULTS.make("no folder", **about) from error
 
@@ -113,11 +94,11 @@ class CheckpointIndex:
             for table in SCHEMA:
                 database.execute(table)
             content = database.serialize()
-        with whole_file(self._path, OWNER_ONLY) as file:
+        with container.whole_file(self._path, OWNER_ONLY) as file:
             file.write(content)
             self._step("open:written")
-        sync_folder(self._folder)
-        sync_folder(self._folder.parent)
+        container.sync_folder(self._folder)
+        container.sync_folder(self._folder.parent)
         self._step("open:made")
 
     def rows(self) -> list[Row]:
@@ -136,17 +117,17 @@ class CheckpointIndex:
             try:
                 path = self._folder / row.name
                 return _read_generation(path, row.number, ledger, tuple(problems), catch_up)
-            except (ModelFileError, FileNotFoundError) as error:
-                if isinstance(error, NewerFormatError | OlderFormatError):
+            except (errors.ModelFileError, FileNotFoundError) as error:
+                if isinstance(error, errors.NewerFormatError | errors.OlderFormatError):
                     raise
                 problems.append(f"generation {row.number}: {error}")
         if not rows:
             return None
-        raise failure(
+        raise errors.failure(
             f"one of {len(rows)} checkpoints must be whole, and none is: {'; '.join(problems)}",
             path=str(self._folder),
             remedy="restore the folder from a copy, or start in an empty one",
-            error=ModelFileError,
+            error=errors.ModelFileError,
         )
 
     def claim(self, number: int | None, *, reset: bool = False) -> None:
@@ -181,7 +162,9 @@ class CheckpointIndex:
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             self._check_owner(database)
-            database.execute("INSERT OR REPLACE INTO letters VALUES (0, ?)", (to_json(note),))
+            database.execute(
+                "INSERT OR REPLACE INTO letters VALUES (0, ?)", (container.to_json(note),)
+            )
             database.execute("COMMIT")
 
     def letters(self) -> dict[str, Any] | None:
@@ -197,7 +180,7 @@ class CheckpointIndex:
         if found is None or found[0] != self.owner:
             raise self._make_fenced(None, found and found[1])
 
-    def _make_fenced(self, number: int | None, newest: int | None) -> StreamLDAError:
+    def _make_fenced(self, number: int | None, newest: int | None) -> errors.StreamLDAError:
         about = {"path": str(self._folder), "generation": number, "taken_in": newest}
         return FAULTS.make("fenced", **about)
 
@@ -214,7 +197,7 @@ class CheckpointIndex:
                 if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                     raise sqlite3.DatabaseError("it is a database of another program")
                 version = database.execute("PRAGMA user_version").fetchone()[0]
-                check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
+                container.check_version(version, FORMAT_VERSION, "checkpoints", self._folder)
                 yield database
         except sqlite3.OperationalError as error:
             # A full or failing disk: the index may well be whole.
@@ -300,12 +283,12 @@ def capture_state(
 
 def write_state(path: str | os.PathLike[str], arrays: Arrays, metadata: dict[str, Any]) -> None:
     """Write what `capture_state` returned for its owner only, whole or not at all."""
-    write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
+    container.write_arrays(path, STATE_FORMAT, STATE_VERSION, arrays, metadata, mode=OWNER_ONLY)
 
 
-def read_state(path: str | os.PathLike[str]) -> ArraysFile:
+def read_state(path: str | os.PathLike[str]) -> container.ArraysFile:
     """Read a file of `write_state`, checked."""
-    return read_arrays(path, STATE_FORMAT, STATE_VERSION)
+    return container.read_arrays(path, STATE_FORMAT, STATE_VERSION)
 
 
 def _read_generation(
@@ -348,7 +331,7 @@ def load_state(
     """
     file = read_state(path)
     remedy = "start in an empty folder, after the last cohort of the ledger"
-    with valid_content("state", path, remedy=remedy, but=(InvalidSettingError,)):
+    with container.valid_content("state", path, remedy=remedy, but=(errors.InvalidSettingError,)):
         arrays, state = named(file.arrays, LEARNER), file.metadata["state"]
         run = file.metadata["run"]
         found = {"private": run is not None, "learner": learner is not None, "path": str(path)}
@@ -361,7 +344,7 @@ def load_state(
             if found != run[name]
         ]
         others += learner.settings.differing(state["settings"])
-        require(
+        errors.require(
             not others,
             f"a state must continue with the settings it was made with, not {', '.join(others)}",
             path=str(path),

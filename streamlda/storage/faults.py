@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from streamlda.errors import (
-    Faults,
-    FencedError,
-    InsufficientDataError,
-    InvalidSettingError,
-    ModelFileError,
-    SourceRefusedError,
-    VocabularyError,
-)
+from streamlda import errors
 
-FAULTS = Faults(
+FAULTS = errors.Faults(
     {
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "no folder": "a folder of a run must be a folder, or one that can be made in its "
             "parent; choose another, or make its parent",
             "locked": "another process holds the lock on a folder; stop that process, or choose "
@@ -42,24 +34,24 @@ FAULTS = Faults(
             "no topic": "a topic to name must be one of the snapshots; take its number from the "
             "page of the daemon",
         },
-        ModelFileError: {
+        errors.ModelFileError: {
             "no index": "a folder of checkpoints must have its index; name the checkpoint.folder "
             "of a daemon, restore the index from a copy, or start in an empty folder",
             "broken index": "the index of checkpoints must be whole; restore it from a copy, or "
             "start in an empty folder",
         },
-        FencedError: {
+        errors.FencedError: {
             "fenced": "another daemon has taken over this partition; nothing was written, the "
             "other daemon resumes it",
         },
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "no checkpoint": "a folder of checkpoints must have one; let the daemon save first",
         },
-        SourceRefusedError: {
+        errors.SourceRefusedError: {
             "other log": "a folder of partitions must be of one topic; connect to the topic that "
             "it was begun with, or begin in an empty checkpoint.folder",
         },
-        VocabularyError: {
+        errors.VocabularyError: {
             "other words": "documents that are summed through one projection must be read by the "
             "same words; use one vocabulary, that of the projection, for all",
             "newer words": "a newer model must have the words of the one before; begin with the "

@@ -27,16 +27,7 @@ from streamlda.container import to_json
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger import Evidence, LedgerReader
 from streamlda.privacy.ledger.file import OnStep
-from streamlda.storage.checkpoint import (
-    PRIVATE_FOLDER,
-    Checkpoint,
-    CheckpointIndex,
-    PendingCheckpoint,
-    Row,
-    capture_state,
-    make_folder,
-    write_state,
-)
+from streamlda.storage import checkpoint
 from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import find_partitions
 from streamlda.storage.snapshots import Snapshots, Summary, claims_privacy, unless_damaged
@@ -101,9 +92,9 @@ class Store(AbstractContextManager["Store"]):
             FAULTS.check(not find_partitions(path), "several states", path=str(path))
         else:
             path /= f"partition-{partition}"
-        make_folder(path, "checkpoint.folder", mode=PRIVATE_FOLDER)
+        checkpoint.make_folder(path, "checkpoint.folder", mode=checkpoint.PRIVATE_FOLDER)
         self._take_lock(path, "checkpoint.folder")
-        self.folder, self.index = path, CheckpointIndex(path, self._step)
+        self.folder, self.index = path, checkpoint.CheckpointIndex(path, self._step)
         self.index.make()
         if claim is not None:
             self.index.claim(claim.generation, reset=claim.reset)
@@ -112,7 +103,7 @@ class Store(AbstractContextManager["Store"]):
     def open_snapshots(self, snapshots: Snapshots, *, private: bool) -> None:
         """Take the lock of a folder of snapshots, for `publish`; as `open` with `output`."""
         path = snapshots.folder
-        make_folder(path, "output.folder", parents=True)
+        checkpoint.make_folder(path, "output.folder", parents=True)
         self._take_lock(path, "output.folder")
         self.snapshots = snapshots
         newest = self._newest_model()
@@ -140,7 +131,7 @@ class Store(AbstractContextManager["Store"]):
 
     def newest(
         self, ledger: LedgerReader | None = None, *, catch_up: bool = False
-    ) -> Checkpoint | None:
+    ) -> checkpoint.Checkpoint | None:
         """Return the newest whole checkpoint, or None if none was ever made.
 
         One from before a release is refused, unless `catch_up` allows one release since then.
@@ -149,9 +140,9 @@ class Store(AbstractContextManager["Store"]):
             return None
         return self.index.newest(ledger, catch_up=catch_up)
 
-    capture = staticmethod(capture_state)
+    capture = staticmethod(checkpoint.capture_state)
 
-    def write(self, captured: PendingCheckpoint) -> int:
+    def write(self, captured: checkpoint.PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.
 
         It may run in a thread; no release may be begun meanwhile.
@@ -163,10 +154,10 @@ class Store(AbstractContextManager["Store"]):
         # 1. Two processes that write at once use two names.
         owner = self.index.owner
         name = f"state-{generation:06d}" + (f"-{owner}" if owner else "")
-        write_state(self.folder / name, captured.arrays, captured.metadata)
+        checkpoint.write_state(self.folder / name, captured.arrays, captured.metadata)
         self._step("save:state")
         # 2. to 4.
-        row = Row(generation, name, captured.metadata["about"].get("places"))
+        row = checkpoint.Row(generation, name, captured.metadata["about"].get("places"))
         self.index.make_current(row, KEPT)
         self._step("save:current")
         # 5.

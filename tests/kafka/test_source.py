@@ -88,8 +88,7 @@ def test_poll_for_nothing_brings_nothing_and_every_offset_is_a_record(case):
 
 def test_records_that_were_fetched_before_a_seek_come_once(topics, topic, source_of, monkeypatch):
     """A poll ends by size, so that some that were fetched wait."""
-    for module in (decoding, records):
-        monkeypatch.setattr(module, "MAX_POLL_BYTES", 3)
+    monkeypatch.setattr(records, "MAX_POLL_BYTES", 3)
     topics.fill(topic, [b"%d" % i for i in range(9)])
     source = source_of(topics, topic)
     begin = source.position()

@@ -152,7 +152,7 @@ def long_run(folder, n_documents):
     """Run a daemon of this process over a stream without disk; return its exit code."""
     documents = texts(20_000)
     source = Repeated(documents, n_documents, folder / "marks")
-    opening.open_stream = lambda *_: source
+    opening.parts.open_stream = lambda *_: source
     flags = {
         "checkpoint.interval": "2 s",
         # Documents are then read as they are learned, and not in bursts.

@@ -17,28 +17,13 @@ from uuid import UUID
 
 import orjson
 
-from streamlda.errors import (
-    MissingExtraError,
-    SourceAccessError,
-    SourceAwayError,
-    StreamLDAError,
-    failure,
-    one_of,
-)
+from streamlda import errors
 from streamlda.stream.credentials import read_secret
 from streamlda.stream.event_time import RECORD_TIME, in_range
-from streamlda_connectors import lines
+from streamlda_connectors import lines, records
 from streamlda_connectors.checks import check, with_reason
 from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.kafka.security import NoAnswer, ask, trust
-from streamlda_connectors.records import (
-    MAX_POLL_BYTES,
-    BatchBuilder,
-    Document,
-    Parser,
-    ReadOptions,
-    Rejected,
-)
 
 #: How long to wait for an answer.
 ANSWER_SECONDS = 10.0
@@ -82,10 +67,10 @@ class Registry:
 class RegistryDecoder:
     """Documents of values in the wire format: a 0, the id of a schema in 4 bytes, the record."""
 
-    def __init__(self, registry: Registry, options: ReadOptions) -> None:
+    def __init__(self, registry: Registry, options: records.ReadOptions) -> None:
         if find_spec("fastavro") is None:
             purpose = "reading records of a schema registry"
-            raise MissingExtraError("fastavro", "registry", purpose)
+            raise errors.MissingExtraError("fastavro", "registry", purpose)
         self._registry, self._options = registry, options
         self._reader = lru_cache(64)(self._fetch)
         #: Ids that the registry does not know, and until when.
@@ -94,25 +79,25 @@ class RegistryDecoder:
         # A wrong address or login shows here, and not at the first record.
         self._ask("/schemas/types", lambda found: isinstance(found, list))
 
-    def __call__(self, value: bytes) -> Document | None:
+    def __call__(self, value: bytes) -> records.Document | None:
         """Return a document; `Rejected`, or `SourceAwayError` if its schema cannot be had now."""
         if len(value) < 5 or value[0]:
-            raise Rejected("unframed")
+            raise records.Rejected("unframed")
         return self._reader(int.from_bytes(value[1:5], "big"))(value[5:])
 
-    def _fetch(self, number: int) -> Parser:
+    def _fetch(self, number: int) -> records.Parser:
         """Return the parser of a schema; raise `Rejected` if the registry lacks the schema."""
         if monotonic() > self._unknown_until:
             self._unknown.clear()
             self._unknown_until = monotonic() + UNKNOWN_SECONDS
         if number in self._unknown:
-            raise Rejected("unknown-schema")
+            raise records.Rejected("unknown-schema")
         try:
             found = self._ask(
                 f"/schemas/ids/{number}",
                 lambda found: isinstance(found, dict) and isinstance(found.get("schema"), str),
             )
-        except Rejected:
+        except records.Rejected:
             self._unknown.add(number)
             raise
         return make_reader(found.get("schemaType") or "AVRO", found["schema"], self._options)
@@ -133,18 +118,18 @@ class RegistryDecoder:
         raise self._refuse(none)
 
     def _refuse(self, answer: NoAnswer) -> Exception:
-        kind: type[StreamLDAError] = SourceAccessError
+        kind: type[errors.StreamLDAError] = errors.SourceAccessError
         status = answer.status
         if status == 404 and _UNKNOWN.search(answer.body):
-            return Rejected("unknown-schema")
+            return records.Rejected("unknown-schema")
         rule = "answer as one"
         if status in (401, 403):
             rule = "let this user read"
         elif answer.untrusted:
             rule = "have a trusted certificate"
         elif not status or status >= 500 or status in (408, 429):
-            rule, kind = "be reachable", SourceAwayError
-        found = failure(
+            rule, kind = "be reachable", errors.SourceAwayError
+        found = errors.failure(
             f"the schema registry must {rule}",
             registry=self._registry.url,
             problem=answer.reason,
@@ -154,11 +139,11 @@ class RegistryDecoder:
         return with_reason(found, f"registry:{answer.reason}")
 
 
-def _refuse(_: bytes) -> Document:
-    raise Rejected("bad-schema")
+def _refuse(_: bytes) -> records.Document:
+    raise records.Rejected("bad-schema")
 
 
-def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
+def make_reader(kind: str, schema: str, options: records.ReadOptions) -> records.Parser:
     """Return the parser of a schema; for a schema that cannot be used, one that rejects all."""
     # What a record in JSON says counts, not whether it keeps to its schema.
     if kind == "JSON":
@@ -178,17 +163,17 @@ def make_reader(kind: str, schema: str, options: ReadOptions) -> Parser:
         return _refuse
     document = lines.document_reader(options, _avro_value)
 
-    def read(payload: bytes) -> Document | None:
+    def read(payload: bytes) -> records.Document | None:
         stream = BytesIO(payload)
         try:
             record = schemaless_reader(stream, parsed, None)
         except Exception as error:
             # Of damage it raises whatever comes of it.
-            raise Rejected("broken-record") from error
+            raise records.Rejected("broken-record") from error
         if stream.tell() != len(payload):
-            raise Rejected("broken-record")
+            raise records.Rejected("broken-record")
         if type(record) is not dict:
-            raise Rejected("not-an-object")
+            raise records.Rejected("not-an-object")
         return document(record)
 
     return read
@@ -201,7 +186,7 @@ def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()
     """
     if isinstance(schema, str):
         if schema in around:
-            raise Rejected("bad-schema")
+            raise records.Rejected("bad-schema")
         return named.get(schema, schema != "null")
     if isinstance(schema, list):
         # The number of the one that is there, behind which it stands.
@@ -210,7 +195,7 @@ def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()
     if kind in ("array", "map"):
         found = _has_bytes(schema["items" if kind == "array" else "values"], named, around)
         if kind == "array" and not found:
-            raise Rejected("bad-schema")
+            raise records.Rejected("bad-schema")
         return True
     if kind in ("record", "error"):
         within = (*around, name)
@@ -239,25 +224,27 @@ class Decoding:
         self,
         topic: str,
         format: str,
-        options: ReadOptions,
+        options: records.ReadOptions,
         on_reject: OnReject | None,
         registry: Registry | None = None,
     ) -> None:
         formats = ("jsonl", "text") if registry is None else ("registry",)
-        one_of(formats, format=format, remedy="a registry and the format registry go together")
+        errors.one_of(
+            formats, format=format, remedy="a registry and the format registry go together"
+        )
         self._by_record = options.time_field == RECORD_TIME
         if self._by_record:
             options = replace(options, time_field=None)
         self._topic = topic
         self._max_bytes = options.max_document_bytes
         self._on_reject = on_reject
-        self._decode: Parser = (
+        self._decode: records.Parser = (
             lines.line_parser(formats, format, options, lines.parse_value)
             if registry is None
             else RegistryDecoder(registry, options)
         )
 
-    def take(self, batch: BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
+    def take(self, batch: records.BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.
 
         Returns False where what was gathered must go out before the next record is tried again.
@@ -292,21 +279,21 @@ class Decoding:
                 return False
         return True
 
-    def _read(self, location: str, rows: Sequence[Record], batch: BatchBuilder) -> int:
+    def _read(self, location: str, rows: Sequence[Record], batch: records.BatchBuilder) -> int:
         """Read records without a hole between them; return how many it were."""
         # Added together: one by one it costs as much again as parsing them.
-        found: list[Document | Rejected | None] = []
+        found: list[records.Document | records.Rejected | None] = []
         n_bytes = 0
         for row in rows:
             value, document = row.value, None
             try:
                 if value is not None:
                     if len(value) > self._max_bytes:
-                        raise Rejected("too-long")
+                        raise records.Rejected("too-long")
                     document = self._decode(value)
                     n_bytes += len(value)
                 found.append(document)
-            except Rejected as rejected:
+            except records.Rejected as rejected:
                 try:
                     if self._on_reject is not None:
                         self._on_reject(row, rejected.reason)
@@ -314,13 +301,13 @@ class Decoding:
                     if batch.empty and not found:
                         raise
                     break
-                found.append(Rejected(rejected.reason, rejected.fields))
-            except StreamLDAError:
+                found.append(records.Rejected(rejected.reason, rejected.fields))
+            except errors.StreamLDAError:
                 # It is not this record's fault.
                 if batch.empty and not found:
                     raise
                 break
-            if batch.bytes + n_bytes >= MAX_POLL_BYTES:
+            if batch.bytes + n_bytes >= records.MAX_POLL_BYTES:
                 break
         own = rows[: len(found)]
         if own:

@@ -18,14 +18,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 
 import orjson
 
-from streamlda.errors import (
-    SourceAccessError,
-    SourceAwayError,
-    failure,
-    name_errno,
-    one_of,
-    require,
-)
+from streamlda import errors
 from streamlda.stream.credentials import MECHANISMS, PROTOCOLS, read_secret
 from streamlda_connectors.checks import fault, with_reason
 
@@ -92,9 +85,9 @@ class Security:
     key_file: str | None = None
 
     def __post_init__(self) -> None:
-        one_of(PROTOCOLS, protocol=self.protocol)
+        errors.one_of(PROTOCOLS, protocol=self.protocol)
         if self.sasl:
-            one_of(MECHANISMS, mechanism=self.mechanism)
+            errors.one_of(MECHANISMS, mechanism=self.mechanism)
         certificates = self.ca_file or self.certificate_file or self.key_file
         endpoint, rule = self.token_endpoint, "settings of a connection must fit together"
         for holds, remedy in (
@@ -105,7 +98,7 @@ class Security:
                 "name a token_endpoint by https:// and without a user, or on this machine",
             ),
         ):
-            require(holds, rule, protocol=self.protocol, remedy=remedy)
+            errors.require(holds, rule, protocol=self.protocol, remedy=remedy)
 
     @property
     def sasl(self) -> bool:
@@ -205,7 +198,7 @@ def ask(
         raise NoAnswer(type(error).__name__, 200) from None
     except OSError as error:
         cause = error.reason if isinstance(error, URLError) else error
-        number = name_errno(cause) if isinstance(cause, OSError) else None
+        number = errors.name_errno(cause) if isinstance(cause, OSError) else None
         untrusted = isinstance(cause, ssl.SSLCertVerificationError)
         raise NoAnswer(type(cause).__name__ if untrusted or not number else number) from None
 
@@ -232,7 +225,7 @@ class TokenProvider:
             try:
                 self._token, seconds = self._fetch(self._security.token_endpoint)
                 self._renew_at, self._ends_at = now + RENEW_AT * seconds, now + seconds
-            except SourceAwayError:
+            except errors.SourceAwayError:
                 # The endpoint may be back before the token ends.
                 if now >= self._ends_at:
                     raise
@@ -263,6 +256,6 @@ class TokenProvider:
                 known = isinstance(seconds, int | float) and seconds > 0
                 return token, float(seconds) if known else 0.0
             problem = "token:missing"
-        kind = SourceAwayError if problem.startswith("token:") else SourceAccessError
+        kind = errors.SourceAwayError if problem.startswith("token:") else errors.SourceAccessError
         rule, about = "the endpoint must give a token", {"token_endpoint": endpoint}
-        raise with_reason(failure(rule, **about, reason=problem, error=kind), problem)
+        raise with_reason(errors.failure(rule, **about, reason=problem, error=kind), problem)
