@@ -188,11 +188,10 @@ class FileSource:
         except BaseException:
             self._leave_file(before["file"], before["record"], before["offset"])
             raise
-        batch.notes += self._notes + self._options.read_time.take_notes()
+        batch.notes += self._notes
         self._notes = []
-        ended = self._index == len(self._files)
         self._records += len(batch.texts)
-        return batch.build(exhausted=ended, **self._options.known)
+        return batch.build(self._options, exhausted=self._index == len(self._files))
 
     def _read_file(self, batch: BatchBuilder) -> bool:
         """Add documents of the current file; return whether it has ended."""

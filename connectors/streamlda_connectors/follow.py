@@ -100,8 +100,7 @@ class FollowSource:
                 problem = self._read(batch) or problem
             if not batch.empty or (batch.late and problem is None):
                 self._records += len(batch.texts)
-                batch.notes += self._options.read_time.take_notes()
-                return batch.build(exhausted=False, **self._options.known)
+                return batch.build(self._options)
             if problem is not None:
                 raise _name_cause(problem) from problem
             if not self._work or self._paused:

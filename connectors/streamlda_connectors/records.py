@@ -186,11 +186,6 @@ class ReadOptions:
         """The names of `text_field`, one or several."""
         return self.text_field.split(",")
 
-    @property
-    def known(self) -> dict[str, bool]:
-        """Arguments of `BatchBuilder.build` that say what is known of documents."""
-        return {"users": self.user_field is not None, "times": self.time_field is not None}
-
     def describe_columns(self, names: Sequence[str]) -> Iterator[str]:
         """Yield what to say of columns that are wanted, and absent or there several times."""
         texts = [self.text_field] if self.text_field in names else self.text_fields
@@ -275,9 +270,10 @@ class BatchBuilder:
         """True if no record was gathered."""
         return not self.texts
 
-    def build(self, *, exhausted: bool, users: bool = False, times: bool = False) -> RecordBatch:
-        """Return the batch, with `users` and `times` if the source knows about them."""
-        named, dated = self.users if users else [], self.times if times else []
-        notes = tuple(self.notes)
+    def build(self, options: ReadOptions, *, exhausted: bool = False) -> RecordBatch:
+        """Return the batch, with users and times if they are read, and notes on values of times."""
+        named = [] if options.user_field is None else self.users
+        dated = [] if options.time_field is None else self.times
+        notes = (*self.notes, *options.read_time.take_notes())
         columns = (self.locations, named, dated, self.fields, self.lost_bytes, self.newest, notes)
         return RecordBatch(self.texts, self.rejects, exhausted, *columns)

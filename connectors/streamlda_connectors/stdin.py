@@ -89,9 +89,9 @@ class StdinSource:
         ended = self._ended and records.empty
         enough = not ended or records.record >= self._target
         check(enough, "replay", records=records.record, records_of_position=self._target)
-        batch.notes += self._notes + self._options.read_time.take_notes()
+        batch.notes += self._notes
         self._notes = []
-        return batch.build(exhausted=ended, **self._options.known)
+        return batch.build(self._options, exhausted=ended)
 
     def _read_block(self, seconds: float) -> bytes | None:
         """Return the next bytes, empty at the end; None if none come within some seconds."""
@@ -110,17 +110,14 @@ class StdinSource:
         decoded = self._recoder.feed(block, final=self._ended)
         # The first record of a private stream must not decide what is said.
         if not self._records.fed and self._options.encoding is not None:
-            self._notes += self._describe(decoded)
+            is_table = has_lines(decoded) or names_text(decoded, self._options)
+            if is_spread(decoded):
+                self._notes.append(NO_LINES)
+            elif self._format == "text" and is_table:
+                self._notes.append(LINES)
         self._records.feed(decoded)
         if self._ended:
             self._records.finish()
-
-    def _describe(self, head: bytes) -> list[str]:
-        """Return what to say of a stream that begins with `head`."""
-        if is_spread(head):
-            return [NO_LINES]
-        is_table = has_lines(head) or names_text(head, self._options)
-        return [LINES] if self._format == "text" and is_table else []
 
     def position(self) -> Position:
         """Return how many records were read, blank lines and rejects included."""

@@ -136,7 +136,7 @@ class Inference:
         rejected = len(received.batch.rejects) + unreadable
         self.records["inferred"] += len(answers)
         self.records["rejected"] += rejected
-        self.lost, self._snapshot = exchange.lost(), newest.number
+        self.lost, self._snapshot = exchange.source.lost()["records"], newest.number
         self._status.show(self._retry.done(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
@@ -152,7 +152,7 @@ class Inference:
     def log(self) -> None:
         """Log how far it is."""
         self._logged_at = time.monotonic()
-        lag = [] if self._exchange is None else [*self._exchange.lag().values()]
+        lag = [] if self._exchange is None else [*self._exchange.source.lag().values()]
         behind = sum(lag) if lag and None not in lag else None
         log("info", "inferred", **self.records, snapshot=self._snapshot, lost=self.lost, lag=behind)
 

@@ -69,7 +69,7 @@ class Delivered:
     def poll(self):
         builder = BatchBuilder(self.draw(st.integers(1, 40)), 1.0)
         assert self.decoding.take(builder, self.pending, self.next)
-        batch = builder.build(exhausted=False)
+        batch = builder.build(ReadOptions())
         places = [(int(at.location[2:]), at.record - 1) for at in batch.locations]
         self.found += zip(places, batch.texts, strict=True)
 

@@ -8,7 +8,7 @@ import pytest
 from streamlda.errors import InvalidSettingError, SourceError
 from streamlda.stream.source import RecordBatch, Reject
 from streamlda_connectors import records
-from streamlda_connectors.kafka import KafkaSource, Security, decoding
+from streamlda_connectors.kafka import KafkaSource, Security
 from tests.connectors.checks import SOURCE_CHECKS, Case, check_poll_checks_its_arguments
 from tests.kafka.broker import PASSWORD, USER
 from tests.kafka.test_producer import put, record

@@ -65,7 +65,7 @@ def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, 
     while next_[0] < len(values):
         builder = BatchBuilder(size, 1.0)
         assert decoding.take(builder, pending, next_)
-        batch = builder.build(exhausted=False, users=options.known["users"])
+        batch = builder.build(options)
         batch.check(size)
         told += [(reject.record - 1, reject.reason) for reject in batch.rejects]
         n_records += batch.n_records

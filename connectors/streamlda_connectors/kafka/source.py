@@ -113,12 +113,12 @@ class KafkaSource:
     ) -> None:
         one_of(("earliest", "latest"), start=start)
         reading = options.keys() & {"time_format", *ReadOptions.__dataclass_fields__}
-        self._options = ReadOptions.of(**{name: options.pop(name) for name in reading})
+        self.options = ReadOptions.of(**{name: options.pop(name) for name in reading})
         self.settings = settings = ClientSettings(
             bootstrap_servers, topic, group, security=Security(**(security or {})), **options
         )
         schemas = None if registry is None else Registry(**registry)
-        self._decoding = Decoding(topic, format, self._options, on_reject, schemas)
+        self._decoding = Decoding(topic, format, self.options, on_reject, schemas)
         #: Whether members of the group share the partitions.
         self._joins = joins = partitions == GROUP
         self._listed: set[Any] | None = None if partitions in ("all", GROUP) else set(partitions)
@@ -175,9 +175,7 @@ class KafkaSource:
 
         With `max_records` of 0 it brings nothing. A thread looks after the connection.
         """
-        batch = self.gather(max_records, timeout_seconds)
-        batch.notes += self._options.read_time.take_notes()
-        return batch.build(exhausted=False, **self._options.known)
+        return self.gather(max_records, timeout_seconds).build(self.options)
 
     def gather(self, max_records: int, timeout_seconds: float) -> BatchBuilder:
         """Return what `poll` makes a batch of."""

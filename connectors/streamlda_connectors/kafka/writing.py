@@ -71,8 +71,19 @@ class DeadLetters:
 
     def put(self, record: Record, reason: str) -> None:
         """Write a letter about `record`; `SinkAwayError` if it is refused or many wait."""
-        seconds = self._settings.request_timeout_seconds
-        self._write(MOST_PENDING - 1, seconds, [_write_letter(record, reason)])
+        value = record.value or b""
+        digest = hashlib.sha256(value).hexdigest()
+        at = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        about = {"reason": reason, "bytes": len(value), "sha256": digest}
+        headers = {f"__connect.errors.{name}": str(part) for name, part in at.items()}
+        headers |= {"__connect.errors.exception.message": reason, "streamlda.sha256": digest}
+        letter = {
+            "key": f"{record.topic}/{record.partition}/{record.offset}".encode(),
+            "value": orjson.dumps({**at, "timestamp_ms": record.timestamp_ms, **about}),
+            "headers": [(name, text.encode()) for name, text in headers.items()],
+            "timestamp_ms": None if record.timestamp_ms < 0 else record.timestamp_ms,
+        }
+        self._write(MOST_PENDING - 1, self._settings.request_timeout_seconds, [letter])
 
     def flush(self, timeout_seconds: float) -> None:
         """Wait until all in-sync replicas have every letter; call it again after an error."""
@@ -155,22 +166,6 @@ def close_producer(kafka: Any, producer: Any) -> None:
         producer.close(timeout=CLOSE_SECONDS)
 
 
-def _write_letter(record: Record, reason: str) -> Message:
-    """Return the letter about a record."""
-    value = record.value or b""
-    digest = hashlib.sha256(value).hexdigest()
-    at = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    about = {"reason": reason, "bytes": len(value), "sha256": digest}
-    headers = {f"__connect.errors.{name}": str(part) for name, part in at.items()}
-    headers |= {"__connect.errors.exception.message": reason, "streamlda.sha256": digest}
-    return {
-        "key": f"{record.topic}/{record.partition}/{record.offset}".encode(),
-        "value": orjson.dumps({**at, "timestamp_ms": record.timestamp_ms, **about}),
-        "headers": [(name, text.encode()) for name, text in headers.items()],
-        "timestamp_ms": None if record.timestamp_ms < 0 else record.timestamp_ms,
-    }
-
-
 class KafkaExchange:
     """Read documents from a topic as a member of a consumer group, and write answers to another.
 
@@ -209,9 +204,10 @@ class KafkaExchange:
         self._in_transaction = self._closed = False
         self._producer: Any = None
         self._start = options.get("start", "earliest")
-        self._source = KafkaSource(topic, partitions=GROUP, group=group, **options)
-        self._member: Any = self._source.member
-        self._brokers = Brokers(self._source.settings, "writing to Kafka")
+        #: What is read; its `lag` and `lost` are for display.
+        self.source = KafkaSource(topic, partitions=GROUP, group=group, **options)
+        self._member: Any = self.source.member
+        self._brokers = Brokers(self.source.settings, "writing to Kafka")
         self._kafka = self._brokers.kafka
         try:
             with self._brokers.connecting() as shared:
@@ -235,19 +231,19 @@ class KafkaExchange:
         """
         check_open(self._closed)
         for numbers, done in self._member.handovers():  # 1
-            self._source.give_up(numbers)
+            self.source.give_up(numbers)
             done.set()
-        read = {int(number) for number in self._source.position()["offsets"]}
+        read = {int(number) for number in self.source.position()["offsets"]}
         new = set(self._member.assigned().partitions - read)
         if new:
             of_group = self._member.find_entries(new)
             begins = {n: of_group[n].offset if n in of_group else None for n in new}
-            self._source.take(begins, self._start)  # 2
-        batch = self._source.gather(max_records, timeout_seconds)
-        if batch.empty and (seconds := self._source.silent()):
+            self.source.take(begins, self._start)  # 2
+        batch = self.source.gather(max_records, timeout_seconds)
+        if batch.empty and (seconds := self.source.silent()):
             away = fault("answer", topic=self._topic, silent_seconds=round(seconds, 1))
-            raise with_reason(away, self._source.reason())
-        return Received(batch.build(exhausted=False), batch.keys)
+            raise with_reason(away, self.source.reason())
+        return Received(batch.build(self.source.options), batch.keys)
 
     def commit(self, answers: Sequence[Answer]) -> bool:
         """Write answers, and the offsets after all that `poll` returned, in one transaction.
@@ -269,7 +265,7 @@ class KafkaExchange:
         return False
 
     def _write(self, answers: Sequence[Answer], membership: Any) -> None:
-        producer, offsets = self._producer, self._brokers.entries(self._source.offsets())
+        producer, offsets = self._producer, self._brokers.entries(self.source.offsets())
         producer.begin_transaction()
         self._in_transaction = True
         sent = []
@@ -291,14 +287,6 @@ class KafkaExchange:
         if not result.wait(most_ms):
             raise self._kafka.errors.KafkaTimeoutError("transaction")
 
-    def lag(self) -> dict[int, int | None]:
-        """Return how many offsets each partition held is behind its end; None if not known."""
-        return self._source.lag()
-
-    def lost(self) -> int:
-        """Return how many records were gone before they were read."""
-        return self._source.lost()["records"]
-
     def close(self) -> None:
         """Close the connections, and leave the group. Closing twice is allowed."""
         if self._closed:
@@ -313,4 +301,4 @@ class KafkaExchange:
                         self._wait_for(manager.begin_abort(), milliseconds(CLOSE_SECONDS))
                 close_producer(self._kafka, self._producer)
         finally:
-            self._source.close()
+            self.source.close()
