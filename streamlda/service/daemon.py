@@ -24,7 +24,7 @@ from streamlda.service.machine import Machine, Phase
 from streamlda.service.rules import Rules
 from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.service.worker import Committed, Threads, Worker
+from streamlda.service.worker import Threads, Worker
 from streamlda.stream.source import Position, RecordBatch, Source, poll
 from streamlda.utils import exit_codes
 from streamlda.utils.process import resident_bytes
@@ -60,7 +60,7 @@ class Run(NamedTuple):
     """
 
     open_source: Callable[[Position | None], Source]
-    make_worker: Callable[[Callable[[m.Event], None], Committed], Worker]
+    make_worker: Callable[[Callable[[m.Event], None]], Worker]
     started: m.Started
 
 
@@ -101,7 +101,7 @@ class Daemon:
         self._open_source, make_worker, started = run
         #: What the machine is told when the source is open; None since then.
         self._started: m.Started | None = started
-        self._worker = make_worker(self._events.put, self._commit_later)
+        self._worker = make_worker(self._events.put)
         # Of this machine alone: one before it may still have a source opened.
         self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
         #: Behind the last batch that was polled.
@@ -112,10 +112,6 @@ class Daemon:
         self._to_commit: tuple[Position, str] | None = None
         self._reopens = False
         self._open()
-
-    def _commit_later(self, position: Position, note: str) -> None:
-        # The source belongs to the loop's thread.
-        self._to_commit = position, note
 
     def _signal(self, number: int) -> None:
         """Take a signal, in the thread of signals."""
@@ -128,18 +124,16 @@ class Daemon:
             self._polling = False
             raise PollEndedError
 
-    def _leave(self) -> None:
-        # Behind `Exit`, only connections are left to close, and brokers that are away hold that up.
-        leave(exit_codes.UNFINISHED if self.code is None else self.code)
-
     def run(self, first: Run) -> int:
         """Loop until the machine says `Exit`; return its code, or raise what prevents a start.
 
         The source is closed on return; the caller ends the process, for a thread may still work.
         """
         signal.signal(signal.SIGALRM, self._end_poll)
-        # Should the loop itself be stuck, in a client say, the end comes all the same.
-        watch_signals(self._signal, late=self._leave)
+        # Should the loop itself be stuck, in a client say, the end comes all the same. Behind
+        # `Exit` only connections are left to close, and brokers that are away hold that up.
+        late = exit_codes.UNFINISHED
+        watch_signals(self._signal, lambda: leave(late if self.code is None else self.code))
         # The worker asks for Python's lock again after each kernel; at the default it would wait
         # 5 ms each time for a loop that is busy polling.
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -233,6 +227,8 @@ class Daemon:
     def _tell(self, event: m.Event) -> None:
         if isinstance(event, m.CheckpointDone):
             self._refused = 0
+            if event.position is not None:
+                self._to_commit = event.position, event.note
         instructions = self._machine.handle(event)
         for instruction in instructions:
             self._carry_out(instruction)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streamlda.stream.source import Position
 from streamlda.utils import exit_codes
 
 Away = Literal["source", "dead-letters"]
@@ -74,8 +75,13 @@ class CheckpointTaken(Event):
     """A `Checkpoint` is copied, behind durable dead letters: the engine may resume."""
 
 
+@dataclass(frozen=True, slots=True)
 class CheckpointDone(Event):
     """A `Checkpoint` is on the disk; it comes after its `CheckpointTaken`."""
+
+    #: For display in the consumer group: the position, None if none was written, and a note.
+    position: Position | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
-from streamlda.service.worker import Committed, Worker
+from streamlda.service.worker import Worker
 from streamlda.settings.table import RunSettings
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.merge import read_turned
@@ -272,10 +272,9 @@ class PartitionsWorker(Worker):
         partitions: Partitions,
         status: Status,
         tell: Callable[[m.Event], None],
-        committed: Committed,
     ) -> None:
         as_one: Any = partitions
-        super().__init__(as_one, as_one, status, tell, committed)
+        super().__init__(as_one, as_one, status, tell)
         self._partitions, partitions.worker = partitions, self
 
     def _capture(self) -> Any:

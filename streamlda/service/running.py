@@ -19,20 +19,19 @@ from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
-from streamlda.service.messages import Event, Started
+from streamlda.service.messages import Started
 from streamlda.service.opening import Letters, open_source
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.signals import end_at_signals, leave, watch_signals
 from streamlda.service.status import Status
-from streamlda.service.worker import Committed, Worker
+from streamlda.service.worker import Worker
 from streamlda.settings.build import public_words
 from streamlda.settings.rules import GROUP
 from streamlda.settings.table import HttpSettings, RunSettings
 from streamlda.storage.partitions import PROJECTION, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
-from streamlda.stream.source import Position, Source
 from streamlda.utils import exit_codes
 from streamlda.utils.process import allowed_bytes
 
@@ -154,13 +153,7 @@ def _run_alone(opened: Opened) -> int:
         return found
 
     def make_run(found: OpenedRun) -> Run:
-        def make_worker(tell: Callable[[Event], None], commit: Committed) -> Worker:
-            return Worker(
-                *(found.pipeline, store, status, tell, commit, ledger),
-                unstored=found.released,
-            )
-
-        pipeline = found.pipeline
+        pipeline, private = found.pipeline, {"ledger": ledger, "unstored": found.released}
         started = Started(
             time.monotonic(),
             pipeline.due,
@@ -169,6 +162,7 @@ def _run_alone(opened: Opened) -> int:
             unfinished=pipeline.progress.unfinished,
             has_words=pipeline.has_words,
         )
+        make_worker = partial(Worker, pipeline, store, status, **private)
         return Run(partial(open_source, settings, found, letters), make_worker, started)
 
     found = open_found()
@@ -196,14 +190,13 @@ def _run_shared(opened: Opened) -> int:
         on_open=letters.read_note,
     )
 
-    def make_worker(tell: Callable[[Event], None], commit: Committed) -> PartitionsWorker:
-        return PartitionsWorker(partitions, status, tell, commit)
-
-    def open_shared(position: Position | None) -> Source:
-        return SharedSource(settings, partitions, status, letters)
-
     def open_run() -> Run:
-        return Run(open_shared, make_worker, Started(time.monotonic(), NEVER_BY_ITSELF))
+        return Run(
+            # Each state has its own position.
+            lambda position: SharedSource(settings, partitions, status, letters),
+            partial(PartitionsWorker, partitions, status),
+            Started(time.monotonic(), NEVER_BY_ITSELF),
+        )
 
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(make_rules(settings), snapshot_seconds=None, release_at_end=False)

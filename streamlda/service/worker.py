@@ -21,7 +21,7 @@ from streamlda.service.status import Status
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
 from streamlda.stream.pipeline import Pipeline, Released
-from streamlda.stream.source import Position, RecordBatch
+from streamlda.stream.source import RecordBatch
 from streamlda.utils.exit_codes import exit_code
 
 _T = TypeVar("_T")
@@ -67,16 +67,12 @@ class Threads:
         return queue.get(timeout=seconds)
 
 
-#: Called with the position of a checkpoint that is on the disk, and a note of its ledger.
-Committed = Callable[[Position, str], None]
-
-
 class Worker:
     """Carries out what the machine asks of the engine, one thing at a time, in two threads.
 
-    Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread;
-    `committed` is called when a checkpoint with this position is on the disk. The `ledger` of a
-    private run shows what was spent. `unstored` is a release of before, for the first `release`.
+    Nobody else uses the pipeline from now on. `tell` takes what each answers, from any thread. The
+    `ledger` of a private run shows what was spent. `unstored` is a release of before, for the first
+    `release`.
     """
 
     def __init__(
@@ -85,7 +81,6 @@ class Worker:
         store: Store,
         status: Status,
         tell: Callable[[m.Event], None],
-        committed: Committed,
         ledger: Ledger | None = None,
         unstored: Released | None = None,
         threads: Threads | None = None,
@@ -93,7 +88,7 @@ class Worker:
         self._threads = threads or Threads()
         self._ledger, self._unstored = ledger, unstored
         self._pipeline, self._store = pipeline, store
-        self._status, self._tell, self._committed = status, tell, committed
+        self._status, self._tell = status, tell
         #: Of each partition, when the last record that was learned was made.
         self._newest: dict[int, float] = {}
         self._show()
@@ -218,8 +213,8 @@ class Worker:
         log("debug", "checkpoint", generation=generation, bytes=captured.size_bytes, **took)
         run = captured.metadata["run"]
         note = "" if self._ledger is None else Evidence("", run["ledger_id"], run["epoch"]).note
-        self._committed(captured.metadata["position"], note)
-        self._tell(m.CheckpointDone(self._threads.now()))
+        position = captured.metadata["position"]
+        self._tell(m.CheckpointDone(self._threads.now(), position, note))
 
 
 def _until_topics(pipeline: Pipeline[Any]) -> int | None:

@@ -226,8 +226,8 @@ class SteppedDaemon:
                 pipeline.begin_at(stand(self.source))
             return self.source
 
-        def make_worker(tell, commit):
-            return Worker(*(pipeline, self.store, self.status, tell, commit), threads=self.steps)
+        def make_worker(tell):
+            return Worker(pipeline, self.store, self.status, tell, threads=self.steps)
 
         started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
         return Run(open_source, make_worker, started)

@@ -133,7 +133,10 @@ class _Api:
         return self._topics(int(number), request)
 
     def _topics(self, number: int, request: Request) -> Response:
-        n_words = _n_words(request)
+        asked = request.query_params.get("words", "10")
+        if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
+            rule = f"words must be in 1..{MOST_WORDS}"
+            raise Refused(400, rule, "words=another", "ask for fewer words")
         try:
             with self._reading:
                 if not self._may_show(self._snapshots.summary(number)):
@@ -141,7 +144,7 @@ class _Api:
                     raise Refused(
                         403, rule, f"number={number} private=false", "ask for another one"
                     )
-                return json_response(self._snapshots.topics(number, n_words))
+                return json_response(self._snapshots.topics(number, int(asked)))
         except FileNotFoundError:
             raise _no_snapshot(f"number={number}") from None
         except (ModelFileError, OSError) as error:
@@ -165,14 +168,6 @@ async def _not_there(request: Request, error: Exception) -> Response:
         rule, found = "a route must be asked by its method", "method=another"
     remedy = "see Routes of the daemon in the documentation"
     return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
-
-
-def _n_words(request: Request) -> int:
-    asked = request.query_params.get("words", "10")
-    if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
-        rule = f"words must be in 1..{MOST_WORDS}"
-        raise Refused(400, rule, "words=another", "ask for fewer words")
-    return int(asked)
 
 
 def _no_snapshot(found: str) -> Refused:

@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import cast
 
 import uvicorn
@@ -101,7 +102,8 @@ class Server:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name="streamlda-server", daemon=True)
+        serve = partial(self._server.run, sockets=[self._socket])
+        self._thread = threading.Thread(target=serve, name="streamlda-server", daemon=True)
         self._thread.start()
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
@@ -118,9 +120,6 @@ class Server:
         self._server.should_exit = True
         self._thread.join(STOP_SECONDS)
         self._socket.close()
-
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
 
 
 def _listen(host: str, port: int) -> socket.socket:
