@@ -37,12 +37,6 @@ EXTRAS = {
 }
 
 
-def check_installed(compression: str | None) -> None:
-    """Raise `MissingExtraError` if `compression` needs a package that is not installed."""
-    if compression in EXTRAS:
-        import_extra(*EXTRAS[compression])
-
-
 def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
     try:
         while block := raw.read(BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - raw.tell())):

@@ -56,16 +56,12 @@ def _read_paragraphs(package: str, root: str) -> Iterator[tuple[bytes, str]]:
     for path in Path(root).rglob("*.py"):
         place = path.relative_to(root)
         if SKIPPED_FOLDERS.isdisjoint(place.parts):
-            texts = split_paragraphs(path.read_text("utf-8", errors="replace"))
-            for number, text in enumerate(texts):
+            found = _TRIPLE_QUOTED.finditer(path.read_text("utf-8", errors="replace"))
+            # Of strings at the start of a line.
+            strings = [string[3] for string in found if string[1] is not None]
+            paragraphs = [each for string in strings for each in re.split(r"\n[ \t]*\n", string)]
+            texts = [" ".join(paragraph.split()) for paragraph in paragraphs]
+            kept = [t for t in texts if ">>>" not in t and t.count(" ") >= MIN_WORDS - 1]
+            for number, text in enumerate(kept):
                 name = f"{package}/{place.as_posix()}:{number}"
                 yield blake2b(name.encode(), digest_size=8).digest(), text
-
-
-def split_paragraphs(source: str) -> Iterator[str]:
-    """Yield paragraphs of docstrings: triple-quoted strings at the start of a line."""
-    for string in _TRIPLE_QUOTED.finditer(source):
-        for paragraph in [] if string[1] is None else re.split(r"\n[ \t]*\n", string[3]):
-            text = " ".join(paragraph.split())
-            if ">>>" not in text and text.count(" ") >= MIN_WORDS - 1:
-                yield text

@@ -21,10 +21,11 @@ from streamlda_connectors.checks import (
     check_same,
     count_at,
     fault,
+    import_extra,
     not_a_position,
     unreadable,
 )
-from streamlda_connectors.compressed import BlockReader, check_installed
+from streamlda_connectors.compressed import EXTRAS, BlockReader
 from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.json_files import is_spread, open_json
@@ -133,7 +134,8 @@ class FileSource:
         """Return the files to read: those of a folder or glob that hold no text are skipped."""
         checked, kept, skipped = set(), [], []
         for file in self._files:
-            check_installed(file.compression)
+            if file.compression in EXTRAS:
+                import_extra(*EXTRAS[file.compression])
             kind = ""
             if file.local or file.format not in checked:
                 checked.add(file.format)
@@ -217,8 +219,15 @@ class FileSource:
                 raise
             raise unreadable(file.name, error) from error
 
-        if ended:
-            self._note_damage(batch, file, self._reader)
+        reader = self._reader
+        if ended and reader.fault is not None:
+            # How much is missing of a file that was cut off is not known.
+            size = file.size if file.part is None else file.part[1] - file.part[0]
+            read = reader.stored_bytes()
+            behind = None if size is None else size - read + ceil(read * reader.unread)
+            _note_break(batch, file.name, reader.fault, behind or size)
+        elif ended and not reader.records.record and file.part is None:
+            batch.notes.append(f"{file.name} has no record")
         return ended
 
     def _read_times(self) -> Iterator[object]:
@@ -236,16 +245,6 @@ class FileSource:
                     ended = reader.take(BatchBuilder(AHEAD_RECORDS, 0))
                     yield from values
                     values.clear()
-
-    def _note_damage(self, batch: BatchBuilder, file: StoredFile, reader: FileReader) -> None:
-        if reader.fault is not None:
-            # How much is missing of a file that was cut off is not known.
-            size = file.size if file.part is None else file.part[1] - file.part[0]
-            read = reader.stored_bytes()
-            behind = None if size is None else size - read + ceil(read * reader.unread)
-            _note_break(batch, file.name, reader.fault, behind or size)
-        elif not reader.records.record and file.part is None:
-            batch.notes.append(f"{file.name} has no record")
 
     def _leave_file(self, index: int, record: int = 0, offset: int = 0) -> None:
         reader, self._reader = self._reader, None

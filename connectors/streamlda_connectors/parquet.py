@@ -126,14 +126,11 @@ class ParquetBlocks:
 
 def _write_line(row: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(row, default=_write_other) + b"\n"
+        text = orjson.dumps(row, default=lambda v: v.decode() if type(v) is bytes else str(v))
+        return text + b"\n"
     except orjson.JSONEncodeError:
         # A line that is not UTF-8 is rejected as one.
         return b"\xff\n"
-
-
-def _write_other(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def count_group_rows(file: StoredFile) -> list[int]:

@@ -103,7 +103,7 @@ def _fit_privately(
     learner, words, census = pipeline.learner, pipeline.vocabulary, run.census
     assert learner is not None
     assert census is not None
-    with closing(run.open_source(settings)) as source:
+    with closing(run.open_source()) as source:
         for slots in summed_stages(client, corpus, learner, words, slots=census.slots):
             pipeline.counts.records += slots
             skip_records(source, slots, pipeline, released=False)

@@ -90,7 +90,7 @@ class FitLoop:
             )
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
-        self._source = run.begin_source(settings)
+        self._source = run.begin_source()
         opened.callback(self._source.close)
         if run.released is not None:
             self._publish(run.released)

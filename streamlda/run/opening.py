@@ -93,6 +93,7 @@ class OpenedRun:
     outcome. The ledger had the releases up to `generation` before the run.
     """
 
+    settings: RunSettings
     pipeline: Pipeline[Any]
     checkpoint: Checkpoint | None = None
     slots_to_skip: int = 0
@@ -109,40 +110,37 @@ class OpenedRun:
         return "" if self.ledger is None else spent(self.ledger, self.generation)
 
     def begin_source(
-        self,
-        settings: RunSettings,
-        position: Position | None = None,
-        on_rejected: OnRejected | None = None,
+        self, position: Position | None = None, on_rejected: OnRejected | None = None
     ) -> Source:
         """Open the source at a position; without one, where the run resumes.
 
         It may be called again after `SourceAwayError`.
         """
-        source = self.open_source(settings, on_rejected)
+        source = self.open_source(on_rejected)
         try:
             if position is not None:
                 source.seek(position)
             else:
-                self.go_on(source, settings.kafka.group)
+                self.go_on(source)
                 self.skip(source)
         except BaseException:
             source.close()
             raise
         return source
 
-    def open_source(self, settings: RunSettings, on_rejected: OnRejected | None = None) -> Source:
+    def open_source(self, on_rejected: OnRejected | None = None) -> Source:
         """Open the source, without what was spent before the run began."""
-        source = parts.open_stream(settings, on_rejected)
+        source = parts.open_stream(self.settings, on_rejected)
         if self.pipeline.provenance is not None:
             names = {location: log.name for location, log in _logs(source).items()}
             self.pipeline.provenance.names = names
         # What is spent, or was not met, is left out.
         return source if self.census is None else UnspentSource(source, self.census.containers)
 
-    def go_on(self, source: Source, group: str | None) -> None:
+    def go_on(self, source: Source) -> None:
         """Take the source to where the run resumes, before the slots to skip; check the ledger."""
         if self.ledger is not None:
-            where = f"the offsets of kafka.group={group!r}"
+            where = f"the offsets of kafka.group={self.settings.kafka.group!r}"
             shown = (Evidence.of_note(note, where) for note in getattr(source, "notes", list)())
             self.ledger.check_evidence(each for each in shown if each is not None)
         if self._skipped and self.pipeline.position is not None:
@@ -261,7 +259,7 @@ def open_pipeline(
         check_same({**differing, "projection": (digest, digest_of(engine.beginning))})
         pipeline.restore(saved.vocabulary, engine, saved.about, saved.rows, saved.beside)
         pipeline.behind = Behind(saved.position, {})
-    return OpenedRun(pipeline, saved)
+    return OpenedRun(settings, pipeline, saved)
 
 
 def _about_models(settings: RunSettings) -> dict[str, Any]:
@@ -365,7 +363,7 @@ def _open_private(
     manager = make(ledger=ledger, stream=stream, provenance=provenance, run=run)
     pipeline = make_private_pipeline(settings, terms, manager, warn)
     generation = ledger.generation if saved is None else 0
-    found = OpenedRun(pipeline, saved, 0, None, census, ledger, generation)
+    found = OpenedRun(settings, pipeline, saved, 0, None, census, ledger, generation)
     if saved is not None:
         _check_text(pipeline, saved)
         learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
@@ -465,7 +463,8 @@ def _catch_up(
         before = learner.engine.snapshot
         skipped = learner.catch_up(last)
         model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
-        return skipped, pipeline.resume_after(skipped, model)
+        pipeline.skip(skipped)
+        return skipped, pipeline.make_released(model)
     words, (_, end) = pipeline.words, last.cohort.slots
     own = manager.is_of_run(last) and last.description == WORDS
     if not (own and isinstance(words, PrivateVocabularySelection)):

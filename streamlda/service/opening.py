@@ -105,10 +105,8 @@ class Letters:
         return ""
 
 
-def open_source(
-    settings: RunSettings, found: OpenedRun, letters: Letters, position: Position | None
-) -> Source:
+def open_source(found: OpenedRun, letters: Letters, position: Position | None) -> Source:
     """Open the source of a run as `OpenedRun.begin_source`."""
-    source = found.begin_source(settings, position, letters.on_rejected)
+    source = found.begin_source(position, letters.on_rejected)
     letters.begin(source.position())
     return source

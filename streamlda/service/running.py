@@ -163,7 +163,7 @@ def _run_alone(opened: Opened) -> int:
             has_words=pipeline.has_words,
         )
         make_worker = partial(Worker, pipeline, store, status, **private)
-        return Run(partial(open_source, settings, found, letters), make_worker, started)
+        return Run(partial(open_source, found, letters), make_worker, started)
 
     found = open_found()
     code = opened.run(

@@ -319,7 +319,8 @@ def seed_by_columns(
     asked: Seeded, given: Sequence[str], columns: Mapping[str, Any], stacklevel: int = 3
 ) -> Seeded:
     """Return settings of an estimator with seeds that are names of its columns, or numbers."""
-    names = names_of_columns(columns)
+    vocabulary: Vocabulary | None = columns.get("vocabulary_")
+    names = columns.get("feature_names_in_") if vocabulary is None else vocabulary.words
     known = range(asked.n_features) if names is None else names
     numbers = {str(name): i for i, name in enumerate(known)}
     warn = partial(warnings.warn, stacklevel=stacklevel + 1)
@@ -340,9 +341,3 @@ def seed_by_words(
         return [int(i) for i in vocabulary.token_ids([word])[0] if i >= 0]
 
     return replace(asked, seed_topics=seed_topics(seeds, find_columns, warn))
-
-
-def names_of_columns(columns: Mapping[str, Any]) -> Sequence[str] | None:
-    """Return the names of the columns of an estimator, by its attributes; None without any."""
-    vocabulary: Vocabulary | None = columns.get("vocabulary_")
-    return columns.get("feature_names_in_") if vocabulary is None else vocabulary.words

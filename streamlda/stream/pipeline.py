@@ -330,9 +330,10 @@ class Pipeline(Generic[LearnerT]):
             return Released(None, str(error))
         if model is not None and self._candidates is not None:
             model = replace(model, representative_documents=self._candidates.shown_by(model))
-        return self._make_released(model)
+        return self.make_released(model)
 
-    def _make_released(self, model: TopicModel | None) -> Released:
+    def make_released(self, model: TopicModel | None) -> Released:
+        """Return a model with the facts of the stream, or why there is none."""
         assert self.learner is not None
         if model is None:
             private = self.learner.private
@@ -362,11 +363,6 @@ class Pipeline(Generic[LearnerT]):
         self._move(batch)
         if self.provenance is not None:
             self.provenance.add_texts(batch.get_locations(1), batch.texts, released=released)
-
-    def resume_after(self, skipped: int, model: TopicModel | None) -> Released:
-        """Resume after a release that no checkpoint knows of, whose records are skipped unread."""
-        self.skip(skipped)
-        return self._make_released(model)
 
     def facts(self, skipped: int = 0) -> dict[str, Any]:
         """Return the facts of the stream for a model of now, or after records that are skipped."""

@@ -36,9 +36,9 @@ def open_run(topics, topic, tmp_path):
             output = opened.enter_context(Store.open(private=True))
             ledger = open_ledger(settings, opened, output, print)
             run = open_pipeline(settings, store, ledger)
-            source = run.open_source(settings)
+            source = run.open_source()
             opened.callback(source.close)
-            run.go_on(source, settings.kafka.group)
+            run.go_on(source)
             # What is to be skipped is there: a few polls bring it.
             polls = iter(range(9))
             skip_records(source, run.slots_to_skip, run.pipeline, lambda _: next(polls))

@@ -54,7 +54,7 @@ def release(folder, *sources, store=False, most=99, warn=print, between=lambda: 
         kept = opened.enter_context(Store.open(folder / "kept")) if store else None
         run = open_pipeline(settings, kept, ledger, warn=warn)
         between()
-        source = opened.enter_context(closing(run.open_source(settings)))
+        source = opened.enter_context(closing(run.open_source()))
         pipeline, ended = run.pipeline, False
         while not ended and ledger.generation < before + most:
             if pipeline.learner.private.least_missing > run.census.slots - pipeline.records:
@@ -338,7 +338,7 @@ def test_a_run_that_resumes_leaves_out_what_others_had_released_before_it(tmp_pa
         store = opened.enter_context(Store.open(tmp_path / "kept"))
         run = open_pipeline(settings, store, opened_ledger(settings, opened))
         assert (run.slots_to_skip, run.pipeline.records, run.census.slots) == (6, 6, 600)
-        with closing(run.open_source(settings)) as polled:
+        with closing(run.open_source()) as polled:
             while not (batch := polled.poll(2)).n_records:
                 pass
             assert [at.record for at in batch.locations] == [301, 302]

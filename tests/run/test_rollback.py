@@ -51,8 +51,8 @@ class Scene(NamedTuple):
             store = opened.enter_context(open_store(settings))
             ledger = open_ledger(settings, opened, store, print)
             run = open_pipeline(settings, store, ledger)
-            self.group.source = opened.enter_context(closing(run.open_source(settings)))
-            run.go_on(self.group, settings.kafka.group)
+            self.group.source = opened.enter_context(closing(run.open_source()))
+            run.go_on(self.group)
             yield run, store, ledger
 
     def learn(self, **flags):
