@@ -62,11 +62,11 @@ def test_a_sample_continues_alike_over_a_change_and_a_state(of_tokens):
     sample = Sample(10, 40, of_tokens=of_tokens)
     sample.add(DocumentBatch.from_matrix(first))
     again, third = (Sample(10, 40, of_tokens=of_tokens) for _ in range(2))
-    again.restore(*sample.state(), 6)
+    again.restore(sample.state(), 6)
     for one in (sample, again):
         one.change_words(CHANGE)
     assert sample.drawn().documents.known.all()
-    third.restore(*again.state(), 8)
+    third.restore(again.state(), 8)
     again = third
     for one in (sample, again):
         one.add(DocumentBatch.from_matrix(second))
@@ -106,7 +106,7 @@ def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     expected = CHANGE.shares / other[:, kept].sum(axis=1, keepdims=True)
     np.testing.assert_allclose(share, expected, rtol=0.05)
     assert stepwise.waiting == 20
-    twin = StepwiseEM.from_state(*stepwise.state())
+    twin = StepwiseEM.from_state(stepwise.state())
     for one in (stepwise, twin):
         one.add(DocumentBatch.from_matrix(counts(60, 4, 8)))
     np.testing.assert_array_equal(stepwise.components, twin.components)

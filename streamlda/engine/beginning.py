@@ -27,7 +27,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import Samples
 from streamlda.refinement.schedule import stream_settings
 from streamlda.spectral.moments import Moments
-from streamlda.utils.arrays import State, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 #: Readings of a young stream are fitted anew where it has so many times the documents of the last
 #: fit. With 2 all readings together take half as long again and predict no better.
@@ -164,24 +164,20 @@ class WarmUp(Phase):
             return self.snapshot()
         return fit(self.settings, self.kept, samples=samples)[1]
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return the documents kept, and how well words predicted them."""
-        arrays, scores = self._scores.state()
-        if self._scored:
-            arrays["words"] = self._words.copy()
-        if self._parts:
-            arrays |= with_prefix(self.kept.arrays, "kept.")
-        values = {"refines": self.refines, "warmup": {**scores, "scored": self._scored}}
-        return with_prefix(arrays, "warmup."), values
+        own = {"refines": self.refines, "scored": self._scored, "scores": self._scores.state()}
+        own |= {"words": self._words.copy()} if self._scored else {}
+        return {"warmup": own | ({"kept": self.kept.arrays} if self._parts else {})}
 
-    def restore(self, saved: State) -> None:
+    def restore(self, own: Tree) -> None:
         """Take back what `state` returned."""
-        arrays, values = named(saved[0], "warmup."), saved[1]["warmup"]
-        self._scores.restore(arrays, values)
-        if values["scored"]:
-            self._words = arrays["words"].copy()
-        if kept := named(arrays, "kept."):
-            given = DocumentBatch(**kept, n_features=self.settings.n_features, integral=False)
+        self._scores.restore(own["scores"])
+        if own["scored"]:
+            self._words = own["words"].copy()
+        if "kept" in own:
+            d = self.settings.n_features
+            given = DocumentBatch(**own["kept"], n_features=d, integral=False)
             self._parts, self.n_documents = [given.copy()], len(given)
             self._entries = len(given.counts)
-        self._scored = values["scored"]
+        self._scored = own["scored"]

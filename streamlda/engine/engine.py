@@ -43,7 +43,7 @@ from streamlda.refinement.schedule import Passes
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.text.columns import ColumnChange
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import State, Tree, join_state, split_state
 from streamlda.utils.process import return_freed_memory
 from streamlda.utils.progress import progress
 from streamlda.utils.threads import one_blas_thread
@@ -385,44 +385,36 @@ class Engine(Learner):
 
     def state(self) -> State:
         """Return all that is needed to continue: arrays, and plain JSON values."""
-        arrays, values = self._phase.state()
-        common = {
-            "settings": asdict(self.settings),
-            "counters": self.counters.state(),
-            "ended": self._ended,
-        }
-        samples, measures = self.measures.state()
-        arrays, values = arrays | samples, common | values | measures
+        own: Tree = {"settings": asdict(self.settings), "counters": asdict(self.counters)}
+        own |= {"ended": self._ended, "measures": self.measures.state(), **self._phase.state()}
         if self.following is not None:
-            kept, following = self.following.state()
-            arrays, values = arrays | kept, values | following
-        return arrays, values
+            own["following"] = self.following.state()
+        return split_state(own)
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        settings = EngineSettings(**values["settings"])
-        counters = Counters.from_state(values["counters"])
-        phase = _restored(settings, counters, (dict(arrays), dict(values)))
-        measures = Measures.from_state(arrays, values, settings.n_features)
-        made = cls.of_phase(phase, measures)
-        made._ended = bool(values["ended"])
-        start = phase.shared if isinstance(phase, Refinement) else None
-        made.following = Following.from_state(settings, (dict(arrays), dict(values)), start)
+        saved = join_state(arrays, values)
+        settings, counters = EngineSettings(**saved["settings"]), Counters(**saved["counters"])
+        phase = _restored(settings, counters, saved)
+        made = cls.of_phase(phase, Measures.from_state(saved["measures"], settings.n_features))
+        made._ended, made.following = saved["ended"], None
+        if "following" in saved:
+            start = phase.shared if isinstance(phase, Refinement) else None
+            made.following = Following.from_state(settings, saved["following"], start)
         return made
 
 
-def _restored(settings: EngineSettings, counters: Counters, saved: State) -> Phase:
+def _restored(settings: EngineSettings, counters: Counters, saved: Tree) -> Phase:
     """Return the phase of a saved state."""
-    arrays, values = saved
-    if "online" in values:
+    if "online" in saved:
         return OnlineRounds.from_state(settings, counters, saved)
-    if "shared_map" in values:
+    if "shared_map" in saved:
         return SharedSums.from_state(settings, counters, saved)
-    if "refinement" in values:
+    if "refinement" in saved:
         return Refinement.from_state(settings, counters, saved)
-    if "current.tally" in arrays:
+    if "current" in saved:
         return Rounds.from_state(settings, counters, saved)
-    warmup = WarmUp(settings, counters, refines=bool(values["refines"]))
-    warmup.restore(saved)
+    warmup = WarmUp(settings, counters, refines=saved["warmup"]["refines"])
+    warmup.restore(saved["warmup"])
     return warmup

@@ -51,7 +51,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import STEPS_PER_WARMUP, stream_settings
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import State, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -127,9 +127,8 @@ class Following:
 
     def continue_from(self, start: SharedStart) -> None:
         """Take the topics of a start, with their ids."""
-        arrays, own = start.lineage
-        if own:
-            self.lineage = Lineage.from_state((arrays, own["lineage"]))
+        if own := start.lineage:
+            self.lineage = Lineage.from_state(own["lineage"])
             self.switches, self.last = own["switches"], own["last"]
         self.scores.begin_again(np.empty(0))
 
@@ -187,10 +186,8 @@ class Following:
         stepwise = made.stepwise.copy()
         # Those of the members alone are counted.
         stepwise.documents = 0
-        arrays, own = self.lineage.state()
-        lineage = {"lineage": own, "switches": self.switches, "last": self.last}
-        follows = before.turn + 1, before.origin
-        return SharedStart(stepwise, made.start, *follows, (arrays, lineage))
+        own = {"lineage": self.lineage.state(), "switches": self.switches, "last": self.last}
+        return SharedStart(stepwise, made.start, before.turn + 1, before.origin, own)
 
     @property
     def size(self) -> int:
@@ -349,36 +346,29 @@ class Following:
         known = {"switches": self.switches, "last": self.last, "retired": self.lineage.diagnostics}
         return {"topic_ids": [*self.lineage.ids], "following": known}
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return all that is needed to continue."""
-        arrays, scores = self.scores.state()
-        retired, lineage = self.lineage.state()
-        arrays |= self.recent.state("recent.") | retired
-        if self.block:
-            arrays |= with_prefix(DocumentBatch.joined(self.block).arrays, "block.")
         names = "since", "credit", "proposing", "switches", "last"
-        values = {name: getattr(self, name) for name in names}
-        own = {**scores, **values, "lineage": lineage}
-        return with_prefix(arrays, "following."), {"following": own}
+        parts: Tree = {"scores": self.scores, "lineage": self.lineage, "recent": self.recent}
+        own = {name: getattr(self, name) for name in names}
+        own |= {name: part.state() for name, part in parts.items()}
+        return own | {"block": DocumentBatch.joined(self.block).arrays if self.block else {}}
 
     @classmethod
     def from_state(
-        cls, settings: EngineSettings, saved: State, start: SharedStart | None = None
-    ) -> Self | None:
-        """Resume from what `state` returned; None where nothing is followed."""
-        if (own := saved[1].get("following")) is None:
-            return None
-        arrays, d = named(saved[0], "following."), settings.n_features
-        lineage = Lineage.from_state((arrays, own["lineage"]))
+        cls, settings: EngineSettings, own: Tree, start: SharedStart | None = None
+    ) -> Self:
+        """Resume from what `state` returned."""
+        lineage, d = Lineage.from_state(own["lineage"]), settings.n_features
         if start is None:
             made = cls(settings, RecentDocuments(settings.warmup_documents), lineage)
         else:
             made = cls.of_member(settings, start)
             made.lineage = lineage
-        made.recent.restore(arrays, d, "recent.")
-        if block := named(arrays, "block."):
+        made.recent.restore(own["recent"], d)
+        if block := own["block"]:
             made.block = [DocumentBatch(**block, n_features=d, integral=False)]
-        made.scores.restore(arrays, own)
+        made.scores.restore(own["scores"])
         made.since = None if own["since"] is None else (own["since"][0], own["since"][1])
         made.credit, made.proposing = own["credit"], own["proposing"]
         made.switches, made.last = own["switches"], own["last"]

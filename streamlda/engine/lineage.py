@@ -17,7 +17,7 @@ from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import Tree
 
 
 @dataclass(slots=True)
@@ -79,17 +79,16 @@ class Lineage:
         """Topics that retired, for the diagnostics of a model."""
         return [{"id": each, "documents_seen": seen} for each, seen in self.retired]
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return all of it."""
-        values = {"ids": [*self.ids], "retired": [*self.retired], "named": self.named}
-        return {"retired": self.topics.copy()}, values
+        own = {"ids": [*self.ids], "topics": self.topics.copy()}
+        return own | {"retired": [*self.retired], "named": self.named}
 
     @classmethod
-    def from_state(cls, saved: State) -> Self:
+    def from_state(cls, own: Tree) -> Self:
         """Return what `state` was called on."""
-        arrays, own = saved
         retired = [(each, seen) for each, seen in own["retired"]]
-        return cls([*own["ids"]], arrays["retired"].copy(), retired, own["named"])
+        return cls([*own["ids"]], own["topics"].copy(), retired, own["named"])
 
 
 def _matched(apart: NDArray[np.float64]) -> tuple[Any, Any]:

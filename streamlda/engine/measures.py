@@ -6,12 +6,10 @@ in (`streamlda.refinement.measures`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.timeline import Bins
@@ -26,7 +24,7 @@ from streamlda.refinement.measures import (
 )
 from streamlda.refinement.sample import Sample
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, State, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 
 class Measures:
@@ -106,27 +104,19 @@ class Measures:
             return found
         return replace(found, timeline=self.bins.timeline(found))
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return all that is needed to continue."""
-        arrays: Arrays = {}
-        values: dict[str, Any] = {"documents": self.documents}
-        for name, sample in self._samples():
-            own, values[name] = sample.state()
-            arrays |= with_prefix(own, f"measures.{name}.")
-        own, values["bins"] = self.bins.state()
-        arrays |= with_prefix(own, "measures.bins.")
-        return arrays, {"measures": values}
+        samples = {name: sample.state() for name, sample in self._samples()}
+        return {"documents": self.documents, "bins": self.bins.state(), **samples}
 
     @classmethod
-    def from_state(
-        cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any], n_features: int
-    ) -> Self:
+    def from_state(cls, own: Tree, n_features: int) -> Self:
         """Resume from what `state` returned."""
-        made, own = cls(), values["measures"]
-        made.documents = int(own["documents"])
+        made = cls()
+        made.documents = own["documents"]
         for name, sample in made._samples():
-            sample.restore(named(arrays, f"measures.{name}."), own[name], n_features)
-        made.bins.restore(named(arrays, "measures.bins."), own["bins"])
+            sample.restore(own[name], n_features)
+        made.bins.restore(own["bins"])
         return made
 
     def _samples(self) -> list[tuple[str, Sample]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -25,7 +24,7 @@ from streamlda.spectral.topics import (
     estimated_alpha_0,
     recover_topics,
 )
-from streamlda.utils.arrays import State, frozen
+from streamlda.utils.arrays import Tree, frozen
 
 
 @dataclass(slots=True)
@@ -62,17 +61,6 @@ class Counters:
         self.rounds_finished = other.rounds_finished
         self.projection_documents = other.projection_documents
         return self
-
-    def state(self) -> dict[str, int]:
-        """Return them by their names in files."""
-        values = asdict(self)
-        return values | {"behind_map": values.pop("projection_documents")}
-
-    @classmethod
-    def from_state(cls, values: Mapping[str, int]) -> Self:
-        """Return what `state` was called on."""
-        others = {name: value for name, value in values.items() if name != "behind_map"}
-        return cls(projection_documents=values["behind_map"], **others)
 
 
 @dataclass(eq=False)
@@ -131,7 +119,7 @@ class Phase(ABC):
         return self._model(self.topics(), self.rounds())
 
     @abstractmethod
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return all that is needed to continue but settings and counters."""
 
     def _require_documents(self) -> None:

@@ -44,7 +44,7 @@ from streamlda.spectral.power import DeflatedPower
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, topics_along
 from streamlda.spectral.whitening import second_moment_within, whitening_root
-from streamlda.utils.arrays import State, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -196,19 +196,18 @@ class OnlineRounds(Phase):
         known = {**model.diagnostics, **counts, "warnings": warnings}
         return replace(model, diagnostics=known)
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return sums and components."""
-        arrays = moments_state("current.", self.moments) | held_out_state(self.beginning)
-        return arrays | with_prefix(self.power.state(), "power."), {"online": True}
+        own = {"current": moments_state(self.moments), "power": self.power.state(), "online": True}
+        return own | held_out_state(self.beginning)
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        arrays = saved[0]
-        moments = restored_moments("current.", arrays)
+        moments = restored_moments(saved["current"])
         association = _association(moments, settings)
-        power = OnlinePower.from_state(named(arrays, "power."), association)
-        return cls(settings, counters, moments, association, power, restored_held_out(arrays))
+        power = OnlinePower.from_state(saved["power"], association)
+        return cls(settings, counters, moments, association, power, restored_held_out(saved))
 
 
 def _association(moments: Moments, settings: EngineSettings) -> DocumentAssociation:

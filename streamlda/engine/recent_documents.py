@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.arrays import Arrays
 
 #: Documents are kept in parts of a sixteenth of the most counts. Parts are dropped as a whole, so
 #: this bounds what is kept beyond the limits.
@@ -54,14 +52,12 @@ class RecentDocuments:
             kept, self.parts = change.documents(self.latest()), []
             self.add(kept)
 
-    def state(self, prefix: str = "kept.") -> Arrays:
+    def state(self) -> Arrays:
         """Return them as named arrays; nothing if there are none."""
-        return with_prefix(self.latest().arrays, prefix) if self.parts else {}
+        return self.latest().arrays if self.parts else {}
 
-    def restore(
-        self, arrays: Mapping[str, NDArray[Any]], n_features: int, prefix: str = "kept."
-    ) -> Self:
+    def restore(self, kept: Arrays, n_features: int) -> Self:
         """Take back what `state` returned."""
-        if kept := named(arrays, prefix):
+        if kept:
             self.add(DocumentBatch(**kept, n_features=n_features, integral=False))
         return self

@@ -29,7 +29,7 @@ from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import State, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -181,31 +181,19 @@ class Refinement(Phase):
         )
         return warn_of_background(model)
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return topics, frequencies and the start."""
-        arrays, stepwise = self.stepwise.state()
-        arrays = with_prefix(arrays, "refinement.") | {"frequencies": self.frequencies}
-        refinement = {"start": dict(self.start), "stepwise": stepwise}
-        if self.shared is not None:
-            own, refinement["shared"] = self.shared.state()
-            arrays |= with_prefix(own, "shared.")
-        return arrays, {"refinement": refinement}
+        own = {"stepwise": self.stepwise.state(), "frequencies": self.frequencies}
+        shared = {} if self.shared is None else {"shared": self.shared.state()}
+        return {"refinement": {**own, **shared, "start": dict(self.start)}}
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        arrays, values = saved
-        refinement = values["refinement"]
-        shared = refinement.get("shared")
-        stepwise = StepwiseEM.from_state(named(arrays, "refinement."), refinement["stepwise"])
-        return cls(
-            settings,
-            counters,
-            stepwise,
-            refinement["start"],
-            np.array(arrays["frequencies"]),
-            SharedStart.from_state(named(arrays, "shared."), shared) if shared else None,
-        )
+        own = saved["refinement"]
+        stepwise, frequencies = StepwiseEM.from_state(own["stepwise"]), np.array(own["frequencies"])
+        shared = SharedStart.from_state(own["shared"]) if "shared" in own else None
+        return cls(settings, counters, stepwise, own["start"], frequencies, shared)
 
 
 def add_frequencies(totals: Array, documents: DocumentBatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -23,7 +22,7 @@ from streamlda.spectral.kept_documents import topics_of_documents
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import ESTIMATE, SpectralTopics
-from streamlda.utils.arrays import Arrays, State, from_arrays, named, to_arrays, with_prefix
+from streamlda.utils.arrays import Tree, from_arrays, to_arrays
 
 Array = NDArray[np.float64]
 
@@ -119,22 +118,18 @@ class Rounds(Phase):
         model = super().snapshot()
         return replace(model, diagnostics={**model.diagnostics, **self.choice})
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return both rounds."""
-        arrays: Arrays = {}
-        for name, part in (("current", self.current), ("finished", self.finished)):
-            if part is not None:
-                arrays |= moments_state(f"{name}.", part)
-        return arrays | held_out_state(self.beginning), {"choice": self.choice}
+        finished = {} if self.finished is None else {"finished": moments_state(self.finished)}
+        own = {"current": moments_state(self.current), **finished, "choice": self.choice}
+        return own | held_out_state(self.beginning)
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        arrays, values = saved
-        finished = restored_moments("finished.", arrays) if "finished.tally" in arrays else None
-        current, beginning = restored_moments("current.", arrays), restored_held_out(arrays)
-        choice = dict(values.get("choice", {}))
-        return cls(settings, counters, current, finished, beginning, choice)
+        finished = restored_moments(saved["finished"]) if "finished" in saved else None
+        parts = restored_moments(saved["current"]), finished, restored_held_out(saved)
+        return cls(settings, counters, *parts, saved["choice"])
 
 
 @dataclass(eq=False)
@@ -186,14 +181,14 @@ class SharedSums(Phase):
         """Return the pairs of all documents."""
         return HeldOutPairs.of(self.moments)
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return the sums."""
-        return moments_state("current.", self.moments), {"shared_map": True}
+        return {"current": moments_state(self.moments), "shared_map": True}
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: State) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        return cls(settings, counters, restored_moments("current.", saved[0]))
+        return cls(settings, counters, restored_moments(saved["current"]))
 
 
 def by_documents(settings: EngineSettings) -> bool:
@@ -201,23 +196,21 @@ def by_documents(settings: EngineSettings) -> bool:
     return settings.n_components >= MANY_COMPONENTS
 
 
-def moments_state(prefix: str, moments: Moments) -> Arrays:
-    """Return sums and their projection as named arrays."""
-    return with_prefix({"whitening": moments.whitening, **moments.state()}, prefix)
+def moments_state(moments: Moments) -> Tree:
+    """Return sums and their projection."""
+    return {"whitening": moments.whitening, **moments.state()}
 
 
-def held_out_state(held_out: HeldOutPairs | None) -> Arrays:
-    """Return held-out pairs as named arrays; nothing if there are none."""
-    return {} if held_out is None else to_arrays(held_out, "beginning.")
-
-
-def restored_held_out(arrays: Mapping[str, NDArray[Any]]) -> HeldOutPairs | None:
-    """Return what `held_out_state` was called on."""
-    saved = "beginning.documents" in arrays
-    return from_arrays(HeldOutPairs, arrays, "beginning.") if saved else None
-
-
-def restored_moments(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Moments:
+def restored_moments(saved: Tree) -> Moments:
     """Continue from what `moments_state` returned."""
-    own = named(arrays, prefix)
-    return Moments.from_state(own.pop("whitening"), own)
+    return Moments.from_state(saved["whitening"], saved)
+
+
+def held_out_state(held_out: HeldOutPairs | None) -> Tree:
+    """Return held-out pairs by their name; nothing if there are none."""
+    return {} if held_out is None else {"beginning": to_arrays(held_out, "")}
+
+
+def restored_held_out(saved: Tree) -> HeldOutPairs | None:
+    """Return what `held_out_state` was called on."""
+    return from_arrays(HeldOutPairs, saved["beginning"], "") if "beginning" in saved else None

@@ -15,9 +15,6 @@ for all words, several share a column, and so do their probabilities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +22,7 @@ from streamlda.documents import AHEAD, MOST_BINS, UNDATED, DocumentBatch
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -35,7 +32,7 @@ STEPS = 4
 #: Numbers of all rows of words: 16 MiB. 256 bins have columns of 8192 words each.
 MOST_CELLS = 2**21
 
-_COUNTS = "undated", "ahead", "evicted", "first", "floor"
+_COUNTS = "undated", "ahead", "evicted", "first", "floor", "dated"
 
 
 class Bins:
@@ -178,33 +175,30 @@ class Bins:
             late=self.late,
         )
 
-    def state(self) -> State:
-        """Return all that is needed to continue; nothing where no document had a time."""
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        if not self.dated:
-            return {}, counts
-        starts, counted = sorted(self.held), sorted(self.words)
-        arrays = {
-            "starts": np.array(starts, dtype=np.int64),
-            "documents": np.array([self.held[s][0] for s in starts], dtype=np.int64),
-            "tokens": np.array([self.held[s][1] for s in starts]),
-        }
-        if counted:
-            arrays["counted"] = np.array(counted, dtype=np.int64)
-            arrays["words"] = np.stack([self.words[start] for start in counted])
-        return arrays, counts
+    def state(self) -> Tree:
+        """Return all that is needed to continue; no arrays where no document had a time."""
+        own: Tree = {name: getattr(self, name) for name in _COUNTS}
+        if self.dated:
+            starts = sorted(self.held)
+            own["starts"] = np.array(starts, dtype=np.int64)
+            own["documents"] = np.array([self.held[s][0] for s in starts], dtype=np.int64)
+            own["tokens"] = np.array([self.held[s][1] for s in starts])
+        if self.words:
+            counted = sorted(self.words)
+            own["counted"] = np.array(counted, dtype=np.int64)
+            own["words"] = np.stack([self.words[start] for start in counted])
+        return own
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+    def restore(self, own: Tree) -> None:
         """Take back what `state` returned."""
         for name in _COUNTS:
-            setattr(self, name, values[name])
-        if "starts" in arrays:
-            self.dated = True
-            columns = (arrays[name].tolist() for name in ("starts", "documents", "tokens"))
+            setattr(self, name, own[name])
+        if self.dated:
+            columns = (own[name].tolist() for name in ("starts", "documents", "tokens"))
             self.held = {start: (n, tokens) for start, n, tokens in zip(*columns, strict=True)}
-        if "words" in arrays:
-            rows = np.array(arrays["words"], dtype=np.float64)
-            self.words = dict(zip(arrays["counted"].tolist(), rows, strict=True))
+        if "words" in own:
+            rows = np.array(own["words"], dtype=np.float64)
+            self.words = dict(zip(own["counted"].tolist(), rows, strict=True))
             self._columns = rows.shape[1]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -108,15 +108,15 @@ class Scores:
         self.before, self.last, self.levels = Level.of(scores), [], []
         self.usual = self.before if usual else Level()
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return all of it: arrays, and plain JSON values."""
-        arrays = {f"scores.{i:02}": scores for i, scores in enumerate(self.last)}
-        return arrays, {"before": [*self.before], "usual": [*self.usual]}
+    def state(self) -> Tree:
+        """Return all of it."""
+        last = {f"{i:02}": scores for i, scores in enumerate(self.last)}
+        return {"before": [*self.before], "usual": [*self.usual], "last": last}
 
-    def restore(self, arrays: Arrays, values: dict[str, Any]) -> None:
+    def restore(self, own: Tree) -> None:
         """Take back what `state` returned."""
-        self.before, self.usual = Level(*values["before"]), Level(*values["usual"])
-        self.last = [arrays[name].copy() for name in sorted(arrays) if name.startswith("scores.")]
+        self.before, self.usual = Level(*own["before"]), Level(*own["usual"])
+        self.last = [own["last"][name].copy() for name in sorted(own["last"])]
         self.levels = [Level.of(scores) for scores in self.last]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, State
+from streamlda.utils.arrays import Tree
 
 Array = NDArray[np.float64]
 
@@ -128,25 +127,22 @@ class Sample:
         documents, places = self._parts[0]
         return Drawn(documents, self._hits(places))
 
-    def state(self) -> State:
+    def state(self) -> Tree:
         """Return all that is needed to continue but the limits."""
-        arrays: Arrays = {}
+        own: Tree = {"distance": self.distance, "end": self.end}
         if self._parts:
             self._join()
-            documents, places = self._parts[0]
-            names = "word_ids", "row_pointers"
-            arrays = {name: getattr(documents, name) for name in names}
-            arrays |= {"counts": documents.held, "places": places}
-        return arrays, {"distance": self.distance, "end": self.end}
+            documents, own["places"] = self._parts[0]
+            own["kept"] = {"word_ids": documents.word_ids, "row_pointers": documents.row_pointers}
+            own["kept"]["counts"] = documents.held
+        return own
 
-    def restore(self, arrays: Arrays, values: Mapping[str, Any], n_features: int) -> None:
+    def restore(self, own: Tree, n_features: int) -> None:
         """Take back what `state` returned."""
-        self.distance, self.end = float(values["distance"]), float(values["end"])
-        if arrays:
-            own = dict(arrays)
-            places = own.pop("places")
-            documents = DocumentBatch(**own, n_features=n_features, integral=False)
-            self._parts = [(documents.copy(), np.array(places))]
+        self.distance, self.end = float(own["distance"]), float(own["end"])
+        if "kept" in own:
+            documents = DocumentBatch(**own["kept"], n_features=n_features, integral=False)
+            self._parts = [(documents.copy(), np.array(own["places"]))]
 
 
 def _where(

@@ -29,7 +29,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.utils.arrays import State, named, with_prefix
+from streamlda.utils.arrays import Tree, split_state
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ class SharedStart:
     #: Turns of the stream that members have followed together.
     turn: int = 0
     first: str = ""
-    lineage: State = field(default_factory=lambda: ({}, {}))
+    lineage: Tree = field(default_factory=dict)
 
     @classmethod
     def of_model(cls, model: TopicModel, warmup_documents: int) -> Self:
@@ -62,7 +62,7 @@ class SharedStart:
     @property
     def digest(self) -> str:
         """16 hex digits that tell starts apart by content. Time O(V K)."""
-        arrays, values = self.stepwise.state()
+        arrays, values = split_state(self.stepwise.state())
         digest = blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=8)
         for name in ("totals", "alpha"):
             digest.update(np.ascontiguousarray(arrays[name], dtype="<f8").view(np.uint8).data)
@@ -109,18 +109,12 @@ class SharedStart:
         missing = max(0, size * steps - documents) * self.stepwise.rho(first + steps - 1)
         return left, (1 - left) * size - missing
 
-    def state(self) -> State:
-        """Return all of it: arrays, and plain JSON values."""
-        arrays, values = self.stepwise.state()
-        own = {"stepwise": values, "known": dict(self.known), "turn": self.turn}
-        retired, lineage = self.lineage
-        own |= {"first": self.first, "lineage": lineage}
-        return arrays | with_prefix(retired, "lineage."), own
+    def state(self) -> Tree:
+        """Return all of it."""
+        own = {"stepwise": self.stepwise.state(), "known": dict(self.known)}
+        return own | {"turn": self.turn, "first": self.first, "lineage": self.lineage}
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
-        """Return what `state` returned."""
-        stepwise = StepwiseEM.from_state(arrays, values["stepwise"])
-        lineage = named(arrays, "lineage."), dict(values["lineage"])
-        later = int(values["turn"]), str(values["first"])
-        return cls(stepwise, dict(values["known"]), *later, lineage)
+    def from_state(cls, own: Tree) -> Self:
+        """Return what `state` was called on."""
+        return cls(**{**own, "stepwise": StepwiseEM.from_state(own["stepwise"])})

@@ -22,10 +22,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, State, named, row_blocks, with_prefix
+from streamlda.utils.arrays import Tree, row_blocks
 
 Array = NDArray[np.float64]
 
@@ -213,28 +212,23 @@ class StepwiseEM:
         statistic[words] = sums
         return statistic
 
-    def state(self) -> State:
-        """Return all that is needed to continue: arrays, and plain JSON values."""
-        arrays: Arrays = {
-            "totals": self.totals.copy(),
-            "alpha": self.alpha,
-            "background": self.background,
-        }
-        if self._waiting:
-            arrays |= with_prefix(DocumentBatch.joined(self._waiting).arrays, "waiting.")
-        counters = {"steps": self.steps, "documents": self.documents}
-        return arrays, {"settings": asdict(self.settings), "counters": counters}
+    def state(self) -> Tree:
+        """Return all that is needed to continue."""
+        waiting = DocumentBatch.joined(self._waiting).arrays if self._waiting else {}
+        own = {"totals": self.totals.copy(), "waiting": waiting, "settings": asdict(self.settings)}
+        names = "alpha", "background", "steps", "documents"
+        return own | {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Self:
+    def from_state(cls, own: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        settings = {**values["settings"], "seeds": tuple(map(tuple, values["settings"]["seeds"]))}
+        settings = {**own["settings"], "seeds": tuple(map(tuple, own["settings"]["seeds"]))}
         made = cls(
-            np.array(arrays["totals"], dtype=np.float64),
-            *(arrays["alpha"], arrays["background"], StepwiseEMSettings(**settings)),
-            **values["counters"],
+            np.array(own["totals"], dtype=np.float64),
+            *(own["alpha"], own["background"], StepwiseEMSettings(**settings)),
+            **{name: own[name] for name in ("steps", "documents")},
         )
-        if waiting := named(arrays, "waiting."):
+        if waiting := own["waiting"]:
             n_features = len(made.totals)
             made._waiting = [DocumentBatch(**waiting, n_features=n_features, integral=False)]
         return made

@@ -50,7 +50,7 @@ from streamlda.spectral.topics import ESTIMATE
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import Tree, join_state, split_state
 from streamlda.utils.threads import one_blas_thread
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 
 #: File of a round of a refinement.
-KIND, FORMAT_VERSION, NAME = "refinement-round", 2, "refinement.state"
+KIND, FORMAT_VERSION, NAME = "refinement-round", 3, "refinement.state"
 
 
 class ClusterFit(NamedTuple):
@@ -315,7 +315,7 @@ class _Driver:
             hashed.update(array.tobytes())
         digest, total = hashed.hexdigest(), passes * plan.rounds
         if self.saved is not None and (before := self.saved.load(digest)) is not None:
-            rounds, refinement = before[0], StepwiseEM.from_state(*before[1])
+            rounds, refinement = before[0], StepwiseEM.from_state(before[1])
         while rounds < total:
             spans = [cut(part, plan.rounds)[rounds % plan.rounds] for part in parts]
             how = {"state": refinement.state(), "steps": plan.steps, "held_out": self.held_out}
@@ -367,18 +367,18 @@ class SavedRounds:
         self._system, self._folder = fsspec.core.url_to_fs(folder)
         self._path = f"{str(self._folder).rstrip('/')}/{NAME}"
 
-    def load(self, digest: str) -> tuple[int, State] | None:
+    def load(self, digest: str) -> tuple[int, Tree] | None:
         """Return how many rounds of this start were made, and the state then; None before any."""
         if not self._system.exists(self._path):
             return None
         data = self._system.cat_file(self._path)
         found = parse_arrays(data, KIND, FORMAT_VERSION, self._path)
         check(found.metadata["digest"] == digest, "state", folder=self._folder)
-        return int(found.metadata["rounds"]), (found.arrays, found.metadata["values"])
+        return int(found.metadata["rounds"]), join_state(found.arrays, found.metadata["values"])
 
-    def save(self, digest: str, rounds: int, state: State) -> None:
+    def save(self, digest: str, rounds: int, state: Tree) -> None:
         """Take the place of what was saved, in one step."""
-        arrays, values = state
+        arrays, values = split_state(state)
         about: dict[str, Any] = {"digest": digest, "rounds": rounds, "values": values}
         self._system.makedirs(self._folder, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import find_cut
 from streamlda.text.encoding import EncodedTexts
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import State
+from streamlda.utils.arrays import Tree
 
 Span = tuple[int, int]
 
@@ -256,13 +256,13 @@ class Refine(FoldedStage):
     """A round: every part takes the next steps from the topics of all; 8 V K bytes."""
 
     steps: int
-    state: State = field(repr=False)
+    state: Tree = field(repr=False)
     #: Numbers, from 1, of documents that are held out.
     held_out: NDArray[np.int64] = field(repr=False)
 
     def fold(self, span: Span, read: Read) -> Sums:
         """Take the steps of one part over its documents; time O(nnz K) each."""
-        refinement = StepwiseEM.from_state(*self.state)
+        refinement = StepwiseEM.from_state(self.state)
         before = refinement.documents
         for first, last in cut(span, self.steps):
             rows = DocumentBatch.joined([*read(first, last)])

@@ -21,12 +21,10 @@ from collections.abc import Mapping
 from typing import Any, Generic, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.errors import above, at_least, require
 from streamlda.spectral.associations import Association, Batch
 from streamlda.spectral.power import Components, DeflatedPower
-from streamlda.utils.arrays import Arrays, named, with_prefix
 
 #: Constants of Theorem 3.1, which hides them, and logarithms, in its Omega~, as measured by the
 #: benchmark ``wa16-theorem-3-1``.
@@ -152,20 +150,20 @@ class OnlinePower(Generic[Batch]):
         self.rounds += 1
         self.association.begin(method.probes)
 
-    def state(self) -> Arrays:
+    def state(self) -> dict[str, Any]:
         """Return all that `from_state` needs but the association's settings, as copies."""
         return {
             "settings": np.array([self.documents_per_round, self.rounds], dtype=np.int64),
             "residuals": self.residuals.copy(),
-            **with_prefix(self.method.state(), "method."),
-            **with_prefix(self.association.state(), "association."),
+            "method": self.method.state(),
+            "association": self.association.state(),
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]], association: Association[Batch]) -> Self:
+    def from_state(cls, state: Mapping[str, Any], association: Association[Batch]) -> Self:
         """Continue where `state` was taken, bit for bit, with a new association like the old."""
         n, rounds = (int(x) for x in state["settings"].tolist())
-        restored = cls(DeflatedPower.from_state(named(state, "method.")), association, n)
+        restored = cls(DeflatedPower.from_state(state["method"]), association, n)
         restored.rounds, restored.residuals = rounds, state["residuals"].copy()
-        association.restore(named(state, "association."))
+        association.restore(state["association"])
         return restored

@@ -40,7 +40,7 @@ from streamlda.utils.arrays import Arrays, named, with_prefix
 APPLICATION_ID = 0x73434B50
 FORMAT_VERSION = 5
 #: Of the file of a state.
-STATE_VERSION = 5
+STATE_VERSION = 6
 
 #: Begin the names of arrays in the file of a state.
 LEARNER, ROWS, BESIDE = "learner.", "rows.", "beside."

@@ -35,9 +35,9 @@ from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import LOG, TURNED, Agreement
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import named, with_prefix
+from streamlda.utils.arrays import join_state, named, split_state, with_prefix
 
-FORMAT, FORMAT_VERSION = "streamlda-map", 5
+FORMAT, FORMAT_VERSION = "streamlda-map", 6
 
 #: How often a folder is read again because its daemon saved, and so removed files, meanwhile.
 ATTEMPTS = 5
@@ -76,7 +76,7 @@ class SharedProjection:
         metadata: dict[str, Any] = {"settings": dict(self.settings), "vocabulary": about}
         metadata["daemons"] = self.daemons and self.daemons._asdict()
         if isinstance(self.beginning, SharedStart):
-            own, metadata["start"] = self.beginning.state()
+            own, metadata["start"] = split_state(self.beginning.state())
             arrays |= with_prefix(own, "start.")
         else:
             arrays["whitening"] = self.beginning
@@ -106,7 +106,8 @@ def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
         own, beginning = vocabulary_from(metadata["vocabulary"], arrays.get("words")), None
         assert own is not None
         if "start" in metadata:
-            beginning = SharedStart.from_state(named(arrays, "start."), metadata["start"])
+            start = join_state(named(arrays, "start."), metadata["start"])
+            beginning = SharedStart.from_state(start)
         daemons = metadata["daemons"] and Agreement(**metadata["daemons"])
         found = arrays["whitening"] if beginning is None else beginning
         return SharedProjection(found, own, metadata["settings"], daemons)

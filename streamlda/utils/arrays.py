@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import MISSING, fields
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +17,9 @@ S = TypeVar("S", bound=np.generic)
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 
-#: What is needed to continue, of anything: arrays, and plain JSON values.
+#: All that is needed to continue: states of parts by name, arrays, and plain JSON values. In files
+#: arrays and values are apart.
+Tree = dict[str, Any]
 State = tuple[Arrays, dict[str, Any]]
 
 
@@ -42,6 +46,30 @@ def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
 def with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays with `prefix` before their names."""
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def split_state(tree: Mapping[str, Any]) -> State:
+    """Return the arrays of a state by their paths, ``part.name``, and all else of it."""
+    arrays: Arrays = {}
+    values: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+        elif isinstance(value, dict):
+            own, values[name] = split_state(value)
+            arrays |= with_prefix(own, f"{name}.")
+        else:
+            values[name] = value
+    return arrays, values
+
+
+def join_state(arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> Tree:
+    """Return the state that `split_state` took apart; `values` stay as they are."""
+    tree = deepcopy(dict(values))
+    for path, array in arrays.items():
+        *parts, name = path.split(".")
+        reduce(lambda part, each: part[each], parts, tree)[name] = array
+    return tree
 
 
 def to_arrays(value: Any, prefix: str, *, but: tuple[str, ...] = ()) -> Arrays:

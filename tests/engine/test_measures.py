@@ -94,7 +94,7 @@ def test_words_of_bins_are_bounded_however_they_are_cut(monkeypatch, most):
         parts.add(batch.rows(n, min(n + 7, 30)))
     for n in range(30, 60, 4):
         other.add(batch.rows(n, min(n + 4, 60)))
-    again.restore(*parts.state())
+    again.restore(parts.state())
     again.merge(other)
     columns = {2**21: 21, 128: 16, 50: 4}[most]
     assert sum(row.size for row in whole.words.values()) == 8 * columns <= most
@@ -185,7 +185,7 @@ def counted(bins, starts):
     for part in (starts[:middle], starts[middle:]):
         bins.add(DocumentBatch.from_matrix(np.full((len(part), 1), 3)).dated(np.asarray(part)))
         again = Bins()
-        again.restore(*bins.state())
+        again.restore(bins.state())
         bins = again
     return bins
 

@@ -110,8 +110,8 @@ def test_state_is_bounded_whatever_the_stream(documents):
         fed(learner, documents, 0, 2000)
         arrays = learner.state()[0]
         kept = {name.partition(".")[0] for name in arrays} - {"measures"}
-        assert kept == {"refinement", "frequencies", "following"}
-        topics = [name for name in arrays if name.startswith(("refinement.", "frequencies"))]
+        assert kept == {"refinement", "following"}
+        topics = [name for name in arrays if name.startswith("refinement.")]
         topics = [name for name in topics if "waiting" not in name]
         sizes.append(sum(arrays[name].nbytes for name in topics))
         assert len(arrays["following.recent.row_pointers"]) == WARMUP + 1

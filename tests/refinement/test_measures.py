@@ -13,11 +13,12 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.measures import SAMPLE_DOCUMENTS, Samples, fitted_alpha, measured
 from streamlda.refinement.refine import refined
 from streamlda.refinement.sample import Drawn, Sample
+from streamlda.utils.arrays import split_state
 from tests.corpora import LikeText
 
 
 def content(sample):
-    arrays, values = sample.state()
+    arrays, values = split_state(sample.state())
     return values, {name: array.tolist() for name, array in arrays.items()}
 
 
@@ -67,8 +68,7 @@ def test_a_sample_holds_every_dth_place_however_a_stream_is_cut(seed, most, entr
     assert len(documents) == len(due)
     assert hits.sum() == -(-sum(sizes) // distance)
     again = Sample(**limits)
-    arrays, values = whole.state()
-    again.restore(arrays, values, 2)
+    again.restore(whole.state(), 2)
     for sample in (whole, again):
         sample.add(batch)
     assert content(whole) == content(again)

@@ -11,6 +11,7 @@ from streamlda.refinement.gibbs import UNSEEN, GibbsSampler, fit_alpha
 from streamlda.refinement.settings import GibbsSettings, StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.simulate import PlantedLDA
+from streamlda.utils.arrays import split_state
 from tests import oracle_refinement as twin
 from tests.corpora import batch_of
 
@@ -57,7 +58,7 @@ def resampling(documents, model, **settings):
 
 
 def digest(machine):
-    arrays, values = machine.state()
+    arrays, values = split_state(machine.state())
     return {name: array.tobytes() for name, array in arrays.items()}, values
 
 

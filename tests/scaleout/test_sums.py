@@ -37,6 +37,7 @@ from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
+from streamlda.utils.arrays import join_state, split_state
 from streamlda.utils.threads import thread_count
 from tests.scaleout.conftest import D
 
@@ -158,8 +159,9 @@ def test_arrays_of_a_message_need_not_be_aligned(plan, usable):
         np.testing.assert_array_equal(array, again.arrays[name])
     state = StepwiseEM(np.ones((D, 3)), np.ones(3), np.full(D, 1 / D), StepwiseEMSettings()).state()
     whole = refined_by(state, usable, *span, 3).arrays["totals"]
-    arrays = {name: as_received(array) for name, array in state[0].items()}
-    found = refined_by((arrays, state[1]), usable, *span, 3).arrays["totals"]
+    arrays, values = split_state(state)
+    received = join_state({name: as_received(array) for name, array in arrays.items()}, values)
+    found = refined_by(received, usable, *span, 3).arrays["totals"]
     np.testing.assert_array_equal(found, whole)
 
 
@@ -251,7 +253,7 @@ def test_one_part_is_a_refinement_in_one_process(usable, settings):
     # Pure: the state that was handed over does not move, and comes out the same again.
     for _ in range(2):
         found = refined_by(state, usable, 1000, last, 5)
-        np.testing.assert_array_equal(found.arrays["totals"], wanted.state()[0]["totals"])
+        np.testing.assert_array_equal(found.arrays["totals"], wanted.state()["totals"])
     assert found.arrays["documents"] == 5 * size
     # Held-out documents are not learned.
     stage = Refine(spans=((0, 900),), starts=(0, 900), steps=5, state=state, held_out=HELD_OUT)
@@ -313,6 +315,6 @@ def test_the_state_of_a_round_is_kept_at_a_url():
     assert saved.load("a") is None
     for rounds in (1, 2):
         saved.save("a", rounds, state)
-    found, (arrays, values) = saved.load("a")
-    assert (found, values["counters"]) == (2, state[1]["counters"])
-    np.testing.assert_array_equal(arrays["totals"], state[0]["totals"])
+    found, again = saved.load("a")
+    assert (found, again["steps"]) == (2, state["steps"])
+    np.testing.assert_array_equal(again["totals"], state["totals"])
