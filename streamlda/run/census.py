@@ -108,10 +108,7 @@ class Census:
 
 
 def take_census(
-    settings: RunSettings,
-    ledger: Ledger,
-    words: Vocabulary,
-    before: ReleasedRecords | None = None,
+    settings: RunSettings, ledger: Ledger, words: Vocabulary, before: ReleasedRecords | None = None
 ) -> Census | None:
     """Read the files of a run once; None for other sources.
 

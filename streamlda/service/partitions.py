@@ -268,10 +268,7 @@ class PartitionsWorker(Worker):
     """A worker whose pipeline, and its checkpoints, are those of partitions."""
 
     def __init__(
-        self,
-        partitions: Partitions,
-        status: Status,
-        tell: Callable[[m.Event], None],
+        self, partitions: Partitions, status: Status, tell: Callable[[m.Event], None]
     ) -> None:
         as_one: Any = partitions
         super().__init__(as_one, as_one, status, tell)
@@ -297,11 +294,7 @@ class SharedSource:
     """
 
     def __init__(
-        self,
-        settings: RunSettings,
-        partitions: Partitions,
-        status: Status,
-        letters: Letters,
+        self, settings: RunSettings, partitions: Partitions, status: Status, letters: Letters
     ) -> None:
         self._partitions, self._status = partitions, status
         self._flush, self._show = letters.try_to_flush, status.show
@@ -378,7 +371,13 @@ class SharedSource:
 
     def _try_to_open(self, number: int, generation: int | None) -> LearnedPartition | None:
         try:
-            return self._open(number, generation)
+            try:
+                return self._partitions.open(number, Claim(generation))
+            except FencedError:
+                # Groups that were empty for long begin again with generation 1.
+                if not self._source.member.confirm(number):
+                    raise
+                return self._partitions.open(number, Claim(generation, reset=True))
         except FencedError:
             reason = "fenced"
         except InvalidSettingError as error:
@@ -392,15 +391,6 @@ class SharedSource:
             reason = name_reason(error)
         self._show(self._waiting.note_stall(time.monotonic(), reason))
         return None
-
-    def _open(self, number: int, generation: int | None) -> LearnedPartition:
-        try:
-            return self._partitions.open(number, Claim(generation))
-        except FencedError:
-            # Groups that were empty for long begin again with generation 1.
-            if not self._source.member.confirm(number):
-                raise
-            return self._partitions.open(number, Claim(generation, reset=True))
 
     def _standing(self) -> Callable[[int], Behind]:
         """Return what tells where each partition stands now."""

@@ -218,9 +218,7 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
 def make_status(settings: RunSettings) -> Status:
     """Return the status of a daemon that starts."""
     return Status(
-        private=settings.private,
-        stream=name_stream(settings),
-        memory_limit_bytes=allowed_bytes(),
+        private=settings.private, stream=name_stream(settings), memory_limit_bytes=allowed_bytes()
     )
 
 

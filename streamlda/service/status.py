@@ -31,10 +31,7 @@ WATCHDOG_SECONDS = 0.5
 OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
 #: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
-FAILURES = (
-    *("learn", "release", "output", "checkpoint", "account"),
-    *("dead-letters", "source"),
-)
+FAILURES = ("learn", "release", "output", "checkpoint", "account", "dead-letters", "source")
 
 #: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
 STALLABLE = ("source", "dead-letters", "output", "checkpoint", "beginning", "partitions")

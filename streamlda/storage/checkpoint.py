@@ -292,11 +292,7 @@ def read_state(path: str | os.PathLike[str]) -> container.ArraysFile:
 
 
 def _read_generation(
-    path: Path,
-    number: int,
-    ledger: LedgerReader | None,
-    skipped: tuple[str, ...],
-    catch_up: bool,
+    path: Path, number: int, ledger: LedgerReader | None, skipped: tuple[str, ...], catch_up: bool
 ) -> Checkpoint:
     arrays, metadata, _ = read_state(path)
     run, own = metadata["run"], ledger and str(ledger.path)

@@ -191,9 +191,7 @@ class MergedCheckpoints:
 
 
 def merge_checkpoints(
-    folders: Sequence[str | os.PathLike[str]],
-    start: Beginning | None = None,
-    tried: int = 0,
+    folders: Sequence[str | os.PathLike[str]], start: Beginning | None = None, tried: int = 0
 ) -> MergedCheckpoints:
     """Return one engine with all that the newest checkpoints of several daemons have learned.
 

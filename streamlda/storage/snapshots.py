@@ -194,12 +194,7 @@ class Snapshots:
         # A document that is shown is not private.
         held = None if claims_privacy(model.privacy) else model.representative_documents
         documents: list[Any] = [*held] if held else [None] * len(ids)
-        about = zip(
-            model.top_words(n_words),
-            documents,
-            _quality(model, ids),
-            strict=True,
-        )
+        about = zip(model.top_words(n_words), documents, _quality(model, ids), strict=True)
         for topic, (words, shown, quality) in zip(found["topics"], about, strict=True):
             topic |= {"words": [list(pair) for pair in words], "documents": shown, **quality}
         statement = dict(model.privacy)

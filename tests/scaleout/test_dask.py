@@ -20,6 +20,7 @@ from streamlda.scaleout.shards import poll_readings
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
+from streamlda.utils.arrays import split_state
 from tests.scaleout.conftest import cluster_of, logged, wait_until
 
 K, V = 4, 120
@@ -60,7 +61,7 @@ def test_a_fit_decides_like_one_process_whether_to_refine(client, corpus):
     assert mine.interval.tokens == theirs.interval.tokens == corpus.lengths.sum()
     assert mine.diagnostics["topic_npmi"] == theirs.diagnostics["topic_npmi"]
     # The same documents, so that nothing but rounding of the topics is between the two.
-    samples = [found.measures.state() for found in (plain.engine, one)]
+    samples = [split_state(found.measures.state()) for found in (plain.engine, one)]
     assert samples[0][1] == samples[1][1]
     for name, array in samples[0][0].items():
         np.testing.assert_array_equal(array, samples[1][0][name])

@@ -13,11 +13,4 @@ from streamlda_connectors.kafka.security import Security
 from streamlda_connectors.kafka.source import KafkaSource
 from streamlda_connectors.kafka.writing import DeadLetters, KafkaExchange
 
-__all__ = [
-    "DeadLetters",
-    "KafkaExchange",
-    "KafkaSource",
-    "Record",
-    "Registry",
-    "Security",
-]
+__all__ = ["DeadLetters", "KafkaExchange", "KafkaSource", "Record", "Registry", "Security"]
