@@ -16,7 +16,6 @@ from threading import Event
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from streamlda.errors import AccountError, FencedError, InvalidSettingError, StreamLDAError
-from streamlda.learner import NEVER_BY_ITSELF, LearnerProgress
 from streamlda.run.opening import capture, open_pipeline
 from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
@@ -31,7 +30,6 @@ from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.merge import read_turned
 from streamlda.storage.partitions import PROJECTION, Agreement
 from streamlda.storage.store import Claim, Store
-from streamlda.stream.counts import RecordCounts
 from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import Behind, RecordBatch
 from streamlda.utils.lock import LockedError
@@ -101,12 +99,10 @@ class Partitions:
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)
-    counts: RecordCounts = field(default_factory=RecordCounts)
+    rejects: Counter[str] = field(default_factory=Counter)
 
-    #: As of a pipeline that releases nothing by itself, and whose topics were given.
-    due: ClassVar[int] = NEVER_BY_ITSELF
+    #: As of a pipeline whose topics were given.
     has_words: ClassVar[bool] = True
-    progress: ClassVar[LearnerProgress] = LearnerProgress(rounds=1)
 
     def __post_init__(self) -> None:
         topics = replace(self.settings.topics, projection_file=str(self.folder / PROJECTION))
@@ -182,31 +178,32 @@ class Partitions:
             pipeline.add(records)
             self.outcomes.update(pipeline.outcomes)
             self.outcomes.subtract(outcomes)
-            self.counts.rejects += pipeline.counts.rejects - rejects
-
-    @property
-    def snapshots(self) -> int:
-        """Snapshots of all partitions that this process has published."""
-        return self.lease.snapshots
+            self.rejects += pipeline.counts.rejects - rejects
 
     @property
     def records(self) -> int:
         """Records in the states held now."""
         return sum(part.pipeline.records for part in self._parts())
 
-    @property
-    def in_no_bin(self) -> tuple[int, ...] | None:
-        """As of a pipeline, of the states held now."""
-        found = [each for part in self._parts() if (each := part.pipeline.in_no_bin) is not None]
-        return tuple(map(sum, zip(*found, strict=True))) if found else None
-
-    def get_account(self) -> dict[str, int] | None:
-        """As of a pipeline, of the states held now."""
-        found = [part.pipeline.get_account() for part in self._parts()]
-        known = [each for each in found if each is not None]
-        if not known or len(known) < len(found):
-            return None
-        return {name: sum(each[name] for each in known) for name in known[0]}
+    def figures(self) -> dict[str, Any]:
+        """As of a pipeline: of what this process has read, and of the states held now."""
+        found = [part.pipeline.figures() for part in self._parts()]
+        bins = [each["in_no_bin"] for each in found if each["in_no_bin"] is not None]
+        accounts = [each["account"] for each in found]
+        account = None
+        if accounts and None not in accounts:
+            account = {name: sum(each[name] for each in accounts) for name in accounts[0]}
+        return {
+            "documents": dict(self.outcomes),
+            "rejects": dict(self.rejects),
+            "releases": self.lease.snapshots,
+            "rounds": 1,
+            "places": self.records,
+            "places_left": None,
+            "warmup": None,
+            "in_no_bin": tuple(map(sum, zip(*bins, strict=True))) if bins else None,
+            "account": account,
+        }
 
     def _parts(self) -> list[LearnedPartition]:
         return list(self.open_now.values())

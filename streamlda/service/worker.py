@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from streamlda.errors import AccountError, BudgetExceededError
-from streamlda.learner import NEVER_BY_ITSELF
 from streamlda.privacy.ledger import Evidence, Ledger
 from streamlda.run.opening import capture
 from streamlda.service import messages as m
@@ -140,19 +139,7 @@ class Worker:
         self._tell(m.Learned(self._threads.now(), self._pipeline.has_words))
 
     def _show(self) -> None:
-        pipeline = self._pipeline
-        self._status.note(
-            documents=pipeline.outcomes,
-            rejects=dict(pipeline.counts.rejects),
-            releases=pipeline.snapshots,
-            rounds=pipeline.progress.rounds,
-            places=pipeline.records,
-            places_left=_until_topics(pipeline),
-            warmup=pipeline.progress.warmup,
-            in_no_bin=pipeline.in_no_bin,
-            account=pipeline.get_account(),
-            newest=dict(self._newest),
-        )
+        self._status.note(**self._pipeline.figures(), newest=dict(self._newest))
 
     def _show_budget(self) -> None:
         if self._ledger is not None:
@@ -215,12 +202,3 @@ class Worker:
         note = "" if self._ledger is None else Evidence("", run["ledger_id"], run["epoch"]).note
         position = captured.metadata["position"]
         self._tell(m.CheckpointDone(self._threads.now(), position, note))
-
-
-def _until_topics(pipeline: Pipeline[Any]) -> int | None:
-    """Return the records to the next topics; None if that is not known, or none are left."""
-    if pipeline.due in (None, NEVER_BY_ITSELF):
-        return None
-    if not pipeline.counts_slots:
-        return pipeline.due
-    return None if pipeline.learner is None else pipeline.learner.slots_missing

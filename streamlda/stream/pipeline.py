@@ -160,12 +160,6 @@ class Pipeline(Generic[LearnerT]):
         return LearnerProgress(warmup=(len(self._waiting), self.words.documents))
 
     @property
-    def in_no_bin(self) -> tuple[int, ...] | None:
-        """Documents in no bin: undated, ahead of the clock, evicted; None if there are no bins."""
-        found = self.counts.undated, self.counts.ahead, self.progress.late
-        return None if self._time_bins is None else found
-
-    @property
     def outcomes(self) -> dict[str, int]:
         """Records by outcome; documents that wait for the words are not among them."""
         return self.counts.outcomes(len(self._waiting))
@@ -200,6 +194,25 @@ class Pipeline(Generic[LearnerT]):
     def get_account(self) -> dict[str, int] | None:
         """Return records in the state and records that the source has passed; None if unknown."""
         return None if self.behind is None else self.account.count_records(self.behind.passed)
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is shown of it, as plain values; None is not known."""
+        counts, progress, until_topics = self.counts, self.progress, self.due
+        learner: Any = self.learner
+        if self.counts_slots and until_topics is not None:
+            until_topics = None if learner is None else learner.slots_missing
+        in_no_bin = counts.undated, counts.ahead, progress.late
+        return {
+            "documents": self.outcomes,
+            "rejects": dict(counts.rejects),
+            "releases": self.snapshots,
+            "rounds": progress.rounds,
+            "places": self.records,
+            "places_left": None if until_topics == NEVER_BY_ITSELF else until_topics,
+            "warmup": progress.warmup,
+            "in_no_bin": None if self._time_bins is None else in_no_bin,
+            "account": self.get_account(),
+        }
 
     def _move(self, batch: RecordBatch) -> None:
         """Take the position behind records together with them."""

@@ -212,7 +212,7 @@ def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, s
     # Counters are of what was read here, once.
     learned, _, rejects = here.truth.learned()
     assert here.partitions.outcomes["learned"] == learned
-    assert here.partitions.counts.rejects == rejects
+    assert here.partitions.rejects == rejects
     assert here.status.status()["group"] == {
         "partitions": [0, 1],
         "waiting": [],

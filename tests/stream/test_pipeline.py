@@ -156,7 +156,7 @@ def test_documents_have_their_bins_and_models_the_span_of_those_learned_from(wor
     assert (second.interval.start, second.interval.end) == (None, None)
     assert dated.learner.bins[-1] == UNDATED
     assert dated.counts.undated == 2
-    assert dated.in_no_bin == (2, 0, 7)
+    assert dated.figures()["in_no_bin"] == (2, 0, 7)
 
 
 #: Now, in the tests of clocks that are wrong.
@@ -172,7 +172,7 @@ def test_a_time_ahead_of_the_clock_moves_no_time_line(monkeypatch, time):
     times = [NOW - 60, parse_event_time(time), NOW + 3599]
     dated.add(RecordBatch(["apple bread cheese"] * 3, times=times))
     model = dated.release().model
-    assert dated.in_no_bin == (0, 1, 7)
+    assert dated.figures()["in_no_bin"] == (0, 1, 7)
     assert dated.learner.bins[1] == AHEAD
     assert AHEAD not in (dated.learner.bins[0], dated.learner.bins[2])
     assert model.interval.end == "2025-10-09T09:53:19+00:00"
