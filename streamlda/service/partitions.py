@@ -20,8 +20,8 @@ from streamlda.run.opening import capture, open_pipeline
 from streamlda.run.parts import open_stream
 from streamlda.service import messages as m
 from streamlda.service.lease import Lease
+from streamlda.service.letters import Letters
 from streamlda.service.logs import log, log_failure, name_reason
-from streamlda.service.opening import Letters
 from streamlda.service.rules import Retry
 from streamlda.service.status import Status
 from streamlda.service.worker import Worker

@@ -17,10 +17,10 @@ from streamlda.run.opening import OpenedRun, open_ledger, open_pipeline
 from streamlda.run.parts import check_outputs, name_stream, open_letters
 from streamlda.service.daemon import TICK_SECONDS, Daemon, Run
 from streamlda.service.lease import Lease, check_beginning
+from streamlda.service.letters import Letters
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
 from streamlda.service.messages import Started
-from streamlda.service.opening import Letters, open_source
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.signals import end_at_signals, leave, watch_signals
@@ -32,6 +32,7 @@ from streamlda.settings.table import HttpSettings, RunSettings
 from streamlda.storage.partitions import PROJECTION, open_shared_folder
 from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
+from streamlda.stream.source import Position, Source
 from streamlda.utils import exit_codes
 from streamlda.utils.process import allowed_bytes
 
@@ -153,6 +154,11 @@ def _run_alone(opened: Opened) -> int:
         return found
 
     def make_run(found: OpenedRun) -> Run:
+        def open_source(position: Position | None) -> Source:
+            source = found.begin_source(position, letters.on_rejected)
+            letters.begin(source.position())
+            return source
+
         pipeline, private = found.pipeline, {"ledger": ledger, "unstored": found.released}
         started = Started(
             time.monotonic(),
@@ -163,7 +169,7 @@ def _run_alone(opened: Opened) -> int:
             has_words=pipeline.has_words,
         )
         make_worker = partial(Worker, pipeline, store, status, **private)
-        return Run(partial(open_source, found, letters), make_worker, started)
+        return Run(open_source, make_worker, started)
 
     found = open_found()
     code = opened.run(

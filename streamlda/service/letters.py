@@ -1,4 +1,4 @@
-"""Open what a daemon reads: its source, and the dead letters of rejected records."""
+"""Dead letters of rejected records, and notes of up to where they were written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from hashlib import blake2b
 from typing import Any
 
 from streamlda.errors import StreamLDAError
-from streamlda.run.opening import OpenedRun
 from streamlda.run.parts import OnRejected
 from streamlda.service.logs import log_failure, name_reason
 from streamlda.service.status import Status
 from streamlda.settings.table import RunSettings
 from streamlda.storage.partitions import LOG
 from streamlda.storage.store import Store
-from streamlda.stream.source import Position, Source
+from streamlda.stream.source import Position
 
 #: How long dead letters may take to become durable before a checkpoint is put off.
 FLUSH_SECONDS = 5.0
@@ -103,10 +102,3 @@ class Letters:
             self._status.count_failure("dead-letters", name_reason(error))
             return name_reason(error)
         return ""
-
-
-def open_source(found: OpenedRun, letters: Letters, position: Position | None) -> Source:
-    """Open the source of a run as `OpenedRun.begin_source`."""
-    source = found.begin_source(position, letters.on_rejected)
-    letters.begin(source.position())
-    return source
