@@ -94,10 +94,10 @@ class Opened(NamedTuple):
         sink = self.wait_for("dead-letters", lambda: open_letters(topic, settings.kafka))
         return Letters(sink, self.status, settings)
 
-    def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run], first: Run) -> int:
+    def run(self, rules: Rules, letters: Letters, open_run: Callable[[], Run]) -> int:
         """Run the daemon to its end; return its exit code."""
         daemon = Daemon(rules, open_run, self.status, flush=letters.try_to_flush)
-        code = daemon.run(first)
+        code = daemon.run(open_run())
         if code == exit_codes.DATA:
             letters.keep_note()
         return code
@@ -140,20 +140,22 @@ def _run_alone(opened: Opened) -> int:
         ),
     )
 
-    def open_found() -> OpenedRun:
+    first: list[OpenedRun] = []
+
+    def open_run() -> Run:
         found = open_pipeline(
             *(settings, store, ledger),
             warn=lambda message: log("warning", "opening", message=message),
         )
+        if not first:
+            first.append(found)
         for problem in () if found.checkpoint is None else found.checkpoint.skipped:
             log("error", "checkpoint-skipped", message=problem)
         if found.checkpoint is not None:
             log("info", "checkpoint-restored", generation=found.checkpoint.generation)
         if found.slots_to_skip:
             log("warning", "records-of-a-release-skipped", records=found.slots_to_skip)
-        return found
 
-    def make_run(found: OpenedRun) -> Run:
         def open_source(position: Position | None) -> Source:
             source = found.begin_source(position, letters.on_rejected)
             letters.begin(source.position())
@@ -171,11 +173,8 @@ def _run_alone(opened: Opened) -> int:
         make_worker = partial(Worker, pipeline, store, status, **private)
         return Run(open_source, make_worker, started)
 
-    found = open_found()
-    code = opened.run(
-        make_rules(settings), letters, lambda: make_run(open_found()), make_run(found)
-    )
-    if code and (message := found.spending):
+    code = opened.run(make_rules(settings), letters, open_run)
+    if code and (message := first[0].spending):
         log("warning", "budget", message=message)
     return code
 
@@ -206,7 +205,7 @@ def _run_shared(opened: Opened) -> int:
 
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(make_rules(settings), snapshot_seconds=None, release_at_end=False)
-    return opened.run(rules, letters, open_run, open_run())
+    return opened.run(rules, letters, open_run)
 
 
 def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
