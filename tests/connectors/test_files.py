@@ -7,6 +7,7 @@ import json
 import math
 import sys
 import tracemalloc
+from collections import deque
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,9 @@ from streamlda.errors import MissingExtraError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors import lines, records
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.records import MOST_FIELDS
+from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.kafka.partitions import Record, Run
+from streamlda_connectors.records import MOST_FIELDS, BatchBuilder, ReadOptions
 from tests.connectors.test_resume import COMPRESS
 
 
@@ -307,3 +310,8 @@ def test_fields_of_the_first_record_without_text_are_named(tmp_path, records, fi
     (tmp_path / "a.jsonl").write_text(data, "ascii")
     with closing(FileSource(tmp_path)) as source:
         assert source.poll(10).fields == fields
+    # Those of Kafka are named too.
+    rows = [Record("t", 0, i, 0, None, line.encode()) for i, line in enumerate(data.split("\n"))]
+    batch = BatchBuilder(10, 0.0)
+    assert Decoding("t", "jsonl", ReadOptions(), None).take(batch, deque([Run(0, rows)]), {0: 0})
+    assert batch.fields == fields
