@@ -83,7 +83,6 @@ class _Api:
             Route("/metrics", self.metrics),
             Route("/status", self.status),
             Route("/snapshots", self.snapshots),
-            Route("/snapshots/latest", self.latest),
             Route("/snapshots/{number}", self.snapshot),
         ]
 
@@ -119,38 +118,34 @@ class _Api:
         }
         return json_response(content, headers={"ETag": tag})
 
-    def latest(self, request: Request) -> Response:
-        shown = filter(self._may_show, reversed(self._snapshots.summaries()))
-        newest = next(shown, None)
-        if newest is None:
-            raise _no_snapshot("snapshots=0")
-        return self._topics(newest.number, request)
-
     def snapshot(self, request: Request) -> Response:
         number = request.path_params["number"]
+        if number == "latest":
+            shown = filter(self._may_show, reversed(self._snapshots.summaries()))
+            if (newest := next(shown, None)) is None:
+                raise _no_snapshot("snapshots=0")
+            number = str(newest.number)
         if not _NUMBER.fullmatch(number):
             raise _no_snapshot("number=none")
-        return self._topics(int(number), request)
-
-    def _topics(self, number: int, request: Request) -> Response:
         asked = request.query_params.get("words", "10")
         if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
             rule = f"words must be in 1..{MOST_WORDS}"
             raise Refused(400, rule, "words=another", "ask for fewer words")
+        found = f"number={number}"
         try:
             with self._reading:
-                if not self._may_show(self._snapshots.summary(number)):
+                if not self._may_show(self._snapshots.summary(int(number))):
                     rule = "a daemon in private mode must serve only private snapshots"
-                    raise Refused(
-                        403, rule, f"number={number} private=false", "ask for another one"
-                    )
-                return json_response(self._snapshots.topics(number, int(asked)))
+                    raise Refused(403, rule, f"{found} private=false", "ask for another one")
+                return json_response(self._snapshots.topics(int(number), int(asked)))
         except FileNotFoundError:
-            raise _no_snapshot(f"number={number}") from None
+            raise _no_snapshot(found) from None
         except (ModelFileError, OSError) as error:
-            rule, found = "a snapshot must be a whole model file", type(error).__name__
-            remedy = "restore its file from a copy"
-            raise Refused(503, rule, f"number={number} error={found}", remedy) from None
+            rule, found = (
+                "a snapshot must be a whole model file",
+                f"{found} error={type(error).__name__}",
+            )
+            raise Refused(503, rule, found, "restore its file from a copy") from None
 
     def _may_show(self, summary: Summary) -> bool:
         return summary.private or not self._private
