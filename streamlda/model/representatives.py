@@ -8,7 +8,7 @@ the sample depends on their numbers in the stream and on the seed alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.arrays import Tree
 
 #: Documents in the sample for each one that is shown.
 CANDIDATES = 50
@@ -77,25 +77,22 @@ class CandidateDocuments:
             for k, rows in enumerate(most_of_topics(theta, self._most))
         ]
 
-    def state(self) -> Arrays:
+    def state(self) -> Tree:
         """Return all that is needed to continue, copied."""
-        entries = json.dumps(self._entries).encode("ascii")
-        found: Arrays = {
-            "tally": np.array([self._met, self._limit], dtype=np.int64),
-            "entries": np.frombuffer(entries, dtype=np.uint8),
-        }
+        entries = np.frombuffer(json.dumps(self._entries).encode("ascii"), dtype=np.uint8)
+        found: Tree = {"met": self._met, "limit": self._limit, "entries": entries}
         for rows in self._rows:
-            copied = {name: array.copy() for name, array in rows.arrays.items()}
-            found |= {"numbers": self._numbers, **with_prefix(copied, "rows.")}
+            found["rows"] = {name: array.copy() for name, array in rows.arrays.items()}
+            found["numbers"] = self._numbers
         return found
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], n_features: int) -> None:
+    def restore(self, own: Tree, n_features: int) -> None:
         """Continue from what `state` returned."""
-        self._met, self._limit = arrays["tally"].tolist()
-        self._entries = json.loads(arrays["entries"].tobytes())
-        if rows := named(arrays, "rows."):
-            self._rows = [DocumentBatch(**rows, n_features=n_features, integral=False)]
-            self._numbers = arrays["numbers"]
+        self._met, self._limit = own["met"], own["limit"]
+        self._entries = json.loads(own["entries"].tobytes())
+        if "rows" in own:
+            self._rows = [DocumentBatch(**own["rows"], n_features=n_features, integral=False)]
+            self._numbers = own["numbers"]
 
 
 def most_of_topics(theta: NDArray[np.float64], n: int) -> list[list[int]]:

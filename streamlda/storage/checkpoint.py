@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from numpy.typing import NDArray
-
 from streamlda import container, errors
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
@@ -34,7 +32,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.arrays import Arrays, Tree, join_state, named, split_state, with_prefix
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
@@ -219,8 +217,8 @@ class Checkpoint:
     about: dict[str, Any]
     #: Documents that waited for their block, if any.
     rows: DocumentBatch | None = field(repr=False)
-    #: The arrays of `Pipeline.beside`.
-    beside: Arrays = field(repr=False)
+    #: That of `Pipeline.beside`.
+    beside: Tree = field(repr=False)
     #: Problems of newer generations; empty for the newest. To be logged as errors.
     skipped: tuple[str, ...]
     #: Releases begun since then, for which the caller must make up: 0, or 1 if that was allowed.
@@ -250,7 +248,7 @@ def capture_state(
     vocabulary: Vocabulary | None,
     about: Mapping[str, Any] | None = None,
     rows: DocumentBatch | None = None,
-    beside: Mapping[str, NDArray[Any]] | None = None,
+    beside: Tree | None = None,
 ) -> PendingCheckpoint:
     """Copy what a checkpoint holds; then the learner may continue. Time and memory O(state).
 
@@ -273,8 +271,9 @@ def capture_state(
     described, words = vocabulary_parts(vocabulary)
     waiting = {} if rows is None or not rows.n_documents else rows.arrays
     arrays = with_prefix(arrays, LEARNER) | with_prefix(waiting, ROWS) | words
-    arrays |= with_prefix(beside or {}, BESIDE)
-    metadata = {"state": state, "run": run, "vocabulary": described}
+    shown, plain = split_state(beside or {})
+    arrays |= with_prefix(shown, BESIDE)
+    metadata = {"state": state, "run": run, "vocabulary": described, "beside": plain}
     metadata |= {"position": dict(position), "about": dict(about or {})}
     copied = {name: array.copy(order="C") for name, array in arrays.items()}
     # The learner changes lists of its own while the checkpoint is written.
@@ -311,7 +310,7 @@ def _read_generation(
         vocabulary=vocabulary,
         about=metadata["about"],
         rows=DocumentBatch(**rows, n_features=width, integral=False) if rows else None,
-        beside=named(arrays, BESIDE),
+        beside=join_state(named(arrays, BESIDE), metadata["beside"]),
         skipped=skipped,
         releases_behind=behind,
         _path=path,

@@ -39,10 +39,7 @@ from streamlda.stream.vocabulary_choice import (
     VocabularyLearner,
 )
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, named, with_prefix
-
-#: Begin the names of arrays beside a learner: counts of words that enter, and documents to show.
-GROWING, CANDIDATES = "growing.", "candidates."
+from streamlda.utils.arrays import Tree
 
 #: Attributes of a pipeline that a checkpoint keeps.
 KEPT = ("first_slot", "snapshots", "released_at", "vocabulary_documents", "span")
@@ -410,12 +407,10 @@ class Pipeline(Generic[LearnerT]):
 
     # State.
 
-    def beside(self) -> Arrays:
+    def beside(self) -> Tree:
         """Return the state of what is shown beside topics, and of growing words."""
-        words = {} if self._growing is None else with_prefix(self._growing.state(), GROWING)
-        if self._candidates is None:
-            return words
-        return words | with_prefix(self._candidates.state(), CANDIDATES)
+        parts = {"growing": self._growing, "candidates": self._candidates}
+        return {name: part.state() for name, part in parts.items() if part is not None}
 
     def values(self) -> dict[str, Any]:
         """Return plain JSON values to keep beside the state of the learner."""
@@ -435,15 +430,16 @@ class Pipeline(Generic[LearnerT]):
         learner: LearnerT,
         values: Mapping[str, Any],
         waiting: DocumentBatch | None = None,
-        beside: Mapping[str, NDArray[Any]] | None = None,
+        beside: Tree | None = None,
     ) -> None:
         """Resume from the state of a learner, `values`, documents that waited, and `beside`."""
         self.take(vocabulary, learner)
         # A run may let words grow, or show documents, from a restart on.
-        if self._candidates is not None and (shown := named(beside or {}, CANDIDATES)):
-            self._candidates.restore(shown, vocabulary.n_features)
-        if self._growing is not None and (grown := named(beside or {}, GROWING)):
-            self._growing.restore(grown)
+        beside = beside or {}
+        if self._candidates is not None and "candidates" in beside:
+            self._candidates.restore(beside["candidates"], vocabulary.n_features)
+        if self._growing is not None and "growing" in beside:
+            self._growing.restore(beside["growing"])
         self.blocks, self._waiting = Blocks(waiting), []
         self.counts = RecordCounts.from_json(values["counts"], int(values["places"]))
         self.account = Account(values["account"])

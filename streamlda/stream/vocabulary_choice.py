@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, failure
 from streamlda.guarantee.noise import Noise
@@ -29,7 +28,7 @@ from streamlda.text.functions import Analyze
 from streamlda.text.stop_words import FEW_DOCUMENTS, most_documents
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.texts import check_texts
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Tree
 
 #: The words are learned from at most this many characters (64 MB of ASCII text).
 VOCABULARY_CHARACTERS = 2**26
@@ -196,17 +195,17 @@ class GrowingWords:
         columns_now = np.array(replaced, dtype=np.int64), before, before + len(added), shares
         return replace(vocabulary, words=(*words, *added)), ColumnChange(*columns_now)
 
-    def state(self) -> Arrays:
-        """Return the state as named arrays."""
-        tally = np.array([self.missing, self.entered, self.left], dtype=np.int64)
+    def state(self) -> Tree:
+        """Return all that is needed to continue."""
         texts = np.frombuffer(json.dumps([*self._texts]).encode("ascii"), dtype=np.uint8)
-        return {"border": tally, "texts": texts, **self._found.state()}
+        border = self.missing, self.entered, self.left
+        return {"border": border, "texts": texts, "found": self._found.state()}
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, own: Tree) -> None:
         """Resume from a `state`."""
-        self.missing, self.entered, self.left = arrays["border"].tolist()
-        self._found.restore(arrays)
-        self._texts += json.loads(arrays["texts"].tobytes())
+        self.missing, self.entered, self.left = own["border"]
+        self._found.restore(own["found"])
+        self._texts += json.loads(own["texts"].tobytes())
 
 
 def most_counted(size: int) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.encoding import WordTable, count_tokens
 from streamlda.text.faults import check
 from streamlda.texts import check_texts
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Tree
 
 #: Most distinct words held while learning frequencies: about 80 MB for words of 8 letters.
 MAX_TABLE_WORDS = 500_000
@@ -113,19 +112,16 @@ class WordFrequencies:
         kept = self.counts[:, 0] > 1
         self._hold(self.list_words()[kept], self.counts[kept] // 2)
 
-    def state(self) -> Arrays:
-        """Return all counts, as named arrays."""
+    def state(self) -> Tree:
+        """Return all counts."""
         words = json.dumps(self.list_words().tolist()).encode("ascii")
-        return {
-            "words": np.frombuffer(words, dtype=np.uint8),
-            "counts": self.counts,
-            "tally": np.array([self.n_documents, self.undercount], dtype=np.int64),
-        }
+        own = {"words": np.frombuffer(words, dtype=np.uint8), "counts": self.counts}
+        return own | {"documents": self.n_documents, "undercount": self.undercount}
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, own: Tree) -> None:
         """Restore `state`."""
-        self.n_documents, self.undercount = arrays["tally"].tolist()
-        self._hold(json.loads(arrays["words"].tobytes()), arrays["counts"])
+        self.n_documents, self.undercount = own["documents"], own["undercount"]
+        self._hold(json.loads(own["words"].tobytes()), own["counts"])
 
 
 #: Reasons of words that are left out.

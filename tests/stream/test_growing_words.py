@@ -209,7 +209,7 @@ def test_what_is_counted_is_bounded_and_words_that_were_rare_are_found(monkeypat
     texts = list(endless(1200, seed=2))
     for start in range(0, 1200, 100):
         growing.add([text + " zebra zebra" * (start > 600) for text in texts[start : start + 100]])
-        sizes.append(len(growing.state()["counts"]))
+        sizes.append(len(growing.state()["found"]["counts"]))
         vocabulary, _ = growing.change(vocabulary)
     assert max(sizes) <= most_counted(16) == 64
     assert "zebra" in vocabulary.words
