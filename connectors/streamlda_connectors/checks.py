@@ -63,6 +63,10 @@ _FAULTS = errors.Faults(
             "to the topic",
             "cut log": "a log must not be cut before what was read of it; the brokers lost "
             "records: start with allow_gaps to continue without what was written there since",
+            "other files": "the position was made with another list of files; name the same files "
+            "in the same order, or start from the beginning",
+            "other log": "the position was made with another topic and the partitions; connect to "
+            "the same topic with the same partitions, or start from the beginning",
             "paths": "the position was made with other paths; name the same paths, and perhaps "
             "more, or start from the beginning",
             "position": "a position must be one that position() of this connector returned; start "
@@ -96,16 +100,6 @@ def count_at(position: Position, key: str) -> int:
 def not_a_position(key: str) -> errors.StreamLDAError:
     """Return the error for a mapping that `position` of a connector never returned."""
     return fault("position", bad_key=key)
-
-
-def check_same(what: str, remedy: str, position: Position, **here: object) -> None:
-    """Raise `SourceRefusedError` for a position made with other files, paths or topics."""
-    rule = f"the position was made with another {what}"
-    remedy += ", or start from the beginning"
-    for key, value in here.items():
-        values: dict[str, Any] = {key: value, f"{key}_of_position": position.get(key)}
-        same = position.get(key) == value
-        errors.require(same, rule, **values, remedy=remedy, error=errors.SourceRefusedError)
 
 
 def unreadable(name: str, error: OSError) -> errors.StreamLDAError:

@@ -18,7 +18,6 @@ from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
 from streamlda_connectors.checks import (
     check,
     check_open,
-    check_same,
     count_at,
     fault,
     import_extra,
@@ -270,8 +269,9 @@ class FileSource:
     def seek(self, position: Position) -> None:
         """Resume from a position of this process or an earlier one, of the same list of files."""
         index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
-        remedy = "name the same files in the same order"
-        check_same("list of files", remedy, position, list=self._digest)
+        made_with = position.get("list")
+        same = made_with == self._digest
+        check(same, "other files", list=self._digest, list_of_position=made_with)
         if index > len(self._files):
             raise not_a_position("file")
         self._records = count_at(position, "records")

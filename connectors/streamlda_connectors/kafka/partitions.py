@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from streamlda.stream.source import Position
-from streamlda_connectors.checks import check_same, not_a_position
+from streamlda_connectors.checks import check, not_a_position
 
 
 class Record(NamedTuple):
@@ -64,9 +64,9 @@ class Standing(NamedTuple):
 
 def read_position(position: Position, identity: Identity, name: str | list[int]) -> Standing:
     """Return where each partition of a position stands; `name` is which partitions were chosen."""
-    remedy = "connect to the same topic with the same partitions"
-    same = {**identity._asdict(), "partitions": name}
-    check_same("topic and the partitions", remedy, position, **same)
+    for key, value in {**identity._asdict(), "partitions": name}.items():
+        made_with = position.get(key)
+        check(made_with == value, "other log", **{key: value, f"{key}_of_position": made_with})
     return Standing(*(read_numbers(position, key) for key in Standing._fields))
 
 
