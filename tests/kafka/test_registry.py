@@ -16,8 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from streamlda.errors import InvalidSettingError, SourceAccessError, SourceAwayError
 from streamlda_connectors.kafka import Registry, decoding
 from streamlda_connectors.kafka.decoding import RegistryDecoder
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import REASONS, Rejected
+from streamlda_connectors.records import REASONS, ReadOptions, Rejected
 from tests.http_server import AnsweringServer
 
 pytestmark = pytest.mark.long

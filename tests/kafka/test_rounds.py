@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from streamlda.errors import SourceError
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.kafka.partitions import Record, Rounds, Run
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import BatchBuilder
+from streamlda_connectors.records import BatchBuilder, ReadOptions
 from tests.kafka.topics import wait_until
 
 #: A log: the offset that it begins with, and which offsets from there on hold a record.

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamlda.cli import commands
-from streamlda.service.opening import Letters
+from streamlda.service.letters import Letters
 from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store

@@ -12,8 +12,7 @@ from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from streamlda_connectors.kafka.decoding import Decoding
 from streamlda_connectors.kafka.partitions import Record, Run
-from streamlda_connectors.options import ReadOptions
-from streamlda_connectors.records import REASONS, BatchBuilder
+from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

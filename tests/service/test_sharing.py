@@ -146,7 +146,7 @@ def here(request, shared, topics, tmp_path):
     beginning = load_projection(folder / PROJECTION).daemons
     partitions, events = Partitions(settings, folder, beginning, lease), SimpleQueue()
     seconds = 120.0
-    worker = PartitionsWorker(partitions, status, events.put, lambda position, note: None)
+    worker = PartitionsWorker(partitions, status, events.put)
     # Whether dead letters can be made durable.
     letters = SimpleNamespace(durable=True, on_rejected=None, begin=lambda position: None)
     letters.try_to_flush = lambda: "" if letters.durable else "Refused"

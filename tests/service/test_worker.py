@@ -25,11 +25,8 @@ class Bench:
         self.pipeline = new_pipeline(kind, folder / "run")
         self.store = store.open(folder / "c", output=folder / "s")
         self.status = Status(private=False, stream="s")
-        self.events, self.committed = SimpleQueue(), []
-        self.worker = Worker(
-            *(self.pipeline, self.store, self.status),
-            *(self.events.put, lambda *shown: self.committed.append(shown)),
-        )
+        self.events = SimpleQueue()
+        self.worker = Worker(self.pipeline, self.store, self.status, self.events.put)
 
     def next(self, *kinds):
         found = [self.events.get(timeout=60) for _ in kinds]
@@ -61,7 +58,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     worker.checkpoint()
     taken, done = found.next(m.CheckpointTaken, m.CheckpointDone)
     assert learned.time <= released.time <= taken.time <= done.time
-    assert found.committed == [({"at": 200}, "")]
+    assert (done.position, done.note) == ({"at": 200}, "")
     assert found.store.newest().position == {"at": 200}
     told = found.status.status()
     blank = ROWS[:200].count(None)
