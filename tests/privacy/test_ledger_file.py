@@ -160,9 +160,13 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     kept = path.read_bytes()
     with create(folder) as ledger:
         release(ledger, 0, 10)
-        one = path.read_bytes()
+        one, older = path.read_bytes(), documents(path).read_bytes()
         release(ledger, 10, 20)
     newest, own = path.read_bytes(), documents(path).read_bytes()
+    documents(path).write_bytes(older)
+    with pytest.raises(LedgerError, match=r"its own \.documents file"):
+        Ledger.open(path, TERMS)
+    documents(path).write_bytes(own)
     for older in (kept, one):
         path.write_bytes(older)
         refuse(path, "must not be older")
@@ -172,22 +176,11 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     refuse(path, "its own .documents file")
     documents(path).write_bytes(own)
     assert LedgerReader(path).loss.mu_squared == PRICE
-
-
-def test_older_documents_and_artefacts_that_are_not_on_record_are_found(folder):
-    with create(folder) as ledger:
-        release(ledger, 0, 10)
-        older = documents(ledger.path).read_bytes()
-        release(ledger, 10, 20)
-    newest = documents(ledger.path).read_bytes()
-    documents(ledger.path).write_bytes(older)
-    with pytest.raises(LedgerError, match=r"its own \.documents file"):
-        Ledger.open(ledger.path, TERMS)
-    documents(ledger.path).write_bytes(newest)
+    # A release beside it that is not on record.
     ledger.folder.mkdir()
     (ledger.folder / "000003-norms.safetensors").touch()
     with pytest.raises(LedgerError, match="must not be older"):
-        Ledger.open(ledger.path, TERMS)
+        Ledger.open(path, TERMS)
 
 
 def test_a_ledger_is_made_only_where_asked_for(folder):

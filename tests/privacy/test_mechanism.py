@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
-from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS, Block, JointGaussian
+from streamlda.guarantee.mechanism import Block, JointGaussian
 from streamlda.guarantee.noise import Noise, SeededNoise
 from streamlda.papers.rounding import MechanismOfDoubles, SummedBlock
-from tests.privacy.chance import ALARM, has_scale
+from tests.privacy.chance import ALARM
 from tests.privacy.neighbours import distance, full, zeros
 
 
@@ -105,42 +105,6 @@ def test_the_part_of_the_grid_is_attained_in_all_rows():
     rounded = times * distance(mech, mech.to_grid(here), mech.to_grid(there))
     assert exact + rounded <= mech.l2_sensitivity < exact + rounded * 1.01
     assert rounded < exact * 2.0**-8.9
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-def test_a_release_costs_what_the_noise_multiplier_says(relation):
-    """Measure mu of the worst pair from the noise really drawn, block by block.
-
-    Half the noise, a block without noise or weight, a grid that is forgotten, or replace-one
-    counted as zero-out all put mu far outside: a third of a percent is one standard error.
-    """
-    z, cells = 2.0, 60_000
-    parts = [
-        Block("first", (cells,), 0.2, weight=1.0),
-        Block("pair", (cells // 2, 2), 0.04, weight=3.0),
-        Block("triple", (cells,), 5.0, weight=0.5),
-    ]
-    mech = mechanism(parts, z, relation)
-    rng = np.random.default_rng(2)
-    common = [full(mech.blocks, cell=int(cell)) for cell in rng.integers(cells, size=50)]
-    here = total(mech, [*common, full(mech.blocks)])
-    there = total(mech, common if relation == "zero-out" else [*common, full(mech.blocks, -1.0)])
-    released = mech.release(here, SeededNoise(11))
-    square = 0.0
-    for block in parts:
-        noise = released[block.name] - here[block.name]
-        difference = here[block.name] - there[block.name]
-        square += np.sum(difference**2) / np.mean(noise**2)
-    assert math.sqrt(square) == pytest.approx(1 / z, rel=0.015)
-
-
-@pytest.mark.statistical
-def test_a_single_number_gets_noise_of_the_stated_scale():
-    mech, noise = mechanism([Block("documents", (), 1.0, nonnegative=True)]), SeededNoise(13)
-    count = {"documents": np.array(700.0)}
-    found = [float(mech.release(count, noise)["documents"]) - 700 for _ in range(1000)]
-    assert has_scale(found, mech.stddevs["documents"])
 
 
 def off_grid(values):

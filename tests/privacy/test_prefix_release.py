@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, StrategyRows
 from streamlda.guarantee.mechanism import MAX_ROWS, NEIGHBORING_RELATIONS, Block
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.privacy.prefix_release import PrefixRelease, PrefixSums, noise_of
-from tests.privacy.chance import ALARM, has_scale
 from tests.privacy.neighbours import full, zeros
 
 DEFAULT = BufferedToeplitz()
@@ -231,46 +229,6 @@ def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_b
     assert (found >= 0.99 * bound) == (t == 0)
 
 
-@pytest.mark.statistical
-@pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
-def test_the_horizon_costs_what_the_noise_multiplier_says(relation):
-    """Measure mu of the worst pair from the noise really drawn over all rows, block by block.
-
-    A strategy sensitivity that is forgotten, or noise of another scale in a row, puts mu far
-    outside. One standard error is 0.28 %, so that a right one fails once in 10^7.
-    """
-    parts = [Block("first", (2000,), 0.2), Block("pair", (1000, 2), 0.04, weight=3.0)]
-    release = prefixes(parts, 2.5, 20, neighboring_relation=relation)
-    outputs = run(release, [zeros(parts) for _ in range(20)], 21)
-    # One stream holds a document in round 1; the other holds its opposite or nothing.
-    factor = 1 if relation == "zero-out" else 2
-    square = 0.0
-    for block in parts:
-        noise = rows_of(release, outputs, block.name)
-        running = StrategyRows(release.strategy, ())
-        stream = [factor * block.l2_clip_norm, *[0.0] * 19]
-        moved = [running.step(np.array(value)) for value in stream]
-        square += np.sum(np.square(moved)) / np.mean(noise**2)
-    assert math.sqrt(square) == pytest.approx(1 / 2.5, rel=0.015)
-
-
-@pytest.mark.statistical
-def test_noise_of_a_prefix_sum_has_the_stated_scale_and_no_other():
-    """Each of the six checks of the right scale gives a false alarm once in 10^5."""
-    parts = [Block("first", (5000,), 0.2, weight=0.1), Block("pair", (2500, 2), 0.04)]
-    release = prefixes(parts, 3.0, 40)
-    rng = np.random.default_rng(3)
-    stream = [{block.name: rng.random(block.shape) / 1000 for block in parts} for _ in range(40)]
-    outputs = run(release, stream, 22)
-    for t in (1, 20, 40):
-        for block in parts:
-            exact = np.sum([sums[block.name] for sums in stream[:t]], axis=0)
-            noise = outputs[t - 1][block.name] - exact
-            sigma = release.stddevs(t)[block.name]
-            assert has_scale(noise, sigma)
-            assert stats.kstest(noise.reshape(-1) / sigma, "norm").pvalue > ALARM
-
-
 @pytest.mark.parametrize("horizon", [1, 2, 12])
 def test_equals_the_dense_matrices_and_the_same_noise(horizon):
     release = prefixes(horizon=horizon)
@@ -287,6 +245,9 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
     c = sum(np.diag(np.full(horizon - i, c_i), -i) for i, c_i in enumerate(coefficients))
     b = np.linalg.solve(c.T, np.tri(horizon).T).T
     for name in drawn:
+        found = [release.stddevs(t + 1)[name] for t in range(horizon)]
+        scale = release.mechanism.stddevs[name] * np.linalg.norm(b, axis=1)
+        np.testing.assert_allclose(found, scale, rtol=1e-9)
         x = np.array([sums[name] for sums in stream])
         wanted = np.tensordot(np.tri(horizon), x, 1) + np.tensordot(b, np.array(drawn[name]), 1)
         np.testing.assert_allclose([out[name] for out in outputs], wanted, rtol=1e-9, atol=1e-9)

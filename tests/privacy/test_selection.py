@@ -25,7 +25,7 @@ from streamlda.privacy.events import GaussianRelease, event_of_selection
 from streamlda.privacy.ledger import LedgerTerms
 from streamlda.private.budget import calibrate_selection
 from streamlda.stream.vocabulary_choice import describe_selection
-from tests.privacy.chance import ALARM
+from tests.privacy.chance import ALARM, fits_scale, has_scale
 
 #: Documents that try to add more than their share, or to confuse one word with another.
 ODD = {
@@ -70,9 +70,6 @@ def rounds(documents, seed=0, **options):
 
 def votes(documents, **options):
     return rounds(documents, **options)[0]
-
-
-# Contributions.
 
 
 def check_neighbours(common, first, second, relation, d0):
@@ -183,9 +180,6 @@ def test_the_choice_depends_on_the_set_of_words_alone_in_every_process():
     assert run.stdout.strip() == str(sorted(expected))
 
 
-# Release.
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
 def test_noise_has_the_stated_scale_and_law(relation):
@@ -198,10 +192,8 @@ def test_noise_has_the_stated_scale_and_law(relation):
     # One word gets half of a vote in the second round.
     sums = np.array([[found.weight - 30, found.votes - 15] for found in released])
     for found in (sums / made.stddevs).T:
-        low, high = stats.chi2.interval(1 - ALARM, len(found))
-        assert low <= found @ found <= high
-        for wrong in (2 / 3, 1 / math.sqrt(2), math.sqrt(2), 3 / 2):
-            assert not low <= wrong**2 * (found @ found) <= high
+        assert has_scale(found)
+        assert not any(fits_scale(found, wrong) for wrong in (math.sqrt(2), math.sqrt(1 / 2)))
         assert stats.kstest(found, "norm").pvalue > ALARM
         assert stats.kstest(found + 0.2, "norm").pvalue < ALARM
     # The noise of one round is not that of the other: power 1 - 1e-9 against a correlation of 0.3.
@@ -262,9 +254,6 @@ def test_calibration_finds_the_lowest_threshold(epsilon, delta):
         for share in np.linspace(0.01, 0.99, 50)
     ]
     assert made.threshold <= 1.002 * min(other.threshold for other in others)
-
-
-# What is refused.
 
 
 def test_a_selection_is_released_once_and_tells_no_words():
