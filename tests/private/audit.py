@@ -1,14 +1,10 @@
 """Audit of private releases: how well can two neighbouring streams really be told apart?
 
-The adversary is as strong as the definition of privacy lets it be. It knows all documents but one,
-the *canary*, chooses that one, and knows the code. Its best test for a shift in Gaussian noise is a
-weighted inner product of all that is released with the shift. What it cannot know, the covariance
-of the noise, it learns from draws of its own; so nothing that the mechanism claims about its noise
-goes into the audit, only that noise is Gaussian, which other tests hold.
-
-A release of a real run is drawn once. Here stages are filled once through the engine, in both
-neighbouring streams, and then released again and again with fresh noise: the releases of that many
-runs, given the same earlier releases (which fix projections and bounds in both).
+The adversary knows all documents but one, the *canary*, chooses that one, and knows the code. Its
+best test for a shift in Gaussian noise is a weighted inner product of all that is released with the
+shift. It learns the covariance of the noise from draws of its own, so that nothing that the
+mechanism claims of its noise goes into the audit. Stages are filled once through the engine, in
+both neighbouring streams, and released again and again with fresh noise.
 """
 
 import copy
@@ -38,9 +34,6 @@ SURE = float(norm.isf(1e-8))
 
 #: Of the bound that is reported, at 95 % confidence.
 LIKELY = float(norm.isf(0.05))
-
-#: Shift over noise at which two streams are as good as told apart.
-_LARGEST_MU = 50.0
 
 BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 
@@ -149,10 +142,7 @@ def _fed(settings, stream, script):
 
 def fill(settings, stream, script):
     """Stages filled by a stream, without those that it does not fill."""
-    stages = []
-    for engine in _fed(settings, stream, script):
-        stages.append(engine.stage)
-    return stages
+    return [engine.stage for engine in _fed(settings, stream, script)]
 
 
 def whitening(settings, stream):
@@ -202,18 +192,14 @@ def audit(settings, absent, present, draws):
 def mu_below(absent, present, quantile):
     """A lower bound of shift over noise from equally many scores of both streams.
 
-    With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t, whose
-    mean is the shift over noise times sqrt(n / 2) and whose variance 1 + t^2 / (4 n): normal, for
-    the hundreds of scores there are.
+    With n scores each, difference over pooled deviation times sqrt(n / 2) is noncentral t of
+    variance 1 + t^2 / (4 n): normal, for the hundreds of scores there are.
     """
     n = len(absent)
     spread = math.sqrt((absent.var(ddof=1) + present.var(ddof=1)) / 2)
     difference = float(present.mean() - absent.mean())
-    if difference <= 0:
-        return 0.0
-    if spread * _LARGEST_MU <= difference:
-        return _LARGEST_MU
-    t = difference / spread * math.sqrt(n / 2)
+    # From 50 on two streams are as good as told apart.
+    t = difference / max(spread, difference / 50, 1e-300) * math.sqrt(n / 2)
     return max(0.0, (t - quantile * math.sqrt(1 + t * t / (4 * n))) / math.sqrt(n / 2))
 
 

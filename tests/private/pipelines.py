@@ -1,21 +1,15 @@
 """Audit of whole private pipelines: from a file of records to all that a run lets out.
 
-A run is `streamlda fit` in this process: records are read from a file, a ledger on the disk is
-paid, noise is `SecureNoise`. The adversary has the files of all releases beside the ledger and the
-published model. As the definition of privacy allows, it knows the code and all records but that of
-a *canary*, and chose the canary, which is in the stream or not (or another record is in its slot).
+A run is `streamlda fit` in this process, with a file, a ledger and `SecureNoise`. The adversary
+has all releases and the published model; it knows the code and all records but a *canary* that it
+chose, which is in the stream or not (or another record is in its slot).
 
-What it makes of it is the likelihood ratio. It runs the program again without the canary, and lets
-the releases come out as they did (`reenact`): so it knows all sums but for their noise, and the
-model that the releases lead to. A stream that is blank but for the canary gives what the canary
-adds to each release, with the projections and bounds that this run came to. Released less expected
-sums, along what the canary adds, is a draw from two Gaussians; where the canary is in several
-releases they count together. The covariance of the noise is learned from other runs, with that of
-the same places in all other releases, so that noise that is used twice is found. Nothing but the
-shape of the noise is assumed, which other tests hold.
-
-Canaries of one run are in or out independently, and each is judged given the others: a run counts
-as half a pair of neighbours for each of them.
+It runs the program again without the canary, and lets the releases come out as they did
+(`reenact`): so it knows all sums but for their noise, and the model that the releases lead to. A
+stream that is blank but for the canary gives what the canary adds to each release. Released less
+expected sums, along what the canary adds, is a draw from two Gaussians. The covariance of the noise
+is learned from other runs, with that of the same places in all other releases, so that noise that
+is used twice is found. Canaries are in or out independently; each is judged given the others.
 """
 
 import copy
@@ -124,12 +118,9 @@ class Evidence:
         n, p = int(whole.sum()), len(usual)
         surely = squared * chi2.ppf(ALPHA, n - p + 1) / n if n > p else 0.0
         return Finding(
-            absent=scores[~bits],
-            present=scores[bits],
             reach=float(np.linalg.norm(shift, axis=1).max()),
-            measured=math.sqrt(squared * max(n - p - 1, 1) / n),
-            measured_surely=math.sqrt(surely),
-            whole=float(whole.mean()),
+            noise=math.sqrt(surely),
+            runs=mu_below(scores[~bits], scores[bits], float(norm.isf(ALPHA))),
         )
 
 
@@ -141,29 +132,15 @@ def _covariance(noise, shift):
 
 @dataclass(frozen=True)
 class Finding:
-    """Evidence about one canary; mu is shift over noise.
+    """Lower bounds of mu, shift over noise, of one canary; each holds but with probability `ALPHA`.
 
-    `reach`: the largest shift in units of the noise that is said to be there. `measured`: the shift
-    over the noise that was seen, with a bound that it exceeds but with probability `ALPHA`. Scores
-    are those of runs without the canary and with it.
+    `reach`: by the noise that is said to be there. `noise`: by the noise that was seen. `runs`: by
+    scores of runs with the canary and without it.
     """
 
-    absent: np.ndarray
-    present: np.ndarray
     reach: float
-    measured: float
-    measured_surely: float
-    whole: float
-
-    @property
-    def seen_surely(self):
-        """A bound on mu that holds but with probability `ALPHA`, from scores alone."""
-        return mu_below(self.absent, self.present, float(norm.isf(ALPHA)))
-
-    @property
-    def seen(self):
-        """Mu from scores alone, less than half of its standard error too low or high."""
-        return mu_below(self.absent, self.present, 0.0)
+    noise: float
+    runs: float
 
 
 @dataclass(frozen=True)
@@ -185,19 +162,9 @@ class Verdict:
         found = [name for name, runs in said.items() if runs]
         found += [f"{name}: quiet" for name in self.quiet]
         for name, each in self.findings.items():
-            bounds = {"reach": each.reach, "noise": each.measured_surely, "runs": each.seen_surely}
             most = CLAIM * (1 + 1e-9)
-            found += [f"{name}: {how}" for how, bound in bounds.items() if bound > most]
+            found += [f"{name}: {how}" for how, mu in vars(each).items() if mu > most]
         return found
-
-    def __str__(self):
-        lines = [f"claim {CLAIM:.4f} faults {self.faults}"]
-        lines += [
-            f"  {name}: reach {f.reach:.4f} measured {f.measured:.4f} (> {f.measured_surely:.4f})"
-            f" seen {f.seen:.4f} (> {f.seen_surely:.4f}) whole {f.whole:.3f}"
-            for name, f in self.findings.items()
-        ]
-        return "\n".join(lines)
 
 
 #: Part of the squared shift from which on noise in a block is sought in other releases, too.

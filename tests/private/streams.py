@@ -64,14 +64,8 @@ DOCUMENTS = st.sampled_from(sorted(POOL)).map(POOL.__getitem__) | st.dictionarie
 
 
 def batch_of_counts(documents, d=D):
-    rows = [sorted(document.items()) for document in documents]
-    flat = [entry for row in rows for entry in row]
-    return DocumentBatch(
-        np.array([count for _, count in flat], dtype=np.float64),
-        np.array([word for word, _ in flat], dtype=np.int32),
-        np.cumsum([0, *map(len, rows)], dtype=np.int64),
-        d,
-    )
+    rows = [[document.get(word, 0) for word in range(d)] for document in documents]
+    return DocumentBatch.from_matrix(np.reshape(rows, (-1, d)))
 
 
 def view_of(documents, d=D):

@@ -10,22 +10,20 @@ from streamlda.errors import InsufficientDataError, InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.private import common_words
 from streamlda.private.common_words import Frequencies, OfCommon, topics_of
-from streamlda.private.contributions import PairStatistic, View
+from streamlda.private.contributions import PairStatistic
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.published import clip_bounds, notes_of
 from streamlda.private.refinement import Refinement
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.responsibilities import RefinementStatistic
 from streamlda.private.settings import MOST_WORDS
 from streamlda.private.window import PrivateSnapshot
-from streamlda.private.word_classes import CLASSES, PublicWords, cluster_words
+from streamlda.private.word_classes import PublicWords
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.arrays import named
 from tests.oracle import pack_pairs
 from tests.private.streams import (
     Run,
-    batch_of_counts,
     check_resumes,
     run,
     slot_of,
@@ -45,9 +43,6 @@ def config_of(**options):
     return wide(**{**given, "delta": 1e-6, **options})
 
 
-# When windows begin so.
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -63,10 +58,11 @@ def test_they_are_for_large_vocabularies(change):
     assert list(config_of().stages) == names
     assert sum(config_of().stages.values()) == pytest.approx(1.0)
     assert list(config_of(clipping="worst-case").stages) == names[1:]
-    assert "common pairs" not in config_of(**change).stages
-
-
-# What is summed.
+    off = config_of(**change)
+    assert "common pairs" not in off.stages
+    assert (config_of().refines, off.refines) == (True, False)
+    if change == {"refinement_rounds": 0}:
+        assert off.noise_multiplier == pytest.approx(config_of().noise_multiplier, rel=1e-6)
 
 
 def test_the_statement_says_what_documents_are_clipped_by():
@@ -110,9 +106,6 @@ def test_common_words_are_the_most_frequent_ones():
     assert len(common_words.common_words(frequencies, config_of(epsilon=0.01))) == 5 * K
     large = config_of(n_features=9000, documents_per_snapshot=100_000)
     assert len(common_words.common_words(np.full(9000, 1 / 100), large)) == MOST_WORDS
-
-
-# What follows from it.
 
 
 def test_frequencies_are_drawn_together_by_their_noise():
@@ -203,9 +196,6 @@ def test_no_more_topics_than_rounds_can_tell_apart():
     assert len(found.components) == 2
 
 
-# Windows.
-
-
 def error_of(snapshot):
     found = snapshot.topics
     missing = np.tile(found.background, (K - len(found.components), 1))
@@ -245,21 +235,6 @@ def test_word_frequencies_are_published_where_documents_prefer_them(preferred):
     if preferred < 0:
         np.testing.assert_array_equal(found.components[0], found.background)
     assert found.prevalence.sum() == pytest.approx(1.0)
-
-
-def test_all_words_are_summed_beside_the_topics():
-    rng = np.random.default_rng(4)
-    counts, weights = rng.integers(0, 4, (6, 5)), np.array([1.0, 2.0, 1.5, 3.0, 1.0])
-    given = np.full((2, 5), 0.2), np.ones(2), np.full(5, 0.2), weights
-    statistic = RefinementStatistic(*given, background_prior=1.5, totals_weight=0.5)
-    rows = [dict(enumerate(row)) for row in counts.tolist()]
-    batch = batch_of_counts([{w: c for w, c in row.items() if c} for row in rows])
-    np.testing.assert_allclose(
-        sums_of(statistic, View(batch))["words"], (counts * weights).sum(axis=0), rtol=1e-12
-    )
-
-
-# What is said of them.
 
 
 def useful(preferred, noise, slots=100):
@@ -348,15 +323,6 @@ def released(true, public, noise, rng):
     return found
 
 
-def test_classes_show_words_that_noise_hides():
-    rng = np.random.default_rng(1)
-    true, public, classes = drawn(rng)
-    for noise, least in ((30.0, 0.8), (0.3, 1.0)):
-        alone, known = released(true, (None, PublicWords(public, classes)), noise, rng)
-        found = [surprise(true, each.distribution()) for each in (alone, known)]
-        assert 0 < found[1] <= least * found[0]
-
-
 def test_classes_of_chance_are_never_used():
     """The sums decide, to the last bit: 30 draws, from least noise to most."""
     rng = np.random.default_rng(2)
@@ -373,15 +339,6 @@ def test_classes_are_whole_numbers_of_all_words():
     for wrong in (classes[1:], classes - 1, classes.astype(float)):
         with pytest.raises(InvalidSettingError, match=r"a saved state must hold .*classes="):
             PublicWords(public, wrong)
-
-
-def test_words_of_one_topic_are_of_one_class():
-    topics = np.repeat(np.eye(4), 50, axis=1) + 1e-3
-    found = cluster_words(topics, np.ones(4)).reshape(4, 50)
-    assert np.all(found == found[:, :1])
-    assert len(set(found[:, 0])) == 4
-    many = cluster_words(PlantedLDA(8, D, seed=1).components, np.ones(8))
-    assert many.max() == CLASSES - 1
 
 
 def test_topics_that_do_not_fit_tell_of_words_all_the_same():

@@ -45,9 +45,6 @@ ROWS = batch_of(planted(2 * N), D)
 LOST = {"first": np.ones(D), "pair": np.zeros(21), "pair_kept": np.array(-1.0)}
 
 
-# Slots.
-
-
 @settings(max_examples=15)
 @given(cuts=st.sets(st.integers(0, 2 * N), max_size=12))
 def test_the_cut_into_batches_changes_nothing(cuts):
@@ -128,9 +125,6 @@ def test_a_stage_can_end_before_its_last_slot():
     assert own.snapshots[0].stages[1].last == 299
 
 
-# Users.
-
-
 def user_settings(**options):
     return config_of(**{"per_user": 2, "snapshots": 2, "delta": 1e-2, "epsilon": 25.0, **options})
 
@@ -147,6 +141,9 @@ def test_no_more_than_g_documents_of_a_user_count_in_a_stage():
             counted.append(f"own{slot}" if earlier < 2 else None)
     assert 0 < counted.count(None) < N
     assert_same_sums(own, run(user_settings(), ROWS, counted))
+    for nobody in (None, [None] * N, [""] * N):
+        blank = run(user_settings(clipping="worst-case"), ROWS.rows(0, N), nobody)
+        assert not any(array.any() for array in blank.raw[0].values())
     # Had all counted, the sums would be others.
     free = run(user_settings(), ROWS, [f"own{n}" for n in range(2 * N)])
     assert free.raw[1]["pair_kept"] > own.raw[1]["pair_kept"]
@@ -165,16 +162,6 @@ def test_rounds_of_prefix_sums_count_users_again_and_are_added_as_they_are():
     for name, stddev in prefix.mechanism.stddevs.items():
         found = [prefix.stddevs(t)[name] / stddev for t in (1, 2)]
         assert found == pytest.approx([1, np.sqrt(2)])
-
-
-@pytest.mark.parametrize("users", [None, [None] * N, [""] * N])
-def test_rows_of_nobody_add_nothing(users):
-    own = run(user_settings(clipping="worst-case"), ROWS.rows(0, N), users)
-    assert own.stages[0] == ("pairs", 0, 528)
-    assert not any(array.any() for array in own.raw[0].values())
-
-
-# Modes and bounds.
 
 
 def test_bounds_are_known_or_come_from_the_released_histograms():

@@ -108,9 +108,6 @@ def topics_of(run):
     return run.snapshots[-1].topics
 
 
-# What documents say.
-
-
 def test_documents_say_how_probable_public_topics_make_their_words():
     said = {}
     for name in ("longest row", "all words", "shortest row", "blank", "short"):
@@ -132,9 +129,6 @@ def test_what_fits_is_the_entropy_less_the_surprise_of_hidden_words():
     found = sums_of(FitsStatistic(start), view_of([{0: 2, 1: 2, 2: 1, 3: 1}]))
     expected = np.mean(np.log([0.5, 0.2, 0.1])) + np.log(5)
     assert float(found["public_fits"]) == pytest.approx(expected, abs=3e-3)
-
-
-# What a public model brings.
 
 
 def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
@@ -179,9 +173,6 @@ def test_the_digest_tells_models_apart(public):
     ]
     assert len({public.digest, *(other.digest for other in others)}) == 5
     assert replace(public, documents_seen=7).digest == public.digest
-
-
-# Post-processing.
 
 
 def moved(start, sums, noise, n_components):
@@ -246,9 +237,6 @@ def test_further_topics_are_what_public_ones_do_not_explain(public, planted):
     assert len(moved(start, sums, 1e-3, 9).components) == 4
 
 
-# Runs.
-
-
 def test_a_public_model_that_fits_takes_one_release_and_is_better_than_none(
     public, planted, documents
 ):
@@ -289,19 +277,6 @@ def test_an_engine_must_have_the_public_model_of_its_settings(public, other_fiel
             PublicRun(config, start)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"clipping": "worst-case"},
-        {"solver": "simultaneous"},
-        {"mode": "prefix", "snapshots": 2},
-    ],
-)
-def test_settings_without_a_place_for_it_are_refused(public, more):
-    with pytest.raises(InvalidSettingError, match="a public model must begin windows of the whole"):
-        settings_for(start_of(public), **more)
-
-
 def test_the_statement_names_the_model_and_the_bounds_of_what_was_released(public, documents):
     start = start_of(public)
     # At epsilon 8 documents fit by 11 deviations of the noise; at 1 it would hide that once in 400.
@@ -316,9 +291,6 @@ def test_the_statement_names_the_model_and_the_bounds_of_what_was_released(publi
     assert model.diagnostics["warnings"] == []
     # Post-processing: a private model may be the start of others.
     assert start_of(model).digest == model.digest
-
-
-# The estimator.
 
 
 def estimator(**more):

@@ -14,7 +14,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
-from streamlda.private import comparison, denoising, responsibilities, unmixing
+from streamlda.private import comparison, denoising
 from streamlda.private.comparison import TOLERANCE, ComparisonStatistic
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, denoise
@@ -22,8 +22,6 @@ from streamlda.private.refinement import BACKGROUND_PRIOR
 from streamlda.private.responsibilities import INNER_ITERATIONS, RefinementStatistic, get_divisors
 from streamlda.private.unmixing import (
     deconvolve,
-    drawn_documents,
-    responsibilities_of_topics,
     unmixed_tokens,
 )
 from streamlda.simulate import PlantedLDA
@@ -36,10 +34,7 @@ from tests.private.streams import (
     PUBLIC,
     D,
     batch_of_counts,
-    filled,
     run,
-    settings_of,
-    stage_of,
     sums_of,
     view_of,
     wide,
@@ -52,9 +47,6 @@ def statistic_of(public="mixed"):
 
 def shares_of(view, public="mixed"):
     return sums_of(statistic_of(public), view)["shares"]
-
-
-# Sums.
 
 
 @pytest.mark.kernels
@@ -74,29 +66,14 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
         for e, word, count in entries:
             x[word] = count * weights[word] * shares[e]
         expected += x / max(1.0, np.linalg.norm(x))
-    statistic = statistic_of(public)
     np.testing.assert_allclose(shares_of(view, public), expected, rtol=2e-4, atol=1e-6)
-    assert {b.name: b.shape for b in statistic.blocks()} == {"shares": expected.shape}
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_document_without_a_norm_adds_exactly_nothing(value, monkeypatch):
-    """The attack: responsibilities that are no numbers where a word stands would spoil the sum."""
-    original = responsibilities.expect_topics
-
-    def broken(counts, word_ids, *others):
-        original(counts, word_ids, *others)
-        others[-2][word_ids == 4] = value
-
-    rows = [{0: 5, 1: 5}, {3: 2, 4: 9}, {2: 7}]
-
-    def added(documents):
-        stage = stage_of([statistic_of()], settings_of(), 3)
-        return filled(stage, documents).sums.aggregates["shares"]
-
-    without = added([rows[0], {}, rows[2]])
-    monkeypatch.setattr(responsibilities, "expect_topics", broken)
-    np.testing.assert_array_equal(added(rows), without)
+    given = PUBLIC[public]
+    both = RefinementStatistic(*given, background_prior=BACKGROUND_PRIOR, totals_weight=0.5)
+    sums = sums_of(both, view)
+    np.testing.assert_array_equal(sums["shares"], shares_of(view, public))
+    usable = [row for row in rows if sum(row.values()) >= 3]
+    counted = batch_of_counts(usable).to_csr().sum(axis=0).A1
+    np.testing.assert_allclose(sums["words"], counted * weights, rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +90,6 @@ def test_what_a_round_begins_with_must_fit_together(which, array):
     given[which] = array
     with pytest.raises(InvalidSettingError, match="must fit together"):
         RefinementStatistic(*given, background_prior=1.0)
-
-
-# Post-processing.
 
 
 def test_the_posterior_mean_is_near_the_truth_where_noise_is_small_and_the_background_elsewhere():
@@ -179,9 +153,6 @@ def test_the_prior_is_fitted_on_all_topics(monkeypatch):
     np.testing.assert_allclose(np.unique(seen[0]), tokens / d)
 
 
-# Topics in documents like text.
-
-
 K, V, N = 4, 300, 4000
 WEIGHT = 1.5
 
@@ -219,34 +190,6 @@ def test_topics_are_much_nearer_than_the_sums_show_them(round_, stddev):
     rough, found = found_by(begun, noisy, stddev)
     before, after = (matched_l1_error(truth, each).mean for each in (rough, found))
     assert after < 0.75 * before
-
-
-def test_it_is_the_responsibilities_that_do_it(round_, monkeypatch):
-    """As if a round had known the topics: the error of the sums stays."""
-    begun, sums, truth = round_
-
-    def none(words, prior, documents):
-        return np.eye(K + 1, dtype=np.float32)[None], np.zeros(V, dtype=np.int64)
-
-    monkeypatch.setattr(unmixing, "responsibilities_of_topics", none)
-    rough, found = found_by(begun, sums, 0.5)
-    before, after = (matched_l1_error(truth, each).mean for each in (rough, found))
-    assert after > 0.9 * before
-
-
-def test_responsibilities_sum_to_one_and_words_alike_share_them(round_):
-    begun, _, truth = round_
-    topics = np.vstack([truth, begun[2]])
-    documents = drawn_documents(topics, np.full(K + 1, 0.2), np.random.default_rng(1))
-    assert documents.n_documents == (K + 1) * unmixing.DRAWN
-    mixing, kind = responsibilities_of_topics(*get_divisors(*begun, WEIGHT), documents)
-    np.testing.assert_allclose(mixing.sum(axis=2), 1.0, rtol=1e-4)
-    # Words that topics do not tell apart are one kind.
-    assert len(mixing) == V // 6 + 1
-    assert len(kind) == V
-    # A token of a topic is more often given to it than one of another topic is.
-    alike = mixing[kind[int(np.argmin(begun[2]))]]
-    assert np.all(np.argmax(alike[:K, :K], axis=0) == np.arange(K))
 
 
 def test_what_is_not_mixed_stays_where_there_is_no_noise(round_):
@@ -288,61 +231,11 @@ def slow(row, topics, long):
 @pytest.mark.parametrize("which", COMPARED)
 @pytest.mark.parametrize("name", SMALL)
 def test_what_a_document_adds_is_that_of_its_tokens_one_by_one(name, which):
+    assert not any(np.any(values) for values in said_by(view_of([{}, {1: 2}]), which).values())
     found, expected = said_by(view_of([SMALL[name]]), which), slow(SMALL[name], *COMPARED[which])
     assert found.keys() == expected.keys()
     for block, values in expected.items():
         np.testing.assert_allclose(found[block], values, rtol=2e-6, atol=1e-9)
-
-
-def test_documents_are_added_and_blanks_are_not():
-    rows = list(SMALL.values())
-    whole, parts = said_by(view_of([*rows, {}, {0: 2}])), [said_by(view_of([row])) for row in rows]
-    for block, values in whole.items():
-        np.testing.assert_allclose(values, sum(part[block] for part in parts), rtol=1e-12)
-    assert not any(np.any(values) for values in said_by(view_of([{}, {1: 1}])).values())
-
-
-@pytest.mark.parametrize("count", [3, 4, 2**31 - 2])
-def test_no_document_moves_what_another_says(count):
-    """To the last bit, and which of its tokens is the second."""
-    rows = [{0: 1, 1: 2, 3: 3}, {0: 1, 2: 1, 4: 1}, {1: 5, 2: 2}]
-    said = []
-    for first in ({}, {0: 1, 2: count}):
-        batch = batch_of_counts([first, *rows] if first else rows)
-        seen, held = comparison.halves(batch)
-        found, _ = COMPARED["mixed"]
-        theta = topic_proportions(seen, found.components, found.alpha)
-        documents = np.repeat(np.arange(len(batch)), np.diff(batch.row_pointers))
-        likely = np.einsum("ek,ke->e", theta[documents], found.components[:, batch.word_ids])
-        by_frequency = found.background[batch.word_ids]
-        said.append(comparison.preferences(batch, held, likely, by_frequency)[-3:])
-    np.testing.assert_array_equal(*said)
-
-
-def test_what_is_no_number_adds_exactly_nothing(monkeypatch):
-    batch = batch_of_counts([{0: 2, 1: 2}, {2: 3}])
-    held = np.ones(3)
-    # Nor does a warning tell of it, where both probabilities are 0 too.
-    for broken, start in ((np.nan, 1.0), (np.inf, 1.0), (0.0, 0.0)):
-        refined, by_frequency = np.array([broken, 1.0, 3.0]), np.array([start, 1.0, 1.0])
-        said = comparison.preferences(batch, held, refined, by_frequency)
-        np.testing.assert_array_equal(said, [0.0, 1.0])
-    proportions = comparison.topic_proportions
-
-    def spoiled(*arguments, **options):
-        theta = proportions(*arguments, **options)
-        theta[0] = np.nan
-        return theta
-
-    def added(documents):
-        stage = stage_of([ComparisonStatistic(*COMPARED["mixed"])], settings_of(), 2)
-        return filled(stage, documents).sums.aggregates
-
-    rows = [SMALL["all words"], SMALL["one word"]]
-    expected = added(rows[1:])
-    monkeypatch.setattr(comparison, "topic_proportions", spoiled)
-    for block, values in added(rows).items():
-        np.testing.assert_array_equal(values, expected[block])
 
 
 @pytest.mark.statistical

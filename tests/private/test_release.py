@@ -134,9 +134,6 @@ def test_noise_of_windows_stages_and_blocks_is_independent():
     assert not independent(pair[:-1], pair[1:] + 0.3 * pair[:-1])
 
 
-# The ledger.
-
-
 class Witness(SecureNoise):
     """Looks into the ledger, on the disk, when noise is drawn."""
 
@@ -259,9 +256,6 @@ def test_killed_at_any_moment(kills, seed, folder, crashes):
     # Of 12 kills 4 to 9 were, on a busy machine.
     assert counted["killed pending"] > 0
     assert counted["artifacts"] > 10
-
-
-# What is said about it.
 
 
 @pytest.mark.parametrize(

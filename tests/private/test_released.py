@@ -2,6 +2,8 @@
 
 import builtins
 import io
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -70,23 +72,12 @@ def cut_short(path, settings, releases, **how):
     made = []
     with open_ledger(path, settings) as ledger:
         learner = PrivateLearner(settings, Cut(ledger, releases, **how), vocabulary="public")
-        for start in range(0, ROWS.n_documents, 500):
-            try:
-                feed_to(learner, ROWS.rows(start, start + 500), made)
-            except Killed:
-                break
+        # With words and facts, as a pipeline has them.
+        learner.release = partial(learner.release, WORDS, FACTS)
+        with suppress(Killed):
+            for start in range(0, ROWS.n_documents, 500):
+                feed(learner, ROWS.rows(start, start + 500), on_model=made.append)
     return learner, made
-
-
-def feed_to(learner, rows, made):
-    """`feed`, with words and facts, as a pipeline has them."""
-    while rows.n_documents:
-        taken = learner.add(rows)
-        rows = rows.rows(taken, rows.n_documents)
-        if learner.due == 0 and (model := learner.release(WORDS, FACTS)) is not None:
-            made.append(model)
-        if learner.due is None:
-            break
 
 
 def assert_same(model, other):
@@ -260,7 +251,7 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
             releaser.run = next(runs)
             if stop:
                 learner = PrivateLearner(settings, releaser, vocabulary="public")
-                feed_to(learner, ROWS.rows(0, N), [])
+                feed(learner, ROWS.rows(0, N))
             else:
                 releaser.paid = True
                 with pytest.raises(Killed):

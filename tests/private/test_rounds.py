@@ -6,12 +6,9 @@ over the choice of seeds, with the probability that stands with it.
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from streamlda.errors import InsufficientDataError
-from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.private import power
 from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
 from streamlda.private.topics import PairView
 from streamlda.simulate import PlantedLDA
@@ -112,39 +109,6 @@ def test_snapshots_are_made_of_released_sums_alone(options):
     assert_same_snapshots(own, replayed(own, config))
 
 
-@pytest.mark.statistical
-@pytest.mark.parametrize("way", WAYS)
-def test_the_noise_is_that_of_the_exact_accounting(way):
-    """Blanks in the rounds: what is released is noise. False-alarm rate 1e-6; 1.5 is refused."""
-    more = {"documents_per_snapshot": 40 * N, "n_iterations": 40}
-    config = config_of(way, clipping="worst-case", **more)
-    z = noise_multiplier(config.epsilon, config.delta_left)
-    begun = rounds_of(config)[0][1]
-    own, scaled = Run(config, seed=6).add(ROWS, stop=min(begun, N)), []
-    while (stage := own.engine.stage) is not None and own.engine.snapshot is None:
-        window = own.engine.window
-        probes = None if window.power is None else window.power.method.probes
-        own.engine.skip(stage.slots_left)
-        sums = own.engine.due.release(own.noise)
-        if probes is not None:
-            name = "values" if "values" in sums else "images"
-            clip = window.bounds.triple * answer_norm(probes, 3 if name == "values" else 2)
-            scaled.append((sums[name] / (z * clip / np.sqrt(1 - power.KEPT_FRACTION))).ravel())
-            # The answer of a round of noise alone may be lost; continue with a plausible one.
-            sums["triple_kept"] = np.array(1.0)
-        own.engine.accept(sums)
-    values = np.concatenate(scaled)
-    assert len(values) >= 150
-
-    def accepted(wrong):
-        total = float(np.sum((values / wrong) ** 2))
-        tails = stats.chi2.cdf(total, len(values)), stats.chi2.sf(total, len(values))
-        return 2 * min(tails) > ALARM
-
-    assert accepted(1.0)
-    assert not accepted(1.5)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_round_of_noise_alone_loses_the_window(way):
     config = config_of(way, clipping="worst-case")
@@ -155,9 +119,6 @@ def test_a_round_of_noise_alone_loses_the_window(way):
     with pytest.raises(InsufficientDataError, match=r"than its noise hides, got \w+=-"):
         own.engine.accept(sums)
     assert (own.engine.stage.name, own.engine.snapshot) == ("pairs", None)
-
-
-# Rounds of a power method: sums, their joint norm, corrections, and components.
 
 
 @pytest.mark.parametrize("values_only", [False, True])

@@ -15,7 +15,7 @@ from streamlda.private.budget import ledger_terms, words_and_delta
 from streamlda.private.release_manager import config_hash
 from streamlda.private.settings import PrivateSettings
 from tests.corpora import batch_of
-from tests.private.streams import Run, settings_of, wide
+from tests.private.streams import Run, settings_of
 
 
 def config_of(**options):
@@ -75,6 +75,10 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({"refinement_rounds": 2}, "refinement_rounds=2"),
         ({**POWER, "refinement_rounds": 1}, "refinement must follow common words"),
         ({**PREFIX, "refinement_rounds": 1}, "mode must be window"),
+        *(
+            ({"public_model": "0" * 64, **more}, "a public model must begin windows of the whole")
+            for more in ({"clipping": "worst-case"}, {"solver": "simultaneous"}, PREFIX)
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options, message):
@@ -95,21 +99,6 @@ def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
     stages = config_of(**options).stages
     assert stages["norms"] == stages["triple norms"] == pytest.approx(fraction, rel=2e-3)
     assert sum(stages.values()) == pytest.approx(1)
-
-
-def test_refinement_is_on_where_it_helps():
-    assert wide().refines
-    assert config_of(**REFINED).refines
-    off = wide(refinement_rounds=0), wide(**PREFIX), wide(solver="simultaneous"), config_of()
-    assert not any(config.refines for config in off)
-    assert wide().noise_multiplier == pytest.approx(off[0].noise_multiplier, rel=1e-6)
-
-
-def test_the_fewest_slots_of_a_round_are_accepted():
-    config = config_of(**{**POWER, "documents_per_snapshot": 100, "n_iterations": 24})
-    slots = [last - first for name, first, last in config.stage_slots() if name[-1].isdigit()]
-    assert min(slots) >= 1
-    assert sum(config.stages.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("options", "stages"), [({"solver": "simultaneous"}, 11), (REFINED, 5)])
