@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidSettingError, ModelFileError
@@ -18,10 +17,8 @@ from streamlda.simulate import PlantedLDA
 from streamlda.sites.aggregate import aggregate, make_statement
 from streamlda.sites.federation import Member
 from streamlda.sites.keys import SiteKey
+from tests.privacy.chance import has_scale
 from tests.sites.protocol import D, Sites, moved, settings_of, signed
-
-#: False-alarm rate of a statistical test. Noise is `SecureNoise`: no seed was picked.
-ALARM = 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +115,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_and_no_other(tmp_path, 
         assert found.stddevs[name] == pytest.approx(stddev, rel=1e-3)
     noise = found.released["pair"]
     assert noise.size == 200 * 201 // 2
-    for factor in (1, 2 / 3, 3 / 2):
-        squares = np.sum(np.square(noise / (factor * times * pooled.stddevs()["pair"])))
-        p_value = 2 * min(chi2.cdf(squares, noise.size), chi2.sf(squares, noise.size))
-        assert (p_value > ALARM) == (factor == 1)
+    assert has_scale(noise, times * pooled.stddevs()["pair"], alarm=1e-9)
     assert found.model is None
 
 

@@ -122,7 +122,7 @@ def test_whole_federations_give_away_what_is_claimed(folder):
     verdict = audit(scene, 2 * -(-PAIRS // len(scene.canaries)), folder)
     print(f"sites\n{verdict}")
     assert not verdict.faults, str(verdict)
-    assert verdict.likely > CLAIM / 2, str(verdict)
+    assert max(each.noise for each in verdict.findings.values()) > 0.75 * CLAIM, str(verdict)
 
 
 def test_some_federations_show_no_gross_fault(folder):
