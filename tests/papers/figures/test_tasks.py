@@ -23,9 +23,6 @@ def documents():
     return planted(3000, d=30, k=3, alpha_0=0.3)[1]
 
 
-# Contenders
-
-
 @pytest.mark.parametrize(
     ("name", "epsilon"),
     # Variational Bayes, whose noise is found in seconds, publishes all of its topics always.
@@ -46,9 +43,6 @@ def test_algorithm_3_finds_topics_of_many_words_through_a_public_projection():
     # Of 120 draws of noise with these random starts none was above 0.38; other starts may fail.
     topics, _ = CONTENDERS[WA16].fit(many, 3, 0.5, 12.0, 1e-4, 1)
     assert matched_l1_error(truth.components, topics).mean < 0.8
-
-
-# Wang & Anandkumar (2016)
 
 
 def failures(name, **parameters):
@@ -85,9 +79,6 @@ def test_replayed_queries_find_the_topics_where_noise_is_small(monkeypatch):
     assert matched_l1_error(corpus.components, found.components).mean < 0.25
 
 
-# DP-LDA
-
-
 def test_figures_of_dplda_are_measured(tmp_path):
     small = {"documents": 2000, "n_features": 20, "n_components": 3}
     for case in (REPRODUCTIONS[f"dplda-figure-{n}"].cases(True, ())[0] for n in "24"):
@@ -113,9 +104,6 @@ def test_figures_of_dplda_are_measured(tmp_path):
     assert 1 < perplexity < 50
     assert words
     assert all(word.startswith("w") for topic in words for word in topic)
-
-
-# Imtiaz & Sarwate (2018)
 
 
 @pytest.mark.parametrize(("model", "bound"), [("topics", None), ("mixture", 0.3)])

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bench.kinds import Figure
-from bench.papers import reproduction, wa16
+from bench.papers import wa16
 from bench.papers.cape import METHODS, ORDER, authors_lines
 from bench.papers.dplda import BOUND
 from bench.papers.scenarios import REPRODUCTIONS
@@ -199,31 +198,3 @@ def test_every_claim_is_turned():
     turned = {make()["scenario"] for make, agrees in PLANTED.values() if agrees is False}
     right = {make()["scenario"] for make, agrees in PLANTED.values() if agrees}
     assert turned == right == set(REPRODUCTIONS)
-
-
-@pytest.mark.parametrize(
-    ("met", "line"),
-    [
-        ((), "not judged: the paper claims nothing here"),
-        ((True, True), "agrees: a: 1 (target: 2); a: 1 (target: 2)"),
-        ((True, None), "not judged: this size does not decide a: 1 (target: 2)"),
-        ((None, False), "does not, because a: 1 (target: 2)"),
-    ],
-)
-def test_a_verdict_is_that_of_its_figures(met, line):
-    shown = [Figure("a", "1", "2", each) for each in met]
-    assert reproduction.verdict_of([Figure("b", "3"), *shown]).line == line
-
-
-def test_halves_are_read_off_rates_and_resampled():
-    levels = [1.0, 2.0, 4.0, 8.0, 16.0]
-    for failing, level in (
-        ([0.0, 0.0, 0.25, 0.75, 1.0], 4 * math.sqrt(2)),
-        ([0.0, 0.3, 0.2, 0.75, 1.0], 4 * 2 ** (0.25 / 0.5)),
-        ([0.0] * 5, math.nan),
-    ):
-        assert reproduction.at_half(levels, failing) == pytest.approx(level, nan_ok=True)
-    again = reproduction.halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 100)
-    assert np.median(again) == pytest.approx(4 * math.sqrt(2), rel=0.03)
-    few = reproduction.halves(levels, [0.0, 0.0, 0.25, 0.75, 1.0], 8)
-    assert np.std(few) > 2 * np.std(again) > 0
