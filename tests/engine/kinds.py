@@ -39,9 +39,9 @@ def planted_documents():
     return with_short(planted().documents(12_000))
 
 
-def text_corpus():
+def text_corpus(seed=2):
     """Documents that mix more topics than an engine takes by default."""
-    return PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=2)
+    return PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=seed)
 
 
 @cache
@@ -52,15 +52,13 @@ def text_documents():
 @cache
 def turning_documents():
     """Topics change after 1000 documents."""
-    other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
-    return DocumentBatch.joined([text_documents().rows(0, 1000), other.documents(1500)])
+    return DocumentBatch.joined([text_documents().rows(0, 1000), text_corpus(3).documents(1500)])
 
 
 @cache
 def early_turning_documents():
     """Topics change within a warm-up of 1000, of which a fit may be made again."""
-    other = PlantedLDA(12, 300, alpha_0=4.0, mean_length=30, topic_concentration=0.03, seed=3)
-    return DocumentBatch.joined([text_documents().rows(0, 430), other.documents(1200)])
+    return DocumentBatch.joined([text_documents().rows(0, 430), text_corpus(3).documents(1200)])
 
 
 @cache

@@ -208,17 +208,6 @@ def sharing(projection=None, **changes):
     return Engine(engine(**changes).settings, shared_projection=projection)
 
 
-def test_rounds_follow_each_other_and_lower_the_error(documents):
-    learner, errors, finished = engine(), [], []
-    for start in range(0, 12_000, 3000):
-        fed(learner, documents, start, start + 3000)
-        errors.append(error(planted(), learner))
-        finished.append(learner.counters.rounds_finished)
-    assert errors[-1] < 0.05
-    assert errors[-1] < 0.7 * errors[0]
-    assert finished == [1, 1, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("planted", "wanted", "solver", "value", "reason"),
     [

@@ -11,30 +11,23 @@ from streamlda.simulate import PlantedLDA
 from tests.engine.kinds import SAMPLES_BYTES
 
 
-def peak_of(settings, documents):
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("V", "length", "more", "limit"),
+    [
+        # 22 of 25 MB; it was 72 with copies of documents and samples beside the sums.
+        (6000, 15, {"warmup_documents": 1000}, lambda s: 0.65 * (s.state_bytes + SAMPLES_BYTES)),
+        # 6.6 arrays of words by topics; it was 10.3 with copies.
+        (40_000, 30, {"solver": "online-power", "n_iterations": 2}, lambda s: 7 * 8 * 20 * 40_000),
+    ],
+)
+def test_a_fit_holds_sums_or_arrays_of_topics_and_little_else(V, length, more, limit):
+    documents = PlantedLDA(20, V, mean_length=length, seed=1).documents(V if V < 10_000 else 3000)
+    settings = EngineSettings(n_components=20, n_features=V, **more)
     load_kernels()
     tracemalloc.start()
     try:
         Engine.fit(settings, documents)
-        return tracemalloc.get_traced_memory()[1]
+        assert tracemalloc.get_traced_memory()[1] < limit(settings)
     finally:
         tracemalloc.stop()
-
-
-@pytest.mark.long
-def test_a_fit_holds_sums_and_then_samples_and_little_else():
-    K, V = 20, 6000
-    documents = PlantedLDA(K, V, mean_length=15, seed=1).documents(6000)
-    settings = EngineSettings(n_components=K, n_features=V, warmup_documents=1000)
-    peak = peak_of(settings, documents)
-    # 22 of 25 MB; it was 72 with copies of documents and samples beside the sums.
-    assert peak < 0.65 * (settings.state_bytes + SAMPLES_BYTES)
-
-
-@pytest.mark.long
-def test_a_fit_by_the_online_power_method_holds_few_arrays_of_words_by_topics():
-    K, V = 20, 40_000
-    documents = PlantedLDA(K, V, mean_length=30, seed=1).documents(3000)
-    settings = EngineSettings(n_components=K, n_features=V, solver="online-power", n_iterations=2)
-    # 6.6 of them; it was 10.3 with copies.
-    assert peak_of(settings, documents) < 7 * 8 * K * V

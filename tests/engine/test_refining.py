@@ -9,18 +9,15 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.refinement.choice import hold_out
 from tests.engine.kinds import (
     KINDS,
-    PLANTED,
     TEXT,
     assert_same_state,
     error,
     fed,
     perplexity,
     resumed,
-    summing,
     text_corpus,
     text_documents,
 )
-from tests.engine.kinds import planted as planted_corpus
 
 K, V, WARMUP = 12, 300, 300
 #: Documents of a step.
@@ -61,17 +58,6 @@ def test_topics_are_refined_at_any_time(planted, documents):
     wrong = fed(engine(), documents, 0, 320)
     fed(wrong, DocumentBatch.from_matrix(mixed), 320, 5000)
     assert error(planted, wrong) > errors[1]
-
-
-def test_documents_that_follow_the_model_are_as_well_refined_as_summed():
-    planted = planted_corpus()
-    documents = planted.documents(6000)
-    settings = EngineSettings(**{**PLANTED, "warmup_documents": 1000})
-    engines = Engine(settings), summing(settings)
-    for start in range(0, 6000, 500):
-        one, other = (fed(each, documents, start, start + 500).snapshot() for each in engines)
-        assert one.documents_seen == start + 500
-        assert error(planted, one) < error(planted, other) + 0.02
 
 
 def test_diagnostics_are_those_of_the_start_and_say_what_was_done(documents):

@@ -14,10 +14,11 @@ from sklearn.exceptions import NotFittedError
 import streamlda
 import streamlda.errors
 from streamlda import StreamLDA
+from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import TopicWarning
 from streamlda.model.diagnostics import hellinger
-from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.model.hierarchy import keep_rows, permute_topics
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.settings import PrivateSettings
@@ -104,7 +105,10 @@ def test_fit_recovers_planted_topics_and_transform_prefers_the_true_one(fitted, 
     held_out = planted.documents(500).to_csr()
     uniform = StreamLDA(1, random_state=0).fit(held_out)
     assert fitted.perplexity(held_out) < 0.9 * uniform.perplexity(held_out)
-    assert fitted.score(held_out) < 0
+    model, batch = fitted.to_model(), DocumentBatch.from_matrix(held_out)
+    scored = document_completion(batch, model.components, model.alpha, model.background)
+    assert fitted.score(held_out) == scored.log_likelihood_nats
+    assert fitted.perplexity(held_out) == scored.perplexity
 
 
 def test_partial_fit_equals_fit_however_the_stream_is_cut_and_keeps_no_array_of_the_caller(X):

@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from scipy import special
 from sklearn.feature_extraction.text import CountVectorizer
 
 from streamlda import StreamLDA, load
@@ -20,7 +19,6 @@ from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.texts import TokenizedText, read_texts
-from tests import oracle_text
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +29,6 @@ def X():
 @pytest.fixture(scope="module")
 def fitted(X):
     return StreamLDA(4, random_state=0).fit(X)
-
-
-def test_score_is_the_likelihood_of_held_out_halves(fitted, X):
-    rows = X[:100]
-    split = np.random.default_rng(0).binomial(rows.data.astype(int), 0.5)
-    seen = sp.csr_matrix((split, rows.indices, rows.indptr), shape=rows.shape).toarray()
-    left = rows.toarray() - seen
-    mixed = 0.99 * fitted.components_ + 0.01 * fitted.background_
-    theta = np.array([oracle_text.optimum(row, mixed, fitted.alpha_) for row in seen])
-    nats = special.xlogy(left, theta @ mixed).sum()
-    assert seen.any(axis=1).all()
-    assert fitted.score(rows) == pytest.approx(nats, rel=1e-5)
-    assert fitted.perplexity(rows) == pytest.approx(np.exp(-nats / left.sum()), rel=1e-5)
 
 
 def stored_twice(X):

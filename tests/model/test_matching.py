@@ -1,8 +1,7 @@
 """Distances of topics, by their definition and over other words."""
 
-import math
-
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from streamlda.model.matching import distances
 from streamlda.text.vocabulary import Vocabulary
@@ -10,12 +9,7 @@ from tests.service.planted import model, topics, words
 
 
 def hellinger(one, other):
-    """Return the distances by their definition, one word after the other."""
-
-    def distance(p, q):
-        return math.sqrt(max(0.0, 1 - sum(math.sqrt(a * b) for a, b in zip(p, q, strict=True))))
-
-    return [[distance(p, q) for q in other] for p in one]
+    return cdist(np.sqrt(one), np.sqrt(other)) / np.sqrt(2)
 
 
 def test_distances_equal_the_definition_where_words_differ_too(monkeypatch):
