@@ -44,10 +44,7 @@ def straight_run(name, *cuts):
 
 
 def check_resume(name, cut, *cuts):
-    """A resumed engine equals one that never stopped, to the last bit, and reads the same.
-
-    The other one was read at all cuts, so reading changes nothing.
-    """
+    """A resumed engine equals one that never stopped, to the last bit, and reads the same."""
     kind, found = KINDS[name], straight_run(name, *(cuts or (cut,)))
     documents = kind.documents()
     learner = Engine.from_state(*copied(found[cut][0]))

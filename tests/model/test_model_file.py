@@ -30,10 +30,6 @@ METADATA = ("vocabulary", "settings", "diagnostics", "versions", "privacy", "cre
 COUNTS = ("documents_seen", "tokens_seen")
 
 
-#: What models said before there were private ones.
-OLD_PRIVACY = {"statement": "none"}
-
-
 def make_model(**changes):
     values = {
         "components": np.array([[0.5, 0.25, 0.25, 0.0], [0.0, 0.125, 0.375, 0.5]]),
@@ -103,7 +99,7 @@ def test_a_saved_model_comes_back_the_same(tmp_path, kind):
 
 def test_the_committed_file_of_version_1_stays_readable():
     model = load(GOLDEN)
-    assert_same(model, make_model(privacy=OLD_PRIVACY))
+    assert_same(model, make_model(privacy={"statement": "none"}))
     assert model.shares == [None, None]
     assert model.vocabulary is not None
     assert model.vocabulary.words == WORDS
@@ -195,7 +191,7 @@ def read_golden():
 def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path, case):
     arrays, metadata = read_golden()
     write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
-    assert_same(load(tmp_path / "model"), make_model(privacy=OLD_PRIVACY))
+    assert_same(load(tmp_path / "model"), make_model(privacy={"statement": "none"}))
     FORGED[case](arrays, metadata)
     write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
     with pytest.raises(ModelFileError, match="must hold a valid model, got why="):

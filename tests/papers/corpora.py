@@ -27,10 +27,7 @@ def planted(n, d=12, k=2, alpha_0=0.5, seed=0, concentration=0.3):
 
 
 def vector_partitions(total):
-    """Yield every multiset of nonzero vectors of counts with this sum, largest vectors first.
-
-    Read as words: which word is how often in each of several documents, words being alike.
-    """
+    """Yield every multiset of nonzero vectors of counts with this sum, largest vectors first."""
 
     def rest(left, most):
         if not any(left):

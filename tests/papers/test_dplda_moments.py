@@ -93,10 +93,7 @@ def statistics(counts, document, d=10):
 
 @pytest.fixture(scope="module")
 def patterns():
-    """Terms of N times the differences of M2 and of M3, by coefficient, for every pattern.
-
-    A pattern is three tokens (or none) of either neighbour and two (or none) of two others.
-    """
+    """Terms of N times the differences of M2 and of M3, by coefficient, for every pattern."""
     pairs, triples = [], []
     for sizes in itertools.product((3,), (3, 0), (2, 0), (2, 0)):
         for pattern in vector_partitions(sizes):

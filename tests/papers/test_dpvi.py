@@ -1,6 +1,7 @@
 """Private variational Bayes: it learns, its bound is attained, its price is right, bugs show."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,9 +29,8 @@ DELTA = 1e-5
 SMALL = PlantedLDA(3, 20, seed=0).documents(30)
 
 
-def settings(**changes):
-    values = {"n_components": 3, "epsilon": 1.0, "delta": DELTA, "clip_norm": 20.0, "steps": 1}
-    return DPVISettings(**values | changes)
+SETTINGS = {"n_components": 3, "epsilon": 1.0, "delta": DELTA, "clip_norm": 20.0, "steps": 1}
+settings = partial(DPVISettings, **SETTINGS)
 
 
 def documents_of(*rows):

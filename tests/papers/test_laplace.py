@@ -21,8 +21,7 @@ def test_small_scales_have_the_discrete_laplace_masses(scale):
     observed = np.append(observed, len(drawn) - observed.sum())
 
     def p_value(tried):
-        ratio = math.exp(-1 / tried)
-        masses = (1 - ratio) / (1 + ratio) * ratio ** np.abs(bins)
+        masses = stats.dlaplace.pmf(bins, 1 / tried)
         expected = np.append(masses, 1 - masses.sum()) * len(drawn)
         return stats.chisquare(observed, expected).pvalue
 

@@ -1,5 +1,7 @@
 """Settings of the wing without which its promises of privacy would not hold, one row a rule."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -50,9 +52,7 @@ def plan(name="1", epsilon=1.0, mechanism="gaussian", accounted="exact", **more)
     return make_plan(configuration(name), epsilon, 1e-5, **{"gaussian_cells": 0, **how})
 
 
-def dpvi(**wrong):
-    values = {"n_components": 3, "epsilon": 1.0, "delta": 1e-5, "clip_norm": 20.0, "steps": 1}
-    return DPVISettings(**values | wrong)
+dpvi = partial(DPVISettings, n_components=3, epsilon=1.0, delta=1e-5, clip_norm=20.0, steps=1)
 
 
 def network(scheme="cape", sizes=(5, 5)):

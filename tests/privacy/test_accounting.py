@@ -7,7 +7,6 @@ import sys
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,18 +99,6 @@ def test_equals_dp_accounting(epsilon, delta):
 
 def gaussians(*values):
     return Composed([GaussianRelease(z) for z in values])
-
-
-def test_gaussian_releases_compose_by_mu_squared():
-    spent = gaussians(3, 4, 12, 12)
-    assert cost(spent).mu_squared == pytest.approx(1 / 9 + 1 / 16 + 2 / 144, rel=1e-14)
-    one = GaussianRelease(1 / math.sqrt(1 / 9 + 1 / 16 + 2 / 144))
-    assert epsilon_spent(spent, 1e-6) == pytest.approx(epsilon_spent(one, 1e-6), rel=1e-12)
-    theirs, relation = to_dp_event(spent, "zero-out")
-    accountant = PLDAccountant(neighboring_relation=relation).compose(theirs)
-    assert epsilon_spent(spent, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=2e-4)
-    mu = math.sqrt(cost(spent).mu_squared)
-    assert delta_of(mu, 1.0) == pytest.approx(accountant.get_delta(1.0), rel=2e-3)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=8), st.randoms(use_true_random=False))

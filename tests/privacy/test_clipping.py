@@ -85,15 +85,6 @@ def test_any_counts_give_a_bound_above_0_and_at_most_the_largest(counts, q, stdd
     assert 0 < bound <= 2.0
 
 
-def test_without_noise_the_quantile_is_that_of_the_norms_within_a_bin():
-    norms = np.random.default_rng(3).lognormal(-3, 0.7, size=5000)
-    counts, levels = histogram_of(norms), (0.1, 0.5, 0.9, 0.95)
-    found = [private_quantile(counts, EDGES, q, 0.0) for q in levels]
-    assert found == pytest.approx(np.quantile(norms, levels), rel=0.04)
-    none = histogram_of(np.zeros(10))
-    assert 0 < private_quantile(none, EDGES, 0.5, 0.0) < EDGES[0]
-
-
 @pytest.mark.parametrize("z", [4.2, 20.0])
 def test_documents_without_norm_and_far_clusters_do_not_hide_the_others(z):
     # 1,200 documents of norm 0 and 800 around 0.05: the 0.95-quantile is that of the others.

@@ -249,12 +249,3 @@ def test_rounding_never_takes_the_wrong_side(value):
     assert round_up(value) - round_down(value) <= 2.3e-16 * round_up(value)
     assert Fraction(sqrt_down(value)) ** 2 <= value <= Fraction(sqrt_up(value)) ** 2
     assert sqrt_up(value) - sqrt_down(value) <= 1e-15 * sqrt_up(value)
-
-
-@given(st.lists(st.tuples(st.fractions(1, 1000), st.fractions(0, 1)), max_size=4))
-def test_losses_of_fits_add_up_exactly(parts):
-    total = NOTHING
-    for mu_squared, set_aside in parts:
-        total = total.joined(Loss.of(mu_squared, set_aside))
-    assert total.mu_squared == sum(mu_squared for mu_squared, _ in parts)
-    assert total.set_aside == sum(set_aside for _, set_aside in parts)

@@ -202,9 +202,7 @@ def test_settings_that_cannot_be_are_refused(options, message):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [
-        *(("l2_clip_norm", math.nan), ("weight", -1.0), ("shape", (3, 0)), ("shape", (-1,))),
-    ],
+    [*(("l2_clip_norm", math.nan), ("weight", -1.0), ("shape", (3, 0)), ("shape", (-1,)))],
 )
 def test_a_block_that_cannot_be_is_refused(name, value):
     rule = "a block" if name == "shape" else name

@@ -1,7 +1,4 @@
-"""Prefix sums under one spend: sensitivity over the horizon, noise, dense matrices, resuming.
-
-The matrix mechanism against dense matrices, exact fractions and the best known horizon.
-"""
+"""Prefix sums under one spend: sensitivity over the horizon, noise, dense matrices, resuming."""
 
 import functools
 import math
@@ -12,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import linalg
 
 from streamlda.errors import InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz, StrategyRows
@@ -29,6 +27,13 @@ def coefficients(strategy, n):
     return np.concatenate([[1.0], np.array(strategy.weights) @ powers])
 
 
+def matrices(strategy):
+    """Return C, and B = A C^-1, of all rounds up to the horizon."""
+    n = strategy.horizon
+    c = linalg.toeplitz(coefficients(strategy, n), np.zeros(n))
+    return c, linalg.solve_triangular(c.T, np.tri(n).T).T
+
+
 @st.composite
 def strategies(draw):
     shifts = draw(st.lists(st.integers(1, 12), max_size=4, unique=True))
@@ -41,10 +46,7 @@ def strategies(draw):
 @given(strategies())
 def test_recurrences_noise_and_sensitivity_equal_those_of_dense_matrices(strategy):
     n = strategy.horizon
-    c = np.zeros((n, n))
-    for i, value in enumerate(coefficients(strategy, n)):
-        c += np.diag(np.full(n - i, value), -i)
-    b = np.linalg.solve(c.T, np.tri(n).T).T
+    c, b = matrices(strategy)
     sensitivity = np.linalg.norm(c, axis=0).max()
     assert sensitivity <= strategy.sensitivity == pytest.approx(sensitivity, rel=1e-11)
     most = c.sum(axis=1).max()
@@ -154,12 +156,6 @@ def strategy(horizon):
     return BufferedToeplitz(horizon=horizon)
 
 
-def column_of(horizon, n):
-    """Return the first n entries of a column of C."""
-    running = StrategyRows(strategy(horizon), ())
-    return [float(running.step(np.array(x))) for x in np.eye(1, n)[0]]
-
-
 def prefixes(parts=BLOCKS, z=1.0, horizon=12, n_max=1000, **options):
     return PrefixRelease(parts, z, strategy=strategy(horizon), n_max=n_max, **options)
 
@@ -224,7 +220,7 @@ def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_b
     found = distance(*neighbours(relation, stream, t), release)
     bound = release().mechanism.l2_sensitivity
     assert found <= bound * (1 + 1e-9)
-    column = np.linalg.norm(column_of(12, 12 - t))
+    column = np.linalg.norm(coefficients(strategy(12), 12 - t))
     assert found == pytest.approx(bound * column / strategy(12).sensitivity, rel=0.01)
     assert (found >= 0.99 * bound) == (t == 0)
 
@@ -241,9 +237,7 @@ def test_equals_the_dense_matrices_and_the_same_noise(horizon):
         for block in BLOCKS:
             step, sigma = release.mechanism.steps[block.name], release.mechanism.stddevs[block.name]
             drawn[block.name].append(again.discrete_gaussian(sigma / step, block.shape) * step)
-    coefficients = column_of(horizon, horizon)
-    c = sum(np.diag(np.full(horizon - i, c_i), -i) for i, c_i in enumerate(coefficients))
-    b = np.linalg.solve(c.T, np.tri(horizon).T).T
+    _, b = matrices(release.strategy)
     for name in drawn:
         found = [release.stddevs(t + 1)[name] for t in range(horizon)]
         scale = release.mechanism.stddevs[name] * np.linalg.norm(b, axis=1)

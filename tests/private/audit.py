@@ -12,6 +12,7 @@ import itertools
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.stats import norm
@@ -38,10 +39,9 @@ LIKELY = float(norm.isf(0.05))
 BOUNDS = ClipBounds(0.3, 0.15, 1.0, "fixed")
 
 
-def settings_of(**changes):
-    """Settings of small runs, with public bounds that one word attains."""
-    usual = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
-    return streams.settings_of(**({"n_features": 20} | usual | changes))
+#: Of small runs, with public bounds that one word attains.
+USUAL = {"epsilon": 4.0, "delta": 1e-5, "documents_per_snapshot": 400, "clipping": BOUNDS}
+settings_of = partial(streams.settings_of, n_features=20, **USUAL)
 
 
 class Recorder(ReleaseManager):
@@ -217,10 +217,7 @@ def _expected(stages):
 
 
 def _probes(stages, shift):
-    """Stage, block and direction of what is looked at, in units of the noise.
-
-    Rounds of prefix sums are all looked at in the direction of the last: their noise is correlated.
-    """
+    """Stage, block and direction of what is looked at, in units of the noise."""
     probes = []
     for i, stage in enumerate(stages):
         for name, stddev in stage.mechanism.stddevs.items():

@@ -54,19 +54,14 @@ ALPHA = 1e-8
 
 @dataclass
 class Evidence:
-    """Evidence of an adversary: of each run and canary, features of the noise and the shift.
-
-    `told` counts runs in which something else was published than the releases lead to,
-    `lone_words` those that show a word that one record has; `noise` has squares and numbers of the
-    noise by block and by release, in units of what it is said to be.
-    """
+    """Features of the noise and the shift, of each run and canary, as an adversary has them."""
 
     scene: object
     bits: list = field(default_factory=list)
     looks: list = field(default_factory=list)
-    told: int = 0
-    lone_words: int = 0
-    noise: dict = field(default_factory=dict)
+    told: int = 0  # Runs in which something else was published than the releases lead to.
+    lone_words: int = 0  # Runs that show a word that one record has.
+    noise: dict = field(default_factory=dict)  # Squares and number, in units of what it should be.
 
     def add(self, bits, looks, told, lone, noise):
         self.bits.append(bits)
@@ -145,15 +140,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Evidence about all canaries.
-
-    `quiet` are blocks and releases with less noise than is said.
-    """
+    """Evidence about all canaries."""
 
     findings: dict[str, Finding]
     told: int
     lone_words: int
-    quiet: list[str]
+    quiet: list[str]  # Blocks and releases with less noise than is said.
 
     @property
     def faults(self):
@@ -404,10 +396,7 @@ class Scene:
                     return fit(settings).model
 
     def reenact(self, prepared, texts, releases, *, to_the_end=True):
-        """Run the program with the releases of another run: sums without noise, and the model.
-
-        Not `to_the_end`, it is left at the last release, without a model.
-        """
+        """Run the program with the releases of another run: sums without noise, and the model."""
         settings, terms = prepared
         terms = copy.deepcopy(terms)
         manager = _Reenactment(releases, self.words, to_the_end)
@@ -428,10 +417,7 @@ class Scene:
 
 
 def audit(scene, n_runs, folder, *, echoes=True, seed=None, until=None):
-    """Make runs, each canary in half of them, and return the verdict.
-
-    What one run tells by itself ends the audit where it is the fault that is sought (`until`).
-    """
+    """Make runs, each canary in half of them, and return the verdict."""
     prepared = scene.prepared(folder / "known")
     rng = np.random.default_rng(seed)
     half = np.arange(n_runs) % 2 == 0
@@ -491,10 +477,7 @@ def _less(one, two):
 
 
 def _in_noise(scene, releases, sums):
-    """Return flat sums of each release and block in units of its noise, independent of others.
-
-    Sums of all rounds so far are taken apart into rounds, whose noise is independent.
-    """
+    """Return flat sums of each release and block in units of its noise, independent of others."""
     found, numbers, rounds = {}, Counter(), []
     for release, arrays in zip(releases, sums, strict=True):
         if release.stage == PREFIX:

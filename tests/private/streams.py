@@ -211,11 +211,7 @@ def filled(stage, documents, users=None, d=D, cuts=()):
 
 
 def apart(statistics, config, streams, *, users=(None, None), cuts=()):
-    """How far two streams of a stage are apart, over what the mechanism says at most.
-
-    `statistics` makes those of a stage; `users` are those of either stream; `cuts` are where the
-    batches of the second are cut.
-    """
+    """How far two streams of a stage are apart, over what the mechanism says at most."""
     stages = [
         filled(stage_of(statistics(), config, 24), documents, names, cuts=ends)
         for documents, names, ends in zip(streams, users, ((), cuts), strict=True)

@@ -1,6 +1,7 @@
 """Windows that begin with the pairs of common words."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,15 +23,7 @@ from streamlda.private.word_classes import PublicWords
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.arrays import named
 from tests.oracle import pack_pairs
-from tests.private.streams import (
-    Run,
-    check_resumes,
-    run,
-    slot_of,
-    sums_of,
-    view_of,
-    wide,
-)
+from tests.private.streams import Run, check_resumes, run, slot_of, sums_of, view_of, wide
 from tests.private.test_public_start import PublicRun, model_of
 
 N, V, K = 12_000, 1100, 3
@@ -38,9 +31,8 @@ CORPUS = PlantedLDA(K, V, topic_concentration=0.02, mean_length=40, seed=5)
 ROWS = CORPUS.documents(N)
 
 
-def config_of(**options):
-    given = {"n_features": V, "n_components": K, "documents_per_snapshot": N, "epsilon": 2.0}
-    return wide(**{**given, "delta": 1e-6, **options})
+SIZE = {"n_features": V, "n_components": K, "documents_per_snapshot": N}
+config_of = partial(wide, **SIZE, epsilon=2.0, delta=1e-6)
 
 
 @pytest.mark.parametrize(

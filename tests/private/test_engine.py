@@ -1,5 +1,7 @@
 """The private engine: slots, stages and windows; nothing but noisy sums reaches a snapshot."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,8 +28,8 @@ D = 6
 N = 600
 
 
-def config_of(**options):
-    return settings_of(**{"n_features": D, "documents_per_snapshot": N, **options})
+config_of = partial(settings_of, n_features=D, documents_per_snapshot=N)
+user_settings = partial(config_of, per_user=2, snapshots=2, delta=1e-2, epsilon=25.0)
 
 
 def planted(n, seed=0):
@@ -123,10 +125,6 @@ def test_a_stage_can_end_before_its_last_slot():
     own.add(ROWS.rows(300, 2 * N))
     assert own.stages[2:4] == [("triple norms", 300, 309), ("triples", 309, 381)]
     assert own.snapshots[0].stages[1].last == 299
-
-
-def user_settings(**options):
-    return config_of(**{"per_user": 2, "snapshots": 2, "delta": 1e-2, "epsilon": 25.0, **options})
 
 
 def test_no_more_than_g_documents_of_a_user_count_in_a_stage():

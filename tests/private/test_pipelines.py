@@ -4,18 +4,15 @@ How a run is made and judged: `tests.private.pipelines`. At epsilon 1 and delta 
 is mu = 0.237.
 
 False alarms: each bound refutes a sound pipeline with probability 1e-8 (`ALPHA`), and at most a
-hundred are looked at in a test; that what is published follows from the releases, and how far a
-canary reaches, are looked up, not estimated. Power: the bound on mu by the noise that was seen,
-which holds but with probability 1e-8, is a fifth below mu after 400 runs, give or take 4 %. For the
-canary that shows most it must exceed .75 of the claim (of eight each attains all), and for one in
-the first round of prefix mode .55 (without a horizon it has .83 after six rounds): a sound pipeline
-fails with probability below 1e-4.
+hundred are looked at in a test. Power: the bound on mu by the noise that was seen is a fifth below
+mu after 400 runs, give or take 4 %. For the canary that shows most it must exceed .75 of the claim,
+and for one in the first round of prefix mode .55 (without a horizon it has .83 after six rounds): a
+sound pipeline fails with probability below 1e-4.
 
-Planted bugs are sought with the real noise of known keys, and the same canaries in every run: no
-test of them has luck, and a run that tells by itself ends the test. Runs are enough for bugs that
-show in some of them alone: tokens of common words in a fifth (of 80 runs), preferences without
-clipping in 17 of 24, frequencies in all but the twentieth whose window noise ends (6). Votes are 8
-a run, so that 18 runs are enough to see half of their noise.
+Planted bugs are sought with noise of known keys and the same canaries in every run, so that no test
+of them has luck. Runs are enough for bugs that show in some of them alone: tokens of common words
+in a fifth (of 80), preferences without clipping in 17 of 24, frequencies in all but the twentieth
+whose window noise ends (6), half of the noise of 8 votes a run (18).
 """
 
 import copy
@@ -172,10 +169,7 @@ def public_model_beside(folder):
 
 
 def users_in(stages):
-    """Return users of one word each, with four documents in every stage, of which two count.
-
-    Words of one topic would move the triples alike: such users show the same noise.
-    """
+    """Return users of one word each, with four documents in every stage, of which two count."""
     return tuple(
         Canary(word, tuple(last - 4 * i - j for _, _, last in stages for j in range(1, 5)), text)
         for i, (word, text) in enumerate((word, only(word)) for word in WORDS[:2])

@@ -127,11 +127,7 @@ def test_nothing_is_promised_that_cannot_be():
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"mode": "prefix", "snapshots": 3},
-        {"clipping": "worst-case"},
-        {"solver": "simultaneous"},
-    ],
+    [{"mode": "prefix", "snapshots": 3}, {"clipping": "worst-case"}, {"solver": "simultaneous"}],
 )
 def test_what_was_not_measured_is_not_expected(changes):
     found = plan(**changes)

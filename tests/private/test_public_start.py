@@ -22,8 +22,6 @@ from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.streams import (
-    FITTING,
-    POOL,
     Run,
     assert_same_snapshots,
     check_resumes,
@@ -106,20 +104,6 @@ def names_of(run):
 
 def topics_of(run):
     return run.snapshots[-1].topics
-
-
-def test_documents_say_how_probable_public_topics_make_their_words():
-    said = {}
-    for name in ("longest row", "all words", "shortest row", "blank", "short"):
-        said[name] = float(sums_of(FitsStatistic(FITTING), view_of([POOL[name]]))["public_fits"])
-    # All of one public topic: log 1 + log 5, clipped; a word that no topic has: clipped below.
-    assert (said["longest row"], said["shortest row"]) == (1.0, -1.0)
-    assert (said["blank"], said["short"]) == (0.0, 0.0)
-    # Words 1 and 3 are hidden, of which 3 has a topic of its own and the other a third of one; what
-    # is seen, 0, 2 and 4, says that nearly all is of the latter.
-    assert -1 < said["all words"] < 1
-    found = sums_of(FitsStatistic(FITTING), view_of([POOL[name] for name in said]))
-    assert float(found["public_fits"]) == pytest.approx(sum(said.values()), abs=1e-12)
 
 
 def test_what_fits_is_the_entropy_less_the_surprise_of_hidden_words():

@@ -1,7 +1,4 @@
-"""Refinement under privacy: rounds of fresh documents that move the topics of noisy moments.
-
-What holds for all rounds alike is tested in `test_rounds`, `test_sensitivity` and `test_audit`.
-"""
+"""Refinement under privacy: rounds of fresh documents that move the topics of noisy moments."""
 
 from dataclasses import replace
 
@@ -20,10 +17,7 @@ from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, denoise
 from streamlda.private.refinement import BACKGROUND_PRIOR
 from streamlda.private.responsibilities import INNER_ITERATIONS, RefinementStatistic, get_divisors
-from streamlda.private.unmixing import (
-    deconvolve,
-    unmixed_tokens,
-)
+from streamlda.private.unmixing import deconvolve, unmixed_tokens
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement, oracle_text
 from tests.private.streams import (
@@ -77,13 +71,7 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
 
 
 @pytest.mark.parametrize(
-    ("which", "array"),
-    [
-        (1, np.ones(1)),
-        (0, MIXED[:, 1:]),
-        (2, EVEN[1:]),
-        (3, np.ones(D - 1)),
-    ],
+    ("which", "array"), [(1, np.ones(1)), (0, MIXED[:, 1:]), (2, EVEN[1:]), (3, np.ones(D - 1))]
 )
 def test_what_a_round_begins_with_must_fit_together(which, array):
     given = list(PUBLIC["mixed"])
@@ -241,11 +229,7 @@ def test_what_a_document_adds_is_that_of_its_tokens_one_by_one(name, which):
 @pytest.mark.statistical
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_prevalence_is_the_share_of_tokens(rounds):
-    """Topics of long documents against those of short ones.
-
-    Shares of tokens are .13 to .41, and 1.5 and 2.1 times those of equal documents, which is all
-    that word frequencies tell without rounds. Over 20 seeds the largest factor was 1.1.
-    """
+    """Topics of long documents against those of short ones."""
     n, d, alpha = 10_000, 1100, np.array([0.05, 0.15, 0.3, 0.5])
     parts = [
         PlantedLDA(4, d, alpha=shares, mean_length=length, seed=5).documents(n).to_csr()

@@ -86,11 +86,7 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
 
 @pytest.mark.parametrize(
     ("way", "stage"),
-    [
-        ("noisy power", "power 1"),
-        ("noisy power", "power 4"),
-        ("simultaneous", "power 4"),
-    ],
+    [("noisy power", "power 1"), ("noisy power", "power 4"), ("simultaneous", "power 4")],
 )
 def test_a_saved_engine_goes_on_bit_for_bit(way, stage):
     config = config_of(way)

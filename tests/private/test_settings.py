@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 
@@ -17,11 +18,7 @@ from streamlda.private.settings import PrivateSettings
 from tests.corpora import batch_of
 from tests.private.streams import Run, settings_of
 
-
-def config_of(**options):
-    return settings_of(**{"n_features": 6, **options})
-
-
+config_of = partial(settings_of, n_features=6)
 USERS = {"privacy_unit": "user", "documents_per_user": 2, "snapshots": 2}
 PREFIX = {"mode": "prefix", "snapshots": 3}
 POWER = {"solver": "noisy-power"}

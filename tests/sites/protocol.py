@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,16 +21,8 @@ from streamlda.text.vocabulary import Vocabulary
 D = 30
 
 
-def settings_of(**changes):
-    values = {
-        "n_components": 2,
-        "n_features": D,
-        "epsilon": 4.0,
-        "delta": 1e-5,
-        "documents_per_snapshot": 600,
-        "clipping": "worst-case",
-    }
-    return PrivateSettings(**values | changes)
+TOPICS = {"n_components": 2, "n_features": D, "documents_per_snapshot": 600}
+settings_of = partial(PrivateSettings, **TOPICS, epsilon=4.0, delta=1e-5, clipping="worst-case")
 
 
 def words_of(d, letter="w"):
@@ -84,10 +77,7 @@ def moved(share, by):
 
 
 class Sites:
-    """All sites of a config, each with a ledger and documents of its own.
-
-    Use it as a context: ledgers are closed at the end.
-    """
+    """All sites of a config, each with a ledger and documents of its own."""
 
     def __init__(self, config, keys, folder, noise=None):
         self.config, self.keys, self.folder, self.noise = config, keys, folder, noise

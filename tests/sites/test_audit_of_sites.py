@@ -1,14 +1,10 @@
 """Sites against the strongest adversary: the aggregator, helped by all sites but two, and more.
 
-The adversary knows all documents but one, the *canary*, which is at an honest site, and the keys,
-documents and noise of the sites that help it; it sees the shares of all. Its test is an inner
-product of what it sees with how far the canary moves it (`tests.private.audit` for the bound).
-Shares are drawn again and again by the code that draws them once.
-
-False alarms: a sound protocol is refuted with probability 1e-8 a test. That it gives away at least
-0.6 of its claim, and that a planted bug is found, fail by chance with probability below 2e-7 a
-test, as the numbers of draws are chosen. Noise and keys are the operating system's, so no seed was
-picked.
+It knows all documents but the *canary*, which is at an honest site, and the keys, documents and
+noise of the sites that help it; it sees the shares of all. Its test is an inner product of what it
+sees with how far the canary moves it (`tests.private.audit`). False alarms: a sound protocol is
+refuted with probability 1e-8 a test. That it gives away at least 0.6 of its claim, and that a
+planted bug is found, fail by chance with probability below 2e-7. Noise has no seed.
 """
 
 from dataclasses import replace
@@ -126,11 +122,7 @@ def of_one_share(scene, sums):
 
 
 def of_two_attempts(scene, sums):
-    """What is left of the canary's share when its site's second attempt is taken off.
-
-    The canary is in the first attempt only. Were the masks the same, they would be gone, and only
-    the noise of one site would be left, twice.
-    """
+    """The canary's share less the second attempt of its site, without it: masks must not cancel."""
     first = scene.shares(sums[:1], scene.fresh())[0]
     again = scene.shares(scene.absent[:1], scene.fresh())[0]
     return scene.score({name: (first[name] - again[name]).view(np.int64) for name in first})

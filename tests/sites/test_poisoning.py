@@ -27,10 +27,7 @@ def fakes(n):
 
 
 def attacked(change, config, this, documents):
-    """Return what gives an accumulator its documents, and changes their sums.
-
-    `change` makes what is added of a site's own sums and those of as many fake documents.
-    """
+    """Return what gives an accumulator its documents, and changes their sums."""
 
     def filled(accumulator):
         accumulator.add(documents)

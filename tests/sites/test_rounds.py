@@ -154,18 +154,6 @@ def test_a_round_key_of_another_round_is_refused(begun, number, attempt):
         sites.share("site0", crafted)
 
 
-def test_what_follows_from_the_number_of_a_round_is_computed(begun):
-    sites, rounds = begun
-    slots = {name: (first, last) for name, first, last in sites.config.run_settings.stage_slots()}
-    for name, this in rounds.items():
-        engine, stage = this.open(sites.config)
-        assert (stage.first, stage.last) == slots[name]
-        assert [(r.name, r.first, r.last + 1) for r in engine.window.records] == [
-            (done, *slots[done]) for done in list(slots)[: list(slots).index(name)]
-        ]
-        assert not any(map(np.any, stage.sums.aggregates.values()))
-
-
 def test_windows_that_were_lost_count(tmp_path):
     """Else an aggregator that says so could have models without end."""
     with Sites.of(2, tmp_path, snapshots=2, n_features=10) as sites:

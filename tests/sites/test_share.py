@@ -1,6 +1,5 @@
 """Shares: what they add up to, how far one document moves them, what is paid, their files."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +21,7 @@ from streamlda.sites.keys import SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
 from streamlda.sites.site import ShareAccumulator, draw_local_noise
+from tests.privacy.neighbours import distance
 from tests.sites.protocol import D, Sites, added, filled, planted, settings_of, spent
 
 
@@ -68,7 +68,7 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
             assert np.abs(pooled.state()[name] - total).max() <= 16
 
 
-def distance(sites, change, row=7):
+def moved(sites, change, row=7):
     """Return how far a change of one document of site0 moves its sums, and the sensitivity."""
     a, b = (sites.documents["site0"].to_csr().toarray() for _ in range(2))
     a[row], b[row] = change
@@ -76,11 +76,7 @@ def distance(sites, change, row=7):
         raw_sums(sites, "site0", sites.first, DocumentBatch.from_matrix(rows)) for rows in (a, b)
     )
     mechanism = sites.first.open(sites.config)[1].mechanism
-    square = 0.0
-    for block in mechanism.blocks:
-        apart = (b[block.name] - a[block.name]) * mechanism.steps[block.name]
-        square += mechanism.fractions[block.name] * np.sum((apart / block.l2_clip_norm) ** 2)
-    return math.sqrt(square), mechanism.l2_sensitivity
+    return distance(mechanism, a, b), mechanism.l2_sensitivity
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
@@ -88,10 +84,10 @@ def test_one_document_moves_a_share_by_the_sensitivity_and_no_more(tmp_path, rel
     before = 0 if relation == "zero-out" else 9 * np.eye(D)[2]
     with Sites.of(2, tmp_path, neighboring_relation=relation) as sites:
         rows = 9 * np.eye(D)[3], np.ones(D), planted(1, seed=9).to_csr().toarray()[0]
-        found, (bound, *_) = zip(*(distance(sites, (before, row)) for row in rows), strict=True)
+        found, (bound, *_) = zip(*(moved(sites, (before, row)) for row in rows), strict=True)
         assert 0.99 * bound <= max(found) <= bound
         # A document where no slot is read moves nothing.
-        assert distance(sites, (before, rows[0]), row=1500)[0] == 0
+        assert moved(sites, (before, rows[0]), row=1500)[0] == 0
 
 
 def test_sums_do_not_depend_on_how_the_stream_is_cut(at_work, this):

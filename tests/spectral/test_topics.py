@@ -28,10 +28,7 @@ from tests import oracle
 
 
 def exact(mu, alpha, W):
-    """Return the moments of the model itself, through W, without sampling noise.
-
-    By the definition of the Dirichlet moments, not by the formulas that are inverted.
-    """
+    """Return the moments of the model itself, through W, without sampling noise."""
     a0 = alpha.sum()
     k, m = len(alpha), W.shape[1]
     y = mu @ W
