@@ -27,16 +27,12 @@ def planted(seed=7):
     return PlantedLDA(4, 150, seed=seed, topic_concentration=0.1)
 
 
-def with_short(documents):
-    """Return the documents with every twentieth too short to be learned from."""
-    rows = documents.to_csr().tolil()
-    rows[::20] = 0
-    return DocumentBatch.from_matrix(rows.tocsr())
-
-
 @cache
 def planted_documents():
-    return with_short(planted().documents(12_000))
+    # Every twentieth is too short to be learned from.
+    rows = planted().documents(12_000).to_csr().tolil()
+    rows[::20] = 0
+    return DocumentBatch.from_matrix(rows.tocsr())
 
 
 def text_corpus(seed=2):

@@ -13,19 +13,9 @@ from tests import oracle_text
 pytestmark = pytest.mark.kernels
 
 
-def make_topics(n_components, n_features, seed=0):
-    rng = np.random.default_rng(seed)
-    components = rng.dirichlet(np.full(n_features, 0.3), size=n_components)
-    return components, rng.uniform(0.05, 1.5, n_components)
-
-
-def random_batch(n_features):
-    return DocumentBatch.from_matrix(np.random.default_rng(1).poisson(0.4, (30, n_features)))
-
-
 ONE = np.eye(1, 20, dtype=int)
 BATCHES = {
-    "random": random_batch(20).to_csr().toarray(),
+    "random": np.random.default_rng(1).poisson(0.4, (30, 20)),
     "no documents": np.zeros((0, 20), dtype=int),
     "empty": np.zeros((2, 20), dtype=int),
     "one word": ONE,
@@ -44,7 +34,9 @@ BATCHES = {
     ],
 )
 def test_kernels_equal_oracle(kind, n_components, until):
-    components, alpha = make_topics(n_components, 20)
+    rng = np.random.default_rng(0)
+    components = rng.dirichlet(np.full(20, 0.3), size=n_components)
+    alpha = rng.uniform(0.05, 1.5, n_components)
     batch = DocumentBatch.from_matrix(BATCHES[kind])
     words = np.ascontiguousarray(components.T)
     arguments = (batch.counts, batch.word_ids, batch.row_pointers, words, alpha, *until)

@@ -27,15 +27,6 @@ def mechanism(parts=None, z=4.0, relation="zero-out", n_max=1000, **options):
     return MechanismOfDoubles(parts, z, neighboring_relation=relation, n_max=n_max, **options)
 
 
-def total(mech, documents):
-    """Sum contributions one after the other, as an accumulator does."""
-    sums = zeros(mech.blocks)
-    for document in documents:
-        for name, part in document.items():
-            sums[name] = sums[name] + part
-    return sums
-
-
 def test_fractions_and_standard_deviations_follow_from_weights_and_clip_norms():
     mech = mechanism()
     assert mech.fractions == pytest.approx(
@@ -198,13 +189,3 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
 def test_settings_that_cannot_be_are_refused(options, message):
     with pytest.raises(InvalidSettingError, match=message):
         mechanism(**options)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [*(("l2_clip_norm", math.nan), ("weight", -1.0), ("shape", (3, 0)), ("shape", (-1,)))],
-)
-def test_a_block_that_cannot_be_is_refused(name, value):
-    rule = "a block" if name == "shape" else name
-    with pytest.raises(InvalidSettingError, match=f"{rule} must"):
-        Block(**{"name": "x", "shape": (3,), "l2_clip_norm": 1.0, name: value})

@@ -34,10 +34,6 @@ from tests.privacy.chance import ALARM, has_scale
 SIGMAS = [0.25, 0.5, 1.0, 1.7, 10.3, 2.0**20 + 0.3, 2.0**33 / 3, 2.0**40]
 
 
-def random_words(n):
-    return np.random.default_rng(0).integers(-(2**63), 2**63, size=n, dtype=np.int64)
-
-
 def none():
     """No word was ever as near to its threshold as to need another."""
     raise AssertionError
@@ -74,7 +70,8 @@ def test_the_bits_are_those_of_chacha20_under_256_bits_of_the_operating_system(m
 @pytest.mark.kernels
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_doubles_decide_as_60_digits_do_in_any_decimal_context(sigma):
-    words, block = random_words(2000), math.ceil(sigma)
+    words = np.random.default_rng(0).integers(-(2**63), 2**63, size=2000, dtype=np.int64)
+    block = math.ceil(sigma)
     fast = _samples(words, sigma, block, MARGIN, none)
     with localcontext() as context:
         context.prec = 2

@@ -133,19 +133,6 @@ def test_a_round_past_the_horizon_is_refused_and_changes_nothing():
         endless.step(np.array(1.0))
 
 
-@pytest.mark.parametrize(
-    ("shifts", "weights", "horizon"),
-    [
-        *(((0,), (0.1,), 10), ((33,), (0.1,), 10), ((1,), (0.0,), 10), ((1,), (1.1,), 10)),
-        *(((1,), (math.nan,), 10), ((1.5,), (0.1,), 10), ((1, 2), (0.1,), 10)),
-        *(((1,) * 9, (0.01,) * 9, 10), ((), (), 0), ((), (), MAX_ROWS + 1), ((), (), 1.5)),
-    ],
-)
-def test_what_is_no_factorisation_is_refused(shifts, weights, horizon):
-    with pytest.raises(InvalidSettingError, match=r"coefficients must fall from 1|^horizon must"):
-        BufferedToeplitz(shifts, weights, horizon)
-
-
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
     Block("pair", (4, 2), l2_clip_norm=0.04, weight=2.0),
@@ -162,10 +149,6 @@ def prefixes(parts=BLOCKS, z=1.0, horizon=12, n_max=1000, **options):
 
 #: A contribution at the clip norm of every block: sign and cell.
 document = functools.partial(full, BLOCKS)
-
-
-def silence(horizon):
-    return [zeros(BLOCKS) for _ in range(horizon)]
 
 
 def put(stream, t, contribution):
@@ -211,7 +194,7 @@ def neighbours(relation, stream, t):
 def test_a_document_moves_all_rows_by_the_sensitivity_at_most_and_in_round_one_by_all_of_it(
     relation, t, crowded
 ):
-    stream = silence(12)
+    stream = [zeros(BLOCKS) for _ in range(12)]
     if crowded:
         rng = np.random.default_rng(1)
         for cell in rng.integers(8, size=100):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlda.errors import InvalidSettingError
 from streamlda.privacy.clipping import N_BINS, norm_edges
 from streamlda.private.contributions import (
     FirstStatistic,
@@ -143,19 +142,3 @@ def test_packing_and_back_keeps_entries_and_norms(order, pack, unpack, rng, d):
     assert packed.shape == (math.comb(d + order - 1, order),)
     np.testing.assert_allclose(unpack(packed, d), array, rtol=1e-13, atol=1e-14)
     assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(array), rel=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("bad", "rule"),
-    [
-        (np.ones((D - 1, 2)), rf"shape=\({D - 1}, 2\) n_features={D}"),
-        *((np.full((D, 2), value), "must be finite") for value in (np.nan, np.inf)),
-        *((bad, "matrix with a row for each word") for bad in (np.ones(D), np.ones((D, 0)))),
-    ],
-)
-def test_what_is_no_projection_is_refused(bad, rule):
-    with pytest.raises(InvalidSettingError, match=rule):
-        PairStatistic(D, bad, 1.0, 1.0)
-    if len(bad) == D:
-        with pytest.raises(InvalidSettingError, match=rule):
-            TripleStatistic(bad)

@@ -109,16 +109,6 @@ def test_a_delta_that_shows_whole_documents_is_warned_of(delta, warned):
     assert any("delta should be far below" in warning for warning in found.warnings) is warned
 
 
-def test_a_public_model_is_said_to_show_all_topics_if_it_fits():
-    found = plan(public_model="5f")
-    assert found.warnings == []
-    assert found.to_json()["public_model"] == "5f"
-    assert "all topics shown where the public model fits; where it does not, about" in str(found)
-    assert ", public 19," in str(found)
-    assert "if the public model fits, else pairs" in str(found)
-    assert "public" not in str(plan())
-
-
 def test_nothing_is_promised_that_cannot_be():
     far = plan(100, n_features=10_000, documents_per_snapshot=100)
     assert far.least_epsilon is None

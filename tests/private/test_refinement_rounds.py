@@ -8,7 +8,6 @@ import scipy.sparse
 from scipy import stats
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InvalidSettingError
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.private import comparison, denoising
@@ -22,8 +21,6 @@ from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement, oracle_text
 from tests.private.streams import (
     COMPARED,
-    EVEN,
-    MIXED,
     POOL,
     PUBLIC,
     D,
@@ -35,12 +32,9 @@ from tests.private.streams import (
 )
 
 
-def statistic_of(public="mixed"):
-    return RefinementStatistic(*PUBLIC[public], background_prior=BACKGROUND_PRIOR)
-
-
 def shares_of(view, public="mixed"):
-    return sums_of(statistic_of(public), view)["shares"]
+    statistic = RefinementStatistic(*PUBLIC[public], background_prior=BACKGROUND_PRIOR)
+    return sums_of(statistic, view)["shares"]
 
 
 @pytest.mark.kernels
@@ -68,16 +62,6 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     usable = [row for row in rows if sum(row.values()) >= 3]
     counted = batch_of_counts(usable).to_csr().sum(axis=0).A1
     np.testing.assert_allclose(sums["words"], counted * weights, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("which", "array"), [(1, np.ones(1)), (0, MIXED[:, 1:]), (2, EVEN[1:]), (3, np.ones(D - 1))]
-)
-def test_what_a_round_begins_with_must_fit_together(which, array):
-    given = list(PUBLIC["mixed"])
-    given[which] = array
-    with pytest.raises(InvalidSettingError, match="must fit together"):
-        RefinementStatistic(*given, background_prior=1.0)
 
 
 def test_the_posterior_mean_is_near_the_truth_where_noise_is_small_and_the_background_elsewhere():

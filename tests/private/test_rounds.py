@@ -31,7 +31,6 @@ from tests.private.streams import (
     view_of,
 )
 
-ALARM = 1e-6
 K, V, N = 2, 12, 2000
 CORPUS = PlantedLDA(K, V, topic_concentration=0.2, mean_length=30, seed=4)
 ROWS = CORPUS.documents(N)

@@ -81,13 +81,9 @@ def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):
         assert len(stolen) == 1
         assert RoundKey("site0", stolen[0]).exchange == share.following.exchange
         assert not opened(stolen[0])
-        signing = json.loads(saved(sites.keys[0], tmp_path))["signing"]
+        sites.keys[0].save(tmp_path / "identity")
+        signing = json.loads((tmp_path / "identity").read_text("ascii"))["signing"]
         assert not opened(bytes.fromhex(signing))
-
-
-def saved(key, folder):
-    key.save(folder / "identity")
-    return (folder / "identity").read_text("ascii")
 
 
 class Watched(SecureNoise):

@@ -24,12 +24,6 @@ def skewed(rng, vectors, eigenvalues, n, noise=0.5):
     return drawn @ vectors.T + noise * signs
 
 
-def distance(found, vectors):
-    """Return the largest distance of a planted vector to the nearest found one."""
-    gaps = np.linalg.norm(found[:, :, None] - vectors[:, None, :], axis=0)
-    return gaps.min(axis=0).max()
-
-
 def test_online_power_equals_algorithm_2_line_by_line():
     d, k, L, R, n = 4, 3, 3, 4, 40
     X = skewed(np.random.default_rng(1), orthonormal(d, k, 0), [3, 2, 1], k * R * n)
