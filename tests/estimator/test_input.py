@@ -19,16 +19,9 @@ from streamlda.model.diagnostics import hellinger
 from streamlda.simulate import PlantedLDA
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.texts import TokenizedText, read_texts
+from tests.estimator.test_estimator import X, fitted, planted
 
-
-@pytest.fixture(scope="module")
-def X():
-    return PlantedLDA(4, 120, seed=5, topic_concentration=0.1).documents(1000).to_csr()
-
-
-@pytest.fixture(scope="module")
-def fitted(X):
-    return StreamLDA(4, random_state=0).fit(X)
+__all__ = ["X", "fitted", "planted"]
 
 
 def stored_twice(X):

@@ -166,31 +166,6 @@ def test_proposals_are_shared_out_evenly():
         assert _samples(word, 1.0, 1, MARGIN, int).tolist() == wanted
 
 
-def pmf(sigma, reach):
-    mass = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    return mass / math.fsum(mass)
-
-
-def fit_p_value(values, sigma, claimed):
-    """Return the p-value of draws of N_Z(0, sigma^2) in a chi-square test for another sigma."""
-    reach = 12 * math.ceil(sigma)
-    # Cells in which ten draws are due; what is beyond counts with the last of them.
-    far = np.flatnonzero(pmf(sigma, reach) * len(values) >= 10).max() - reach
-    observed = np.bincount(np.clip(values, -far, far) + far)
-    expected = np.zeros(len(observed))
-    np.add.at(expected, np.clip(np.arange(-reach, reach + 1), -far, far) + far, pmf(claimed, reach))
-    return stats.chisquare(observed, expected / expected.sum() * len(values)).pvalue
-
-
-@pytest.mark.statistical
-@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0, 1.5, 2.0, 3.3, 17.9])
-def test_small_sigma_fits_the_exact_probabilities_and_no_others(sigma):
-    values = SeededNoise(3).discrete_gaussian(sigma, 200_000)
-    assert fit_p_value(values, sigma, sigma) > ALARM
-    for wrong in (0.97, 1.03, 2 / 3, 3 / 2):
-        assert fit_p_value(values, sigma, sigma * wrong) < ALARM
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("sigma", [2.0**20 + 0.3, 2.0**33 / 3, 2.0**40])
 def test_large_sigma_is_normal_down_to_the_last_bits(sigma):

@@ -118,21 +118,6 @@ def test_rows_are_within_the_stated_rounding_of_exact_ones_though_sums_of_rounds
         assert abs(float(s - Fraction(buffer))) > 0
 
 
-def test_a_round_past_the_horizon_is_refused_and_changes_nothing():
-    for recurrence in (PrefixSums, StrategyRows):
-        running = recurrence(BufferedToeplitz(horizon=3), (2,))
-        for _ in range(3):
-            running.step(np.ones(2))
-        before = {name: array.copy() for name, array in running.arrays.items()}
-        with pytest.raises(InvalidSettingError, match="horizon=3 rounds=4; start a new one"):
-            running.step(np.ones(2))
-        assert all(np.array_equal(running.arrays[name], before[name]) for name in before)
-    endless = StrategyRows(DEFAULT, ())
-    endless.rounds = MAX_ROWS
-    with pytest.raises(InvalidSettingError, match=f"horizon={MAX_ROWS} "):
-        endless.step(np.array(1.0))
-
-
 BLOCKS = [
     Block("first", (4,), l2_clip_norm=0.2, weight=0.1, nonnegative=True),
     Block("pair", (4, 2), l2_clip_norm=0.04, weight=2.0),

@@ -8,7 +8,6 @@ import pytest
 
 from streamlda.container import temporary_name
 from streamlda.errors import LedgerError
-from streamlda.guarantee.noise import SecureNoise
 from streamlda.privacy.ledger import Ledger
 from streamlda.sites.keys import RoundKey
 from streamlda.sites.site import Site
@@ -84,26 +83,6 @@ def test_all_that_a_site_has_on_disk_opens_no_mask_of_the_past(tmp_path):
         sites.keys[0].save(tmp_path / "identity")
         signing = json.loads((tmp_path / "identity").read_text("ascii"))["signing"]
         assert not opened(bytes.fromhex(signing))
-
-
-class Watched(SecureNoise):
-    """Notes what is left of a round key whenever noise is drawn."""
-
-    __slots__ = ("path", "seen")
-
-    def discrete_gaussian(self, sigma, shape=()):
-        self.seen.add(self.path.read_bytes())
-        return super().discrete_gaussian(sigma, shape)
-
-
-def test_a_round_key_is_gone_from_the_disk_before_noise_is_drawn(tmp_path):
-    noise = Watched()
-    noise.seen = set()
-    with Sites.of(2, tmp_path, noise) as sites:
-        noise.path = sites.round_keys("site0").path / sites.config.digest / "000001-1"
-        assert len(noise.path.read_bytes()) == 32
-        sites.share("site0", sites.first)
-    assert noise.seen == {b""}
 
 
 def test_a_crash_while_a_round_key_is_destroyed_leaves_none_that_works(tmp_path):

@@ -101,22 +101,24 @@ def test_sums_do_not_depend_on_how_the_stream_is_cut(at_work, this):
 
 
 class Watching(SecureNoise):
-    """Notes what the ledger on the disk says whenever noise is drawn."""
+    """Notes what ledger and round key on the disk are whenever noise is drawn."""
 
-    __slots__ = ("path", "seen")
+    __slots__ = ("key", "path", "seen")
 
     def discrete_gaussian(self, sigma, shape=()):
         pending = LedgerReader(self.path).pending
-        self.seen.append(pending and pending.description)
+        self.seen.append((pending and pending.description, self.key.read_bytes()))
         return super().discrete_gaussian(sigma, shape)
 
 
-def test_the_price_is_on_the_disk_before_noise_is_drawn(tmp_path):
+def test_the_price_is_on_the_disk_and_the_round_key_gone_before_noise_is_drawn(tmp_path):
     noise = Watching()
     noise.path, noise.seen = tmp_path / "site0.ledger", []
     with Sites.of(2, tmp_path, noise) as sites:
+        noise.key = sites.round_keys("site0").path / sites.config.digest / "000001-1"
+        assert len(noise.key.read_bytes()) == 32
         sites.share("site0", sites.first)
-        assert noise.seen == ["round 1.1 pairs"] * 4
+        assert noise.seen == [("round 1.1 pairs", b"")] * 4
         (shot,) = sites.sites["site0"].ledger.report()["snapshots"]
         assert shot["state"] == "committed"
         assert shot["config_hash"] == sites.first.digest
