@@ -237,12 +237,8 @@ class _NoNoise(Noise):
         return np.zeros(shape, dtype=np.int64)
 
 
-class _LastRelease(Exception):
-    """Nothing comes after it."""
-
-
 class _Ended(Exception):
-    """The process is no more."""
+    """Nothing comes after it: of a process, or of the last release of a re-enacted run."""
 
 
 class _AnotherWay(Exception):
@@ -266,7 +262,7 @@ class _Reenactment(ReleaseManager):
         else:
             self.sums.append(draw(self.noise))
         if not (self.left or self._to_the_end):
-            raise _LastRelease
+            raise _Ended
         return known.arrays
 
     def _sums_of_words(self, selection, arrays):
@@ -411,7 +407,7 @@ class Scene:
                 pipeline.learner.engine.skip(at - start)
             try:
                 model = pipeline.release().model or model
-            except (InsufficientDataError, _LastRelease):
+            except (InsufficientDataError, _Ended):
                 break
         return manager.sums, published(model)
 
