@@ -102,14 +102,10 @@ def test_odd_documents_add_a_vector_of_norm_one_at_most(name, d0):
         # Rounding to the grid takes next to nothing away; in the second round, half a vote is most.
         least = unit * bool(words) * (1 if whole else 1 / 4)
         assert (1 - 1e-6) * least <= norm_squared <= unit
-    common = [ODD["overlap"], ODD["unicode"], ODD["surrogates"], ODD["one word"]]
-    check_neighbours(common, ODD[name], [], "zero-out", d0)
-    for other in ([], ODD["overlap"], ["cat"]):
-        check_neighbours(common, ODD[name], other, "replace-one", d0)
 
 
 word = st.sampled_from(["a", "b", "c", "d", "e", "f", "\ud800", "é", ""]) | st.text(max_size=3)
-document = st.lists(word, max_size=12)
+document = st.lists(word, max_size=12) | st.sampled_from([d for d in ODD.values() if len(d) < 99])
 
 
 @settings(max_examples=60)

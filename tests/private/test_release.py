@@ -346,8 +346,6 @@ def test_a_lost_window_says_why_and_its_stage_counts():
     assert all("noisy_number=-" in why for why in learner.lost)
 
 
-# Stages that are ended before their last slot, as a clock does; states behind a release.
-
 LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
 
 

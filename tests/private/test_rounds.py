@@ -9,8 +9,7 @@ import pytest
 
 from streamlda.errors import InsufficientDataError
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.private.power import PowerRounds, PowerStatistic, answer_norm, centred_answers
-from streamlda.private.topics import PairView
+from streamlda.private.power import PowerStatistic, answer_norm, centred_answers
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
@@ -155,22 +154,6 @@ def test_the_joint_norm_of_answers_is_at_most_that_of_the_tensor_times_the_spect
             assert 1 <= norm <= np.sqrt(L)
     assert answer_norm(np.eye(4), 2) == pytest.approx(1)
     assert answer_norm(PROBES["equal"], 2) == pytest.approx(np.sqrt(5))
-
-
-def test_rounds_that_are_left_refine_the_components_found():
-    settings = settings_of(n_features=12, documents_per_snapshot=2000, solver="noisy-power")
-    rng, pairs = np.random.default_rng(0), np.eye(12)
-    direction = unit_columns(*[rng.normal(size=(12, 1))] * 2)
-    one, first = np.ones(1), rng.dirichlet(np.ones(12))
-    view = PairView(first, pairs, None, 1e-3, one, direction, np.ones(2), 1e-3, centre=0.5)
-    rounds = PowerRounds(settings, view, view.whitening)
-    for _ in range(settings.n_rounds):
-        block = rounds.statistic(1.0).blocks()[0]
-        answer = {block.name: np.ones(block.shape), "triple_kept": np.array(1.0)}
-        rounds.answer(answer, {"images": 0.1, "values": 0.1})
-    assert rounds.method.finished
-    assert rounds.method.components().eigenvectors.shape == (1, 1)
-    assert rounds.topics(100, rng).components.shape == (1, 12)
 
 
 @pytest.mark.parametrize("way", WAYS)
