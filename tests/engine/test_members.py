@@ -11,7 +11,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InvalidSettingError
-from streamlda.refinement.shared_start import SharedStart
 from tests.engine.kinds import (
     KINDS,
     TEXT,
@@ -106,28 +105,6 @@ def test_merging_is_by_definition_whatever_the_order_and_the_grouping(sizes, ran
     whole = text_documents().rows(0, sum(sizes))
     rows = whole.to_csr() / whole.lengths[:, None]
     np.testing.assert_allclose(found.background, np.asarray(rows.mean(axis=0)).ravel(), rtol=1e-9)
-
-
-def test_with_one_topic_members_are_one_engine():
-    """Nothing depends on topics there: what is left is how documents are weighed."""
-    documents = DocumentBatch.from_matrix(np.tile([[3, 1, 0, 0], [0, 1, 1, 2]], (500, 1)))
-    asked = EngineSettings(n_components=1, n_features=4, oversampling=1, warmup_documents=200)
-    first = Engine(asked)
-    first.add(documents.rows(0, 200))
-    start = SharedStart.of_model(
-        replace(first.snapshot(), diagnostics={"refinement": {"start_topics": [0]}, "start": {}}),
-        200,
-    )
-    start = replace(start, known={**start.known, "documents_behind_topics": 200, "warnings": []})
-
-    def begun(rows):
-        return fed(Engine(asked, shared_start=start), rows)
-
-    other = DocumentBatch.from_matrix(np.tile([[0, 0, 5, 5]], (444, 1)))
-    one = begun(other).snapshot()
-    for sizes in ([400, 44], [7] * 63 + [3], [443, 1]):
-        found = joined([begun(part) for part in parts_of(other, sizes)]).snapshot()
-        np.testing.assert_allclose(found.components, one.components, rtol=1e-7)
 
 
 def test_one_member_is_itself_and_one_without_documents_changes_nothing():

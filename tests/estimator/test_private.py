@@ -17,18 +17,14 @@ from sklearn.exceptions import NotFittedError
 
 import streamlda
 from streamlda import StreamLDA
-from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.noise import SeededNoise
-from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.released import released_model
-from streamlda.private.settings import PrivateSettings
 from streamlda.simulate import PlantedLDA
 
 pytestmark = [
@@ -82,24 +78,6 @@ def test_fit_makes_one_private_snapshot_of_all_rows(X, planted, tmp_path):
     assert lda.perplexity(X) < 40
     # The seed is that of the public projection, not of the noise.
     assert not np.array_equal(private().fit(X).components_, lda.components_)
-
-
-def test_the_topics_are_those_of_the_private_learner(X, seeded):
-    lda = private(alpha_0="auto", neighboring_relation="replace-one").fit(X)
-    settings = PrivateSettings(
-        n_components=3,
-        n_features=40,
-        documents_per_snapshot=3000,
-        alpha_0=None,
-        neighboring_relation="replace-one",
-        **BUDGET,
-    )
-    learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
-    made = []
-    feed(learner, DocumentBatch.from_matrix(X), on_model=made.append)
-    np.testing.assert_array_equal(lda.components_, made[0].components)
-    assert len(lda.snapshots_) == len(made) == 1
-    assert lda.privacy_ == {"statement": "not private (seeded)"}
 
 
 @pytest.mark.filterwarnings(FEW_TOPICS)

@@ -130,14 +130,3 @@ def test_documents_give_the_topics_of_their_triple_sums(planted, documents):
     assert found.supported.all()
     assert found.documents == dense.documents == 3000
     assert matched_l1_error(planted.components, found.normalized()).mean < 0.3
-
-
-def test_topics_beyond_the_rank_repeat_the_background(documents):
-    moments = sums(documents, 3, 0)
-    found = topics_of_documents(documents, moments, K, 1.0)
-    assert found.topics.shape == (K, V)
-    assert found.eigenvalues.shape == found.eigenvalue_noise.shape == (K,)
-    background = moments.first_moment()
-    last = found.normalized()[3:]
-    np.testing.assert_allclose(last, np.tile(background / background.sum(), (3, 1)))
-    assert not found.supported[3:].any()
