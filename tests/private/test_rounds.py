@@ -189,3 +189,11 @@ def test_rounds_of_prefix_sums_turn_the_components_of_the_first_window(solver):
     assert errors[1:] == sorted(errors[1:], reverse=True)
     assert errors[-1] < 0.6 * errors[0]
     assert_same_snapshots(own, run(config, rows))
+
+
+def test_rounds_that_are_left_refine_the_components_found():
+    config = config_of("noisy power", n_components=3, epsilon=4.0)
+    own = run(config, ROWS)
+    assert own.stages == config.stage_slots()
+    (snapshot,) = own.snapshots
+    assert snapshot.topics.components.shape == (2, V)
