@@ -173,16 +173,6 @@ def test_topics_come_back_where_noise_is_small(corpus, changes, limit):
         np.testing.assert_allclose(np.sort(found.alpha), np.sort(truth.alpha), rtol=0.15)
 
 
-def test_fit_is_release_of_its_own_steps(corpus):
-    settings = DPLDASettings(**LOUD, configuration="2")
-    found = fit_dp_lda(planted(30_000)[1], settings, SeededNoise(4))
-    once = release(corpus[1], settings, SeededNoise(4))
-    np.testing.assert_allclose(found.components, once.components, atol=1e-6)
-    secure, other = (fit_dp_lda(planted(2000)[1], DPLDASettings(**LOUD)) for _ in range(2))
-    assert secure.private
-    assert not np.array_equal(secure.components, other.components)
-
-
 SENSITIVITIES = {
     ("gaussian", "exact"): (pairs_l2, triples_l2),
     ("gaussian", "paper"): (pairs_l1, triples_l1),

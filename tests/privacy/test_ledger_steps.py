@@ -15,20 +15,6 @@ from streamlda.privacy.ledger import Cohort, DocumentRange, Ledger, LedgerReader
 from tests.privacy.ledger_cases import EVENT, PRICE, TERMS, cohort_of, create, publish, release
 
 
-def test_disjoint_documents_do_not_add_up(ledger):
-    release(ledger, 0, 10)
-    release(ledger, 20, 30, GaussianRelease(5.0))
-    release(ledger, 10, 20)
-    assert ledger.loss.mu_squared == 4 * PRICE
-    assert ledger.epsilon_left == 1.0
-    assert 0 < ledger.epsilon_spent < 1.0
-    # A release of other documents may cost all of the budget, and no more.
-    ledger.check(GaussianRelease(noise_multiplier(1.0, 1e-6)))
-    with pytest.raises(BudgetExceededError) as caught:
-        ledger.check(GaussianRelease(4.0))
-    assert caught.value.spent == 0
-
-
 def test_planned_releases_fit_exactly_and_one_more_is_refused(folder):
     event = GaussianRelease(noise_multiplier(1.0, 1e-6, releases=7))
     with create(folder, privacy_unit="user") as ledger:
