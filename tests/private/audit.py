@@ -119,11 +119,7 @@ def slot_in(settings, stage, offset=1):
 
 
 def _fed(settings, stream, script):
-    """Feed a stream through an engine, and yield the engine at each full stage.
-
-    `script` is what the stages are taken to have released; drawn with a seed where it ends, and
-    appended to it.
-    """
+    """Yield the engine at each full stage; `script` has what they release, and grows at its end."""
     engine, noise, start = PrivateEngine(settings), SeededNoise(11), 0
     for i in itertools.count():
         if start == len(stream.counts) or engine.stage is None:

@@ -278,16 +278,13 @@ class _Reenactment(ReleaseManager):
 
 @dataclass(frozen=True)
 class Scene:
-    """Records and settings of a run, and its canaries; `users` are whose the records are.
-
-    `taken_up` runs end behind each release, and the same command takes them up.
-    """
+    """Records and settings of a run, and its canaries; `users` are whose the records are."""
 
     flags: Mapping[str, object]
     texts: tuple[str, ...]
     canaries: tuple[Canary, ...]
     users: tuple[str, ...] = ()
-    taken_up: bool = False
+    taken_up: bool = False  # Whether runs end behind each release, and the command resumes them.
 
     def records(self, present):
         """Return the texts with the canaries of these numbers."""

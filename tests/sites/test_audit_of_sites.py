@@ -29,10 +29,7 @@ S, HONEST, D = 5, 2, 10
 
 
 class Scene:
-    """Honest sites with their raw sums, without the canary and with it, and colluders' keys.
-
-    `canary` gives the records of the first site without it and with it, if it is in this slot.
-    """
+    """Honest sites with their raw sums, without the canary and with it, and colluders' keys."""
 
     def __init__(self, sites, this, canary):
         self.round, self.config = this, sites.config

@@ -40,11 +40,7 @@ def shift(a, b, blocks):
 
 
 class Recorder(SimulatedSites):
-    """Asks the neighbours' sites as well, and keeps the mu of every stage.
-
-    That is how many standard deviations apart the sums of the second site are; given the releases
-    before, a neighbour answers the same question.
-    """
+    """Asks the neighbours' sites as well, and keeps the mu of every stage."""
 
     neighbours = ()
 

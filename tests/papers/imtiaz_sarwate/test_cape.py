@@ -45,10 +45,7 @@ def test_zero_sum_terms_cancel_and_every_share_keeps_its_promise(plan):
 
 
 def losses_seen(plan, zero_sum, colluders):
-    """Derive the losses of the honest sites again, from the covariance of the zero-sum terms.
-
-    That is the best test of a shift in one share, given all that the colluders know.
-    """
+    """Derive the losses of the honest sites again, from the covariance of the zero-sum terms."""
     own = np.diag(np.square(np.array(plan.weights) * plan.local))
     honest, known = np.arange(colluders, plan.n_sites), np.arange(colluders)
     # What is left of the honest terms when those of the colluders are known.
