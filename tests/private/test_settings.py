@@ -83,21 +83,6 @@ def test_settings_that_cannot_be_are_refused(options, message):
         config_of(**options)
 
 
-@pytest.mark.parametrize(
-    ("options", "fraction"),
-    [
-        # Noise of 30.8 documents, 18 documents each.
-        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 10_000}, 0.0553),
-        ({"epsilon": 0.1, "delta": 1e-5, "documents_per_snapshot": 1000}, 0.1),
-        ({"documents_per_snapshot": 10_000}, 0.015),
-    ],
-)
-def test_norms_have_as_many_documents_as_their_noise_needs(options, fraction):
-    stages = config_of(**options).stages
-    assert stages["norms"] == stages["triple norms"] == pytest.approx(fraction, rel=2e-3)
-    assert sum(stages.values()) == pytest.approx(1)
-
-
 @pytest.mark.parametrize(("options", "stages"), [({"solver": "simultaneous"}, 11), (REFINED, 5)])
 def test_users_pay_for_every_stage_of_every_window(options, stages):
     config = config_of(**USERS, **options)
