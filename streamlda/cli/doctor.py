@@ -35,11 +35,11 @@ Finding = tuple[str, str, bool]
 
 @command(reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
 def doctor(given: Given) -> None:
-    """Print what this installation has: versions, threads, memory, compiled kernels and extras.
+    """Print versions, threads, memory, compiled kernels and extras of this installation.
 
-    With --config, also ask all that the settings of a daemon connect to: brokers, login, topic,
-    group, schema registry, and the topic for dead letters. No group is joined. The exit code is 1
-    if something that was found cannot be used; an extra that is not installed is not a fault.
+    With --config, also check each service of a daemon's settings: brokers, login, topic, group,
+    schema registry, and the topic for dead letters. No group is joined. The exit code is 1 if a
+    part that is there cannot be used; an extra that is not installed is not a fault.
     """
     # Settings are refused before anything is printed.
     settings = given.read() if given.config is not None or given.values else None

@@ -62,11 +62,10 @@ def infer(
 ) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
-    FILE is a model, or a folder of snapshots, of which the newest is used. There is a row for each
-    record of SOURCE..., in order: its number and location; its id, with --id-field; tokens, those
-    that the model knows; the reason why it has no topics of its own; and topics, the K proportions,
-    or those of the prior without known tokens. Exit code 65: more than --most-lost of the records
-    were rejected, or of the stored bytes lost to damage.
+    FILE is a model, or a folder of snapshots, of which the newest is used. Each record of SOURCE...
+    has a row, in order: its number and location; its id, with --id-field; its known tokens; the K
+    topic proportions; and, if it has none of its own but those of the prior, the reason. Exit code
+    65: more than --most-lost of the records were rejected, or of the stored bytes lost to damage.
     """
     settings = given.read()
     if append and (settings.infer.top or settings.cluster.dask):

@@ -220,12 +220,12 @@ def report(
     quiet: options.Quiet,
     given: options.Given,
 ) -> None:
-    """Write a page about the model in FILE, or the newest of a folder: HTML that loads nothing.
+    """Write a page of HTML about the model in FILE, or the newest model of a folder.
 
-    It is as private as the model. With --documents it also has a map of a sample of 2,000; topics
-    by --class-field; and topics by the --time-bins of --time-field. None of their text is on the
-    page but, of the documents on the map, the first 120 characters of --id-field (a title, an id or
-    the text). The report of a private model has no documents.
+    The page loads nothing, and is as private as the model. With --documents it also has a map of a
+    sample of 2,000 documents; topics by --class-field; and topics by the --time-bins of
+    --time-field. Its only text of documents is the first 120 characters of --id-field (a title, an
+    id or the text) of those on the map. The report of a private model has no documents.
     """
     from streamlda.report import render_report
     from streamlda.report.documents import DocumentSurvey

@@ -105,11 +105,11 @@ def budget(
 
     What is spent is rounded up and what is left is rounded down, both as epsilon at the ledger's
     delta and as mu^2, which adds up over releases of the same documents. A ledger can be read while
-    it is in use. One that is missing, damaged or older than its .documents file counts as used up.
-    --json has every release; its keys are in streamlda/privacy/releases.md.
+    it is in use. A ledger that is missing, damaged or older than its .documents file counts as used
+    up. --json has every release; its keys are in streamlda/privacy/releases.md.
 
-    A model of --publish is made of what is in FILE.releases: no record is read, and nothing is
-    spent. Of a window that was cut short it says which stages are missing.
+    --publish makes a model from FILE.releases: no record is read, and nothing is spent. The model
+    of a window that was cut short names the missing stages.
     """
     if model_file is not None:
         require(

@@ -87,10 +87,10 @@ def site() -> None:
     """Learn private topics together with other sites.
 
     Each site, and the aggregator, makes a key (keygen). One of them puts the public halves and the
-    settings into a config (config). Each site looks at it (show), compares its digest with the
-    others, and signs it (sign); the aggregator makes the first round (begin). Then, round by round,
-    each site writes a share (share), and streamlda aggregate adds the shares up, which gives the
-    next round and at the end a model. Needs the extra sites (see streamlda doctor).
+    settings into a config (config). Each site looks at the config (show), compares its digest with
+    the others, and signs it (sign). The aggregator makes the first round (begin). Then, round by
+    round, each site writes a share (share), and streamlda aggregate adds the shares up to the next
+    round, and at the end to a model. This needs the extra sites (see streamlda doctor).
     """
 
 
@@ -99,7 +99,7 @@ def keygen(
     name: Annotated[str, click.Argument(["name"])],
     output: Annotated[str, output("Key file to write.")],
 ) -> None:
-    """Make a key for the site NAME: FILE, which must stay secret, and FILE.pub for the config."""
+    """Make a key for the site NAME: the secret FILE, and FILE.pub for the config."""
     public = output + ".pub"
     check_output(public)
     if there := [each for each in (output, public) if Path(each).exists()]:
@@ -129,7 +129,7 @@ def make_config(
     colluders: Colluders,
     given: options.Given,
 ) -> None:
-    """Write the federation config of the sites whose public keys are in FILE.pub...
+    """Write a federation config from the public keys of the sites.
 
     It is public, and the same for all: every site looks at it (streamlda site show) and signs it
     (streamlda site sign). The records of --snapshot-every are those of all sites together. Words
@@ -168,11 +168,11 @@ def make_config(
 
 @command(site)
 def show(config_path: Annotated[str, files("CONFIG")]) -> None:
-    """Show what CONFIG promises, and to whom: its digest, sites, weights and keys.
+    """Show the promise, digest, sites, weights and keys of CONFIG.
 
-    Compare the digest with the other sites by another way than the file; keys have the fingerprints
-    that keygen showed. "alone" is what is left of the promise if all other sites collude, or were
-    invented by one.
+    Compare the digest with the other sites over another channel than the file; keys have the
+    fingerprints that keygen showed. "alone" is the rest of the promise if all other sites collude,
+    or were invented by one.
     """
     click.echo("\n".join(describe(FederationConfig.load(config_path))))
 
@@ -186,15 +186,15 @@ def sign(
     max_epsilon_alone: Alone,
     output: Message,
 ) -> None:
-    """Sign CONFIG with the key of a site: it will answer rounds of this config, and of no other.
+    """Sign CONFIG with the key of a site, which then answers rounds of this config alone.
 
-    --expect must be the digest that the sites have compared. What is promised is shown first. The
-    signature is an announcement, for the aggregator: it names the key that masks the site's first
-    share, which lies in KEY.rounds until then. A second call writes the same once more.
+    --expect must be the digest that the sites have compared. The promise is shown first. The
+    signature is an announcement for the aggregator: it names the key that masks the site's first
+    share. That key lies in KEY.rounds until then. A second call writes the same announcement.
 
-    With --round agree to begin that round again, after a site has lost its share. All sites must do
-    so, and answer it with documents that were in none before: what they have sent for the round is
-    paid for, cannot be added up, and shows nothing. A round has three attempts.
+    With --round, agree to begin that round again, after a site has lost its share. All sites must
+    agree, and answer with documents that were in no round: earlier shares of the round are paid
+    for, cannot be added up, and show nothing. A round has three attempts.
     """
     config, own, round_keys = FederationConfig.load(config_path), SiteKey.load(key), RoundKeys(key)
     say(False, *describe(config))
@@ -227,7 +227,7 @@ def begin(
     key: Annotated[str, path("--key", "Key file of the aggregator.")],
     output: Annotated[str, output("Round file to write.")],
 ) -> None:
-    """Write the first round, or a round again, of what all sites announced.
+    """Write the first round, or repeat one, from the announcements of all sites.
 
     Give one ANNOUNCEMENT of each site (streamlda site sign).
     """
@@ -262,12 +262,12 @@ def share(
     quiet: options.Quiet,
     given: options.Given,
 ) -> None:
-    """Sum the next documents of SOURCE... for a round, and write this site's share of it.
+    """Sum the next documents of SOURCE... and write this site's share of a round.
 
-    Each round takes documents that were in none before: give the same SOURCE... again, and reading
-    continues after what the ledger has. The price is in the ledger before noise is drawn. A second
-    call for the same round writes the same share again. If there are too few documents, nothing is
-    spent or written. Never copy the folder KEY.rounds, and never bring back an old copy of it.
+    Each round takes documents that were in no round: give the same SOURCE... again, and reading
+    continues behind the documents in the ledger. The price is in the ledger before noise is drawn.
+    A second call for the same round writes the same share again. If there are too few documents,
+    nothing is spent or written. Never copy the folder KEY.rounds, nor bring back an old copy.
     """
     settings = given.read()
     taken = [*settings.source.files, config_path, key, round_file]
@@ -322,8 +322,8 @@ def aggregate(
 
     Writes the next round, signed with --key, and, after the last one, a model with its privacy
     statement. Everything but the key is public: every site may repeat this without it and compare.
-    A share that is missing, came twice, was altered, or is of another site, config or round is
-    refused by name, and nothing is written.
+    A share that is missing, repeated, altered, or of another site, config or round is refused by
+    name, and nothing is written.
     """
     if Path(output).exists():
         raise click.UsageError(f"models are never replaced, got path={output!r}; choose another")

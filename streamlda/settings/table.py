@@ -40,9 +40,9 @@ class SourceSettings:
         "text", None, "Patterns, such as *.json,*.md, one of which files of folders must match; "
         "default: all files.", flag="--include")
     format: str = entry(
-        "text", "auto", "How records are stored: registry is Avro or JSON with schemas, text a "
-        "document a line, file one a file, json lines or one array or table; auto: by "
-        "file name (others are text, in folders file), jsonl from Kafka and files that grow.",
+        "text", "auto", "Form of records: text is a document a line, file a document a file, json "
+        "lines or one array or table, registry Avro or JSON with schemas; auto: by file name "
+        "(other names: text, in folders file), from Kafka and files that grow jsonl.",
         choices=("auto", "text", "file", "jsonl", "json", "csv", "parquet", "registry"),
         flag="--format")
     text_field: str = entry(
@@ -56,9 +56,9 @@ class SourceSettings:
         "timestamp of the Kafka record.")
     time_format: str | None = entry(
         "text", None, "Form of event times, as %d/%m/%Y %H:%M, or unix or excel for numbers; "
-        "default: ISO 8601 and common forms, day or month first as all values of files say.")
+        "default: ISO 8601 and common forms; all values of files tell day from month.")
     most_ahead: float = entry(
-        "seconds", MOST_AHEAD_SECONDS, "How far an event time may lie ahead of the clock; later "
+        "seconds", MOST_AHEAD_SECONDS, "Most that an event time may be ahead of the clock; later "
         "documents are learned from and counted as ahead, in no bin.", least=0)
     id_field: str | None = entry(
         "text", None, "Key or column of the id of a record; text or an integer, shown with "
@@ -67,8 +67,8 @@ class SourceSettings:
         "text", None, "Key or column of the class of a record; text or an integer, such as a "
         "section or a rating.", commands=("report",))
     encoding: str = entry(
-        "text", "auto", "Encoding of text, such as cp1252 or utf-16; auto: UTF-8, and of files "
-        "what a byte order mark says, or a guess that is said.")
+        "text", "auto", "Encoding of text, such as cp1252 or utf-16; auto: UTF-8, or of files "
+        "that of a byte order mark, or a guess, which is reported.")
     delimiter: str | None = entry(
         "text", None, "Delimiter of csv, one character or tab; default: by the header.")
     max_record: int = entry(
@@ -91,14 +91,14 @@ class KafkaSettings:
     bootstrap: str | None = entry("text", None, "Brokers, host:port,host:port.")
     topic: str | None = entry("topic", None, "Topic of records.")
     partitions: str = entry(
-        "text", "all", "all, a list such as 0,3, or group: as members of kafka.group agree, which "
-        "have one checkpoint.folder.")
+        "text", "all", "all, a list such as 0,3, or group: members of kafka.group, with one "
+        "checkpoint.folder, divide them.")
     start: str = entry(
-        "text", "earliest", "Where to begin without a checkpoint (infer: an offset of the group).",
+        "text", "earliest", "Start without a checkpoint (infer: without an offset of the group).",
         choices=("earliest", "latest"))
     group: str | None = entry(
         "text", None, "Consumer group: shares partitions, shows lag, names a private ledger.")
-    protocol: str = entry("text", "PLAINTEXT", "How to connect.", choices=PROTOCOLS)
+    protocol: str = entry("text", "PLAINTEXT", "Security of the connection.", choices=PROTOCOLS)
     mechanism: str | None = entry("text", None, "SASL mechanism.", choices=MECHANISMS)
     username: str | None = entry(
         "text", None, "SASL user; with kafka.token_endpoint, the id of the client.")
@@ -161,7 +161,7 @@ class VocabularySettings:
     token_pattern: str | None = entry(
         "text", None, "Regular expression of a word; default: letters of any script, with digits.")
     clean: str = entry(
-        "text", "attachments,urls,emails,html,initialisms", "How texts are cleaned first; or none.")
+        "text", "attachments,urls,emails,html,initialisms", "Steps that clean texts; or none.")
     analyzer: str | None = entry(
         "text", None, "Function that splits texts into words: a package's name for it, or "
         "module:function, such as rjieba:cut.")
@@ -245,7 +245,7 @@ class SnapshotSettings:
         "text", "day", "Bins of event time, in UTC; weeks begin on Monday. The newest 1,000 are "
         "kept.", choices=UNITS)
     when_exhausted: str = entry(
-        "text", "idle", "What to do when the last private snapshot is published.",
+        "text", "idle", "Action after the last private snapshot.",
         choices=("idle", "stop"), commands=RUN_ONLY)
 
 
@@ -263,7 +263,7 @@ class PrivacySettings:
         "text", None, "File of what was spent, and on which documents; FILE.documents and "
         "FILE.releases belong to it.", parameter="ledger")
     unit: str = entry(
-        "text", "document", "Whose presence is hidden; user needs source.user_field, "
+        "text", "document", "Unit whose presence is hidden; user needs source.user_field, "
         "privacy.documents_per_user and snapshots.most.", choices=("document", "user"),
         parameter="privacy_unit")
     documents_per_user: int | None = entry(
@@ -362,7 +362,7 @@ class BreakerSettings:
         "int", 5, "Consecutive failures of a damaged source, after which the daemon stops; it "
         "waits for one that is away.", least=1)
     then: str = entry(
-        "text", "exit", "Where no restart would help (exit codes 65 and 78): exit, or wait for a "
+        "text", "exit", "Action where no restart helps (exit codes 65 and 78): exit, or wait for a "
         "signal, alive and not ready.", choices=("exit", "wait"))
 
 
