@@ -138,7 +138,7 @@ def _public(found: FitResult) -> list[str]:
     runs = words.runs or {}
     if none := {kind: n for kind, n in runs.items() if n and kind != "words"}:
         shares = ", ".join(f"{n / sum(runs.values()):.1%} {kind}" for kind, n in none.items())
-        lines.append(f"of the first documents, no words: {shares}")
+        lines.append(f"share of the first documents that is no word: {shares}")
     if changes := model.settings.get("vocabulary_changes"):
         entered = plural(changes["entered"], "word")
         lines.append(f"{entered} entered the vocabulary, {changes['left']:,} left it")
@@ -146,9 +146,7 @@ def _public(found: FitResult) -> list[str]:
         lines.append(f"removed from texts: {shared.format_reasons(counts.removed)}")
     fates = {
         "skipped: too few known words": counts.short - counts.few_words,
-        "of one or two known words: in shares, and in topics where these are refined": (
-            counts.few_words
-        ),
+        "of one or two known words: they count in shares and in a refinement": counts.few_words,
         "without an event time": counts.undated,
         "in no bin: later than source.most_ahead from now": counts.ahead,
         f"far from the {MOST_BINS:,} bins of event time that are kept; snapshots.time_bins sets "

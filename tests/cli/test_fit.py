@@ -71,7 +71,7 @@ def test_what_is_no_word_is_counted_by_reason(tmp_path):
     # ship 15, salt, sea and u_s 10 each, saw 5 and coast 5, rare 1.
     assert "words left out: 1 in too few documents, 3 beyond the size of the vocabulary" in said
     shares = "36.0% stop words, 9.0% numbers, 4.5% single letters"
-    assert f"of the first documents, no words: {shares}" in said
+    assert f"share of the first documents that is no word: {shares}" in said
     assert "of one or two known words" in said
 
 

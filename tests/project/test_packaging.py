@@ -123,6 +123,7 @@ def test_the_wheel_holds_both_packages_whole_and_nothing_else(tree, wheel):
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     packages = tree / "streamlda", tree / "connectors" / "streamlda_connectors"
     assert packed == set().union(*map(files_of, packages))
+    assert wheel.stat().st_size < 1_000_000  # As CONTRIBUTING.md says.
     for package in packages:
         assert {f"{package.name}/__init__.py", f"{package.name}/py.typed"} <= packed
     assert {"streamlda/README.md", "streamlda/report/page/report.css"} <= packed
