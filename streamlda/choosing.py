@@ -36,7 +36,7 @@ _check = Faults({InsufficientDataError: {"left": _LEFT}}).check
 
 
 class TriedTopics(NamedTuple):
-    """A number of topics, and what a fit of as many is worth on the held-out documents."""
+    """A number of topics, and the quality of its fit on the held-out documents."""
 
     topics: int
     perplexity: float

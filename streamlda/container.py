@@ -115,7 +115,7 @@ def parse_arrays(
     path: str | os.PathLike[str],
     oldest: int | None = None,
 ) -> ArraysFile:
-    """Return what `read_arrays` would, from the bytes of a file; `path` is for its messages."""
+    """Read arrays as `read_arrays` does, from the bytes of a file; `path` is for messages."""
     try:
         arrays, about = _decode(data)
     except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:

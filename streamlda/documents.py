@@ -1,4 +1,4 @@
-"""Documents as counts: one batch type, checked once, and what a matrix or a list holds."""
+"""Documents as counts: one batch type, checked once, from a matrix or a list."""
 
 from __future__ import annotations
 

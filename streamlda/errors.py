@@ -40,7 +40,7 @@ class FencedError(StreamLDAError):
 
 
 class InsufficientDataError(StreamLDAError, ValueError):
-    """Too few usable documents for what was asked."""
+    """Too few usable documents for the request."""
 
 
 class SourceError(StreamLDAError, OSError):
@@ -101,7 +101,7 @@ class BudgetExceededError(StreamLDAError):
 
 
 class MissingExtraError(StreamLDAError, ImportError):
-    """A package that is not installed, the extra that brings it, and what it is needed for."""
+    """A package that is not installed, the extra that brings it, and its purpose."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(
@@ -132,7 +132,7 @@ def name_errno(error: BaseException) -> str | None:
 
 
 def list_packages(extra: str) -> list[str]:
-    """Return what an extra of this installation requires, as pip takes it."""
+    """Return the requirements of an extra of this installation, as pip takes them."""
     from importlib.metadata import requires
 
     listed = (line.split(";") for line in requires("streamlda") or ())

@@ -286,7 +286,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def fit(
         self, X: Any, y: Any = None, *, users: Users | None = None, analyzer: Any = None
     ) -> Self:
-        """Learn topics from documents, forgetting what was learned before.
+        """Learn topics from documents, and forget all earlier ones.
 
         With `epsilon`: publish a snapshot of all rows, or of each window. The price stays spent.
 
@@ -426,7 +426,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return [[word for word, _ in words] for words in self.to_model().top_words(n)]
 
     def to_model(self, names: Any = None) -> TopicModel:
-        """Return what was learned as a `TopicModel`.
+        """Return the learned topics as a `TopicModel`.
 
         Parameters
         ----------
@@ -631,7 +631,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         model: TopicModel | None,
         columns: Columns | None,
     ) -> None:
-        """Take over what was learned; columns come with a new fit."""
+        """Take over a result; columns come with a new fit."""
         before = vars(self).get("_model")
         if columns is None and before is not None and model is not None:
             model = carry_names(model, before)

@@ -79,7 +79,7 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by what they are for."""
+        """Write the commands, grouped by purpose."""
         for title, members in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl(list(members.items()))

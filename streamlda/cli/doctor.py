@@ -1,4 +1,4 @@
-"""``streamlda doctor``: what this installation has, and what it lacks."""
+"""``streamlda doctor``: parts of this installation, and missing ones."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def doctor(given: Given) -> None:
 
 
 def _list_installed() -> Iterator[Finding]:
-    """Yield what is here: each extra with its packages, or with what installs those that lack."""
+    """Yield each part that is here, and each extra with its packages or a way to install it."""
     yield "streamlda", f"{version('streamlda')}, {platform.platform()}", True
     yield "python", platform.python_version(), True
     for name in ("numpy", "scipy", "numba", "scikit-learn"):
@@ -140,7 +140,7 @@ def _read_topic(settings: RunSettings) -> list[Finding]:
 
 
 def _try(name: str, ask: Callable[[], object], text: str) -> Finding:
-    """Ask; return the text, or what is wrong."""
+    """Ask a service; return its answer, or the fault."""
     try:
         ask()
     except StreamLDAError as error:

@@ -164,7 +164,7 @@ def compare(
     n_words: options.Words,
     as_json: options.AsJson,
 ) -> None:
-    """Show which topics the models FIRST and SECOND have in common, and what differs.
+    """Show common topics of the models FIRST and SECOND, and their differences.
 
     Topics are paired so that the sum of distances is least. The distance is Hellinger's: 0 for
     equal topics, 1 for topics without a word in common. A plus marks words that are more probable
@@ -323,7 +323,7 @@ def reduce(
     output: options.ModelOutput,
     quiet: options.Quiet,
 ) -> None:
-    """Write the model in FILE with fewer topics: chosen ones, or those most alike, are joined.
+    """Write the model in FILE with fewer topics: join chosen topics, or the most alike.
 
     With --topics each step joins those that are most alike in their words, by Ward's method.
     --merge 3,7 joins these two. Names are joined; NPMI, documents to show and seeds are left out.
@@ -377,7 +377,7 @@ def rename(
 
 
 def _save(model: TopicModel, path: str, quiet: bool, *lines: str) -> None:
-    """Write a model, and say what it is."""
+    """Write a model, and describe it."""
     model.save(path)
     say(quiet, *lines, f"model: {path}")
     show_warnings(model)

@@ -84,7 +84,7 @@ class Command(click.Command):
 def command(
     group: click.Group | None = None, **attributes: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return what makes a command of a function whose parameters are annotated by options.
+    """Return a decorator that makes a command of a function with options as annotations.
 
     A command that reads settings has the attributes of `SettingsCommand`.
     """

@@ -1,4 +1,4 @@
-"""``streamlda plan`` and ``budget``: what private runs will give, and what they have spent."""
+"""``streamlda plan`` and ``budget``: forecasts of private runs, and their spending."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def _save_round(this: Round, key: str | None, path: str) -> str:
 
 
 def _take_census(settings: RunSettings, at_work: Site, this: Round) -> Census | None:
-    """Let a site know its documents by what they are, and refuse too few that are unspent."""
+    """Recognise the documents of a site by their content, and refuse too few unspent ones."""
     ledger = at_work.ledger
     ledger.warn = warn
     census = take_census(settings, ledger, at_work.config.vocabulary)
@@ -377,7 +377,7 @@ def _fill(
     quiet: bool,
     accumulator: ShareAccumulator,
 ) -> None:
-    """Add the records of the source, to its end or to what the share takes."""
+    """Add the records of the source, to its end or to the size of the share."""
     provenance = at_work.provenance
     pipeline = Pipeline(
         at_work.config.vocabulary, lambda words, first: accumulator, provenance=provenance

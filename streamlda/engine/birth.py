@@ -105,7 +105,7 @@ def born(
 
 
 def _proposal(model: TopicModel, worst: DocumentBatch, settings: StepwiseEMSettings) -> Array:
-    """Return what the worst documents have and no topic explains."""
+    """Return the words of the worst documents that no topic explains."""
     rows = worst.to_csr()
     topic = np.asarray(rows.sum(axis=0)).ravel() / rows.sum()
     alpha = np.append(model.alpha, model.alpha.mean())

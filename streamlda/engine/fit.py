@@ -138,13 +138,13 @@ def _unmeasured(phase: Phase) -> TopicModel:
 def _starts(
     settings: EngineSettings, known: DocumentBatch, documents: DocumentBatch
 ) -> Callable[[float], TopicModel]:
-    """Return what makes starts of known documents for an alpha_0, and counts all documents."""
+    """Return a function from alpha_0 to a start of known documents, which counts all documents."""
     make_start = starts(settings, known)
     return lambda alpha_0: _of_all(make_start(alpha_0), documents)
 
 
 def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[float], TopicModel]:
-    """Return what makes the spectral model of the first `START_DOCUMENTS` for an alpha_0."""
+    """Return a function from alpha_0 to the spectral model of the first `START_DOCUMENTS`."""
     end = documents.find_end(START_DOCUMENTS)
     # Shared, so that no more of them are copied at a time than are looked at.
     first = documents.sharing(np.arange(documents.n_documents) < end)

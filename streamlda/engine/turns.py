@@ -171,5 +171,5 @@ class Gain(NamedTuple):
 
 
 def judge_by(model: TopicModel, settings: EngineSettings) -> StepwiseEM:
-    """Return what scores documents by the topics of a model."""
+    """Return a scorer of documents by the topics of a model."""
     return StepwiseEM.of_model(model, stream_settings(settings.warmup_documents), 1)

@@ -249,7 +249,7 @@ class JointGaussian:
 
 
 def check_relation(neighboring_relation: str) -> str:
-    """Return the present name of a relation, or refuse what is none of them."""
+    """Return the present name of a relation, or refuse an unknown name."""
     name = _FORMER_NAMES.get(str(neighboring_relation), neighboring_relation)
     rule = f"neighboring_relation must be one of {', '.join(NEIGHBORING_RELATIONS)}"
     remedy = "take zero-out unless the number of documents is public"

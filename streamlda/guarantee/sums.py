@@ -1,4 +1,4 @@
-"""Sums of what documents contribute, which is measured, clipped and put on the grid: `Sums.add`.
+"""Sums of contributions, which `Sums.add` measures, clips and puts on the grid.
 
 A *statistic* is any function of a document. It is not trusted: `Sums.add` takes the doubles that it
 returned, and nothing else about it. For each document in its record slot ::
@@ -58,7 +58,7 @@ class Contribution(NamedTuple):
     pointers: NDArray[np.int64] | None = None
 
     def norms(self) -> Array:
-        """Return the norm of what each document contributes, shape (n,)."""
+        """Return the norm of the contribution of each document, shape (n,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.sum(self.values * self.values, axis=1)
             if self.pointers is not None:
@@ -88,7 +88,7 @@ class Sums:
         slots: int,
         users: Sequence[str | bytes | None] | None = None,
     ) -> None:
-        """Add what the documents in the next record slots, of these users, contribute."""
+        """Add the contributions of the documents of these users in the next record slots."""
         blocks = self.mechanism.blocks
         names = sorted(block.name for block in blocks)
         rule, remedy = "each block must have a contribution", "pass that of each statistic"

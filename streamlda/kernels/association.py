@@ -1,4 +1,4 @@
-"""Data association: what a batch of documents adds to the pair and triple statistics.
+"""Data association: additions of a batch of documents to the pair and triple statistics.
 
 Symbols (`streamlda/README.md`): c is a document's count vector, l its length, W the current probe
 matrix (d x m), y = W^T c. The statistics are those of Wang & Anandkumar (2016), Algorithm 2,

@@ -103,7 +103,7 @@ class Parameter(NamedTuple):
 
 
 def get_parameters(function: Callable[..., Any]) -> tuple[list[Parameter], Parameter]:
-    """Return the parameters of a kernel, and what it returns."""
+    """Return the parameters of a kernel, and its results."""
     names = dict(function.__annotations__)
     returned = Parameter.from_annotation(names.pop("return"))
     return [Parameter.from_annotation(name) for name in names.values()], returned
@@ -352,7 +352,7 @@ def _get_sources() -> bytes:
 
 
 def _get_version(function: Callable[..., Any]) -> bytes:
-    """Return a digest of what the code was made from; nothing if that cannot be read."""
+    """Return a digest of the sources of the code; nothing if they cannot be read."""
     try:
         own = Path(function.__code__.co_filename).read_bytes()
         return sha256(_get_sources() + own).digest()
@@ -361,7 +361,7 @@ def _get_version(function: Callable[..., Any]) -> bytes:
 
 
 def _read(path: Path, version: bytes) -> bytes:
-    """Return what was kept of these sources; nothing if it is not there, or not whole."""
+    """Return the kept code of these sources; nothing if it is not there, or not whole."""
     try:
         kept = path.read_bytes()
     except OSError:

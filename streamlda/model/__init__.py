@@ -1,4 +1,4 @@
-"""Topic models: what is published, and what is done with it."""
+"""Topic models, and all that users do with them."""
 
 #: Hellinger distance beyond which topics differ. Of two halves of KOS, 20 Newsgroups and abstracts,
 #: topics nearer than 0.5 nearly always have the same documents, and beyond 0.65 one pair of 882.

@@ -51,7 +51,7 @@ class NpmiCounter:
         self._documents = 0
 
     def add(self, batch: DocumentBatch) -> None:
-        """Count documents; those without a word count as none.
+        """Count the documents that have a word.
 
         Time O(nnz + K n^2 (documents of a word)), memory O(nnz).
         """

@@ -111,7 +111,7 @@ class DocumentCompletion:
         return np.bincount(row_of_entry[scored], nats, n).astype(np.float64)
 
     def result(self) -> CompletionResult:
-        """Return what the batches so far amount to."""
+        """Return the result of all batches so far."""
         check(self.scored_tokens, "halves", held_out_tokens=self.scored_tokens)
         nats = self._model_nats, self._unigram_nats
         return CompletionResult(*nats, self._documents, self.scored_tokens)

@@ -153,7 +153,7 @@ def _sum_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
 
 
 def _group_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
-    """Return the model with each group as one topic, and what is still known of it."""
+    """Return the model with each group as one topic, and the facts that stay true."""
     known = {name: value for name, value in model.diagnostics.items() if name in OF_DOCUMENTS}
     npmi = model.diagnostics.get("topic_npmi")
     if npmi is not None:

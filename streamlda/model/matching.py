@@ -74,7 +74,7 @@ class Comparison:
 
 
 def check_models(first: Topics, *others: Any) -> None:
-    """Refuse what is no model."""
+    """Refuse objects that are no models."""
     for other in others:
         check(isinstance(other, type(first)), "model", type=type(other).__name__)
 

@@ -33,7 +33,7 @@ def merged(
     max_distance: float = MAX_DISTANCE,
     names: Sequence[str] | None = None,
 ) -> Model:
-    """Return what `TopicModel.merge` does; errors say the names, or else the places."""
+    """Merge models as `TopicModel.merge` does; errors have the names, or else the places."""
     check_models(*models)
     digests = [model.digest for model in models]
     named = zip(names or range(len(models)), digests, strict=True)

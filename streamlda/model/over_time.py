@@ -103,7 +103,7 @@ class Timeline:
 
 
 def check_utc(name: str, text: Any) -> None:
-    """Refuse what is no time in ISO 8601, in UTC."""
+    """Refuse a text that is no time in ISO 8601, in UTC."""
     try:
         is_utc = datetime.fromisoformat(text).utcoffset() == timedelta(0)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Documents that a model shows beside its topics: those of a sample that are most of each topic.
+"""Documents that a model shows beside its topics: documents of a sample with most of each topic.
 
 Topics move while a stream is learned, so documents cannot be chosen when they come. A uniform
 sample of all documents is kept, and the topics as published choose from it. Which documents are in
@@ -96,7 +96,7 @@ class CandidateDocuments:
 
 
 def most_of_topics(theta: NDArray[np.float64], n: int) -> list[list[int]]:
-    """Return the n documents with most of each topic, of those that have no more of another one."""
+    """Return n documents with most of each topic, among documents whose largest topic it is."""
     largest = theta.argmax(axis=1)
     order = np.argsort(-theta.max(axis=1), kind="stable")
     return [order[largest[order] == k][:n].tolist() for k in range(theta.shape[1])]

@@ -1,4 +1,4 @@
-"""The topic model: what is published, shown and used for inference."""
+"""The topic model, for publication, display and inference."""
 
 from __future__ import annotations
 

@@ -416,6 +416,6 @@ def read_only(array: Any) -> Array:
 
 
 def check_name(name: Any) -> None:
-    """Refuse what is no name of a topic."""
+    """Refuse a text that cannot name a topic."""
     fits = isinstance(name, str) and 0 < len(name.strip()) <= LONGEST_NAME and name.isprintable()
     check(fits, "name of topic", name=repr(name)[:40])

@@ -1,1 +1,1 @@
-"""Differential privacy: what a release costs, what is left, and the noise that pays for it."""
+"""Differential privacy: the cost of releases, the rest of the budget, and the noise."""

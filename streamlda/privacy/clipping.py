@@ -1,4 +1,4 @@
-"""Clip bounds: what a document's blocks are scaled down to, and how to find such bounds privately.
+"""Clip bounds: largest norms of a document's blocks, and ways to find them privately.
 
 A bound may be a public number, the worst case over all documents, or a quantile of the norms. The
 last is read off the documents, so it is a release like any other: the norms of an earlier stage

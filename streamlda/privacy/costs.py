@@ -35,7 +35,7 @@ class Cost(NamedTuple):
 
 
 def cost(event: Event) -> Cost:
-    """Return what an event costs. Time O(number of events inside)."""
+    """Return the cost of an event. Time O(number of events inside)."""
     match event:
         case GaussianRelease(noise_multiplier):
             mu_squared = ULPS_UP / (noise_multiplier * noise_multiplier)
@@ -66,7 +66,7 @@ def epsilon_spent(event: Event, delta: float) -> float:
 
 
 def _exact(event: Event) -> Cost:
-    """Return what an event costs, or refuse one that takes more of delta than its noise does."""
+    """Return the cost of an event, or refuse one that takes more of delta than its noise does."""
     spent = cost(event)
     require(
         spent.tv_distance == spent.delta == 0,

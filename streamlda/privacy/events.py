@@ -1,4 +1,4 @@
-"""Descriptions of releases: how much noise covered them, not what they protect nor what they cost.
+"""Descriptions of releases by their noise, without the protection or the cost.
 
 As JSON, in ledgers and beside models, a kind never changes its meaning, a new meaning gets a new
 kind, and whatever is not known is refused, never skipped.
@@ -96,7 +96,7 @@ Event: TypeAlias = Single | Approximate | Composed
 
 
 def unknown(event: object) -> StreamLDAError:
-    """Return the error for what is no event."""
+    """Return the error for an object that is no event."""
     rule = (
         "a privacy event must be a GaussianRelease, LaplaceRelease, Approximate (of one of these) "
         "or Composed"
@@ -105,7 +105,7 @@ def unknown(event: object) -> StreamLDAError:
 
 
 def event_of_selection(selection: WordSelection) -> Approximate:
-    """Return what a release of chosen words costs a document."""
+    """Return the event of a release of chosen words, for a document."""
     gaussian = GaussianRelease(selection.noise_multiplier)
     return Approximate(gaussian, selection.tv_distance_bound, selection.delta)
 

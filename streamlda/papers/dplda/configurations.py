@@ -1,4 +1,4 @@
-"""DP-LDA as published: noise on the edges of a configuration, topics from what is released.
+"""DP-LDA as published: noise on the edges of a configuration, topics from the releases.
 
 **Configuration 1** (e2, e3, e5) is proven private: M2, M3 and M2 once more are released with
 Gaussian or Laplace noise, and the rest is post-processing.
@@ -208,7 +208,7 @@ def release(
 
 
 def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
-    """Return what each release of these settings may cost."""
+    """Return the greatest cost of each release of these settings."""
     chosen, laplace = configuration(settings.configuration), settings.mechanism == "laplace"
     d, k = steps.moments.n_features, steps.n_components
     pairs = count_free(d, 2)

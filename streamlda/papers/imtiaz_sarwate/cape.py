@@ -102,7 +102,7 @@ class CapePlan:
 
     @property
     def needed(self) -> tuple[float, ...]:
-        """T_s = mu_s tau_s: what each site needs, in units of the aggregate."""
+        """T_s = mu_s tau_s: the noise that each site needs, in units of the aggregate."""
         return tuple(m * t for m, t in zip(self.weights, self.site_stddevs, strict=True))
 
     @property
@@ -181,7 +181,7 @@ class CapePlan:
         return math.sqrt(sum(T**2 for T in self.needed))
 
     def gaussian_losses(self, colluders: int) -> Array:
-        """Return what `losses` does, where e_s are the Gaussian terms in place of masks."""
+        """Return losses as `losses` does, with Gaussian terms e_s in place of masks."""
         between(0, self.n_sites - 1, colluders=colluders)
         honest = self.n_sites - colluders
         return self.losses(colluders, (1 - 1 / honest) / (self.local_variance + self.kappa**2))

@@ -220,7 +220,7 @@ class NoisyPower:
             self.method.advance(noisy, np.einsum("dn,dn->n", probes, noisy))
 
     def run(self) -> Components:
-        """Ask all rounds that are left, and return what was found."""
+        """Ask all remaining rounds, and return the result."""
         while not self.method.finished:
             self.step()
         return self.method.components()
@@ -259,7 +259,7 @@ def _check_unit(probes: Array) -> None:
 
 
 class PerturbedTensor(NamedTuple):
-    """A symmetric tensor with noise, free to be used in any way, and what it cost."""
+    """A symmetric tensor with noise, free to be used in any way, and its cost."""
 
     tensor: Array
     event: GaussianRelease

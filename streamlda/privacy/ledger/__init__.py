@@ -1,4 +1,4 @@
-"""Ledger of privacy: what is spent is on the disk before noise is drawn."""
+"""Privacy ledger: spending is on the disk before noise is drawn."""
 
 from streamlda.privacy.ledger.budget_table import budget_table
 from streamlda.privacy.ledger.fingerprints import FingerprintKey

@@ -1,4 +1,4 @@
-"""A privacy ledger as lines of text: what is spent, what is left, and release by release.
+"""A privacy ledger as lines of text: spent and left, and release by release.
 
 Figures are rounded from their exact values away from comfort: what is spent is never shown too
 small, what is left never too large.
@@ -50,7 +50,7 @@ def printable(text: str) -> str:
 
 
 def _summary(report: Mapping[str, Any]) -> list[str]:
-    """Return the lines on terms, what is spent and what is left."""
+    """Return the lines on terms, spent and left."""
     budget = report["budget"]
     delta, unit = budget["delta"], budget["privacy_unit"]
     # As a decimal: e^epsilon may be beyond the range of doubles.

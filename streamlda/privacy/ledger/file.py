@@ -47,12 +47,12 @@ class Row(NamedTuple):
 
 
 def beside(ledger: Path) -> list[Path]:
-    """Return the paths of all that lies beside a ledger, whether it is there or not."""
+    """Return the paths of all files beside a ledger, present or not."""
     return [ledger.with_name(ledger.name + end) for end in _ENDS]
 
 
 def has_ledger(path: Path) -> bool:
-    """Tell whether a path is that of a ledger, or of what lies beside one or in its folder."""
+    """Tell whether a path is a ledger, a file beside one, or a file in its folder."""
     named = [str(path).removesuffix(end) for end in _ENDS]
     if path.parent.name.endswith(_ENDS[2]):
         named.append(str(path.parent).removesuffix(_ENDS[2]))

@@ -1,4 +1,4 @@
-"""Keyed values by which a ledger knows documents again, whatever their source is called.
+"""Keyed hashes by which a ledger recognises documents under any name of their source.
 
 All are values of keyed BLAKE2b: to those without the key they are random numbers, and no text can
 be tried against them. The key lies in a file of its owner's (`streamlda.privacy.ledger.documents`),
