@@ -1,4 +1,4 @@
-"""The privacy statement of what was made of several artefacts."""
+"""Privacy statement of a model that was made of several artefacts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE_KIND = (
 
 
 def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statement of what was made of several artefacts, or refuse to make it.
+    """Return the statement of a model that was made of several artefacts, or refuse it.
 
     The promise of a ledger is about all that is released under it, so artefacts of one ledger keep
     it. So that no document counts twice, each must have stages of its own, on other record slots
@@ -97,13 +97,13 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _place(statement: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return by what statements of several ledgers are put in order."""
+    """Return the key that orders statements of several ledgers."""
     slots = [(each["first"], each["last"], each["name"]) for each in statement["stages"]]
     return statement["ledger"], slots, statement["epsilon"], statement["delta"]
 
 
 def _merge_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what artefacts of one ledger promise together: what the ledger does."""
+    """Return the joint promise of artefacts of one ledger: that of the ledger."""
     begun = [each.get("generation") for each in statements]
     known = [releases for releases in begun if releases is not None]
     missing = {name for each in statements for name in each.get("missing_stages", ())}
@@ -131,7 +131,7 @@ def _read_models(statement: Mapping[str, Any]) -> list[set[_Stage]]:
 
 
 def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:
-    """Refuse two artefacts of one ledger, by what only one of them was made from."""
+    """Refuse two artefacts of one ledger whose own stages share record slots."""
     overlap = any(a[0] <= b[1] and b[0] <= a[1] for a in own for b in others)
     require_said(
         bool(own and others) and not overlap,

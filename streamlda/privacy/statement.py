@@ -1,4 +1,4 @@
-"""The privacy statement that every model artefact carries: what is promised, to whom, and how.
+"""The privacy statement of every model artefact: the promise, its unit, and its means.
 
 A statement is a mapping of plain JSON values. One that promises nothing has the key ``statement``
 alone. One that says ``"private"`` has all of these, and may have more:
@@ -190,7 +190,7 @@ def apart(statement: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def with_ends(stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return stages and what follows from them."""
+    """Return the stages, and all values that follow from them."""
     return {
         "stages": [dict(stage) for stage in stages],
         "noise_multiplier": min((stage["noise_multiplier"] for stage in stages), default=None),
@@ -286,7 +286,7 @@ def statement_lines(statement: Mapping[str, Any]) -> list[str]:
 
 
 def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
-    """Add up what the stages cost, and compare it with what is promised."""
+    """Add up the cost of the stages, and compare it with the promise."""
     stages = statement["stages"]
     ordered = all(_whole(stage["last"], stage["first"], 2**63 - 2) for stage in stages)
     ordered = ordered and all(_whole(stage["first"], 0) for stage in stages)
@@ -315,7 +315,7 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
 
 
 def _check_ledgers(statement: Mapping[str, Any]) -> None:
-    """Check what is said of each ledger, and that it adds up to the whole."""
+    """Check the values of each ledger, and that they add up to the whole."""
     parts = statement["ledgers"]
     rule = "several ledgers must be listed with what each promises and has released"
     whole = len(parts) > 1 and all(set(part) <= {*OF_LEDGER} and part["stages"] for part in parts)
@@ -380,7 +380,7 @@ def _whole(value: Any, least: int = 1, most: float = math.inf) -> bool:
 
 
 def require_said(holds: bool, rule: str, *, remedy: str = _REMEDY, **values: Any) -> None:
-    """Refuse what a statement says; values of it are cut where they are long."""
+    """Refuse values of a statement; long values are cut in the message."""
     # A value from a damaged file may be of any length.
     shown: dict[str, Any] = {
         name: value if len(repr(value)) <= 80 else repr(value)[:80]

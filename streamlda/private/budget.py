@@ -17,7 +17,7 @@ STATEMENTS = {"given": "public", "hashed": "hashed", "selected": "private select
 
 
 class WordsAndDelta(NamedTuple):
-    """A private choice of words, and what it leaves of delta."""
+    """A private choice of words, and the delta that it leaves."""
 
     selection: WordSelection
     delta: float
@@ -64,7 +64,7 @@ def calibrate_selection(
 
 
 def ledger_terms(settings: PrivateSettings, words: WordsAndDelta | None = None) -> LedgerTerms:
-    """Return what all releases of a run, with one of words or without, may cost one unit."""
+    """Return the most that all releases of a run may cost one unit, with the release of words."""
     return LedgerTerms(
         epsilon=settings.epsilon,
         # With the words' part the sum is exact (`calibrate_selection`).
@@ -81,7 +81,7 @@ def check_first_price(
     words_event: Event | None = None,
     stream: str | None = None,
 ) -> None:
-    """Refuse what the ledger will not allow, before any document is read.
+    """Refuse a run that the ledger does not allow, before any document is read.
 
     Slots are known by the name of their `stream` or, without one, by what will be read.
     """

@@ -74,7 +74,7 @@ class OfCommon:
         return self._statistic.blocks()
 
     def contributions(self, view: View) -> Contributions:
-        """Return what the documents without their other words contribute."""
+        """Return the contributions of the documents without their other words."""
         batch = view.batch
         column = np.full(batch.n_features, -1, dtype=np.int32)
         column[self._words] = np.arange(len(self._words), dtype=np.int32)
@@ -100,7 +100,7 @@ class Frequencies:
         self._public = public
 
     def add(self, sums: Array, stddev: float | Array) -> None:
-        """Take what a release says of the words, shape (d,), with noise of known size."""
+        """Add released values of the words, shape (d,), with noise of known size."""
         total = float(sums.sum())
         check_documents(total)
         precision = np.broadcast_to((total / np.asarray(stddev)) ** 2, sums.shape)
@@ -131,7 +131,7 @@ def common_words(frequencies: Array, settings: PrivateSettings) -> NDArray[np.in
 
 
 def statistics(stage: str, words: NDArray[np.int64] | None, n_features: int) -> list[Statistic]:
-    """Return what a stage sums."""
+    """Return the statistics of a stage."""
     if words is None:
         assert stage == WORDS
         return [FirstStatistic(n_features, BOUNDS.first, 1.0)]

@@ -42,7 +42,7 @@ LONG = 0.95
 
 
 class ComparisonStatistic:
-    """Sums of what documents say of topics; time O(nnz K iterations)."""
+    """Sums of the preferences of documents for topics; time O(nnz K iterations)."""
 
     def __init__(self, found: PrivateTopics, long: float) -> None:
         self._topics = smoothed(found.components, found.background, SMOOTHING)
@@ -56,7 +56,7 @@ class ComparisonStatistic:
         ]
 
     def contributions(self, view: View) -> Contributions:
-        """Return what each document says."""
+        """Return the preference of each document."""
         usable = view.batch.usable
         batch = view.batch.where(usable)
         found = {b.name: np.zeros((len(usable), b.cells)) for b in self.blocks()}
@@ -86,7 +86,7 @@ def scores(batch: DocumentBatch, held: Array, values: Array, shift: float = 0.0)
 
 
 def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array) -> Array:
-    """Return what each document says, from -1 to 1; probabilities are of its entries."""
+    """Return the preference of each document, from -1 to 1; probabilities are of its entries."""
     # Without a warning, which would tell of a document.
     with np.errstate(invalid="ignore", over="ignore"):
         gain = SCALE * ((refined - start) / (refined + start))
@@ -94,7 +94,7 @@ def preferences(batch: DocumentBatch, held: Array, refined: Array, start: Array)
 
 
 def gain_of(preferred: Array, slots: int) -> Array:
-    """Return the nats a token that `slots` documents gain, by the sum of what they prefer.
+    """Return the nats a token that `slots` documents gain, by the sum of their preferences.
 
     (p - q) / (p + q) is half of log(p / q) where these are near, and less elsewhere.
     """

@@ -69,7 +69,7 @@ class View:
         return np.repeat(values, np.diff(self.batch.row_pointers))
 
     def contribute_by_word(self, values: Array) -> Contribution:
-        """Return what each entry adds to the row of its word."""
+        """Return the addition of each entry to the row of its word."""
         rows = self.batch.word_ids.astype(np.int64)
         values = values if values.ndim == 2 else values[:, None]
         return Contribution(values, rows, self.batch.row_pointers)
@@ -87,7 +87,7 @@ class Statistic(Protocol):
         """Return the blocks of the release that documents contribute to."""
 
     def contributions(self, view: View) -> Contributions:
-        """Return what each document contributes to each block."""
+        """Return the contribution of each document to each block."""
 
     def doubles(self, distinct: float) -> float:
         """Return how many doubles a document of so many distinct words takes, about."""

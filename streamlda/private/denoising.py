@@ -1,4 +1,4 @@
-"""Noisy tokens by word and topic, drawn to what is expected as far as the noise hides them.
+"""Noisy tokens by word and topic, shrunk to expectations as far as noise hides them.
 
 Post-processing: nothing here sees a document.
 """

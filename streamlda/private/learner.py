@@ -1,4 +1,4 @@
-"""A private engine with a release manager: what a run feeds in place of an `Engine`."""
+"""A private engine with a release manager, which a run feeds in place of an `Engine`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class PrivateLearner(Learner):
 
     @property
     def private(self) -> PrivateProgress:
-        """State of the running stage, and what became of the last release."""
+        """State of the running stage, and result of the last release."""
         missing = self._least_missing()
         ends_well = self.engine.stage is not None and not missing
         return PrivateProgress(ends_well, missing, self._missed, self._shows_nothing)

@@ -129,7 +129,7 @@ def fit_rows(
 
 
 def _keep_released(learner: PrivateLearner) -> str:
-    """Take the topics of what the running window has released; return what came of it."""
+    """Take the topics of the releases of the running window; return the outcome."""
     try:
         model = learner.model_of(learner.engine.released())
     except InsufficientDataError as error:
@@ -182,7 +182,7 @@ def _begin(learner: PrivateLearner, ledger: Ledger | None, batch: DocumentBatch)
 
 
 def _check_new(ledger: Ledger, stream: str, documents: Sequence[bytes]) -> None:
-    """Refuse rows that were in a release, by what is in them or by the name of their stream."""
+    """Refuse rows that were in a release, by their content or by the name of their stream."""
     values = values_of_fingerprints(documents)
     remedy = "pass rows that no earlier call had: each may be in one release; nothing was spent"
     ledger.documents.check_new(values, ledger=str(ledger.path), remedy=remedy)

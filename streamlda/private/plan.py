@@ -184,7 +184,7 @@ class Plan:
 
     @property
     def expected(self) -> str:
-        """One line: what the first window is expected to show."""
+        """One line about the expected topics of the first window."""
         if self.topics_shown is None:
             return "expected: not known, these settings were not measured"
         if self.words_chosen is not None and self.words_chosen < self.n_components:
@@ -233,7 +233,7 @@ def noise_of_ratio(ratio: float) -> float:
 
 
 def is_measured(settings: PrivateSettings) -> bool:
-    """Return whether what is expected was measured with such settings."""
+    """Return whether the forecast was measured with such settings."""
     usual = settings.mode == "window" and settings.solver == WHITENED_TENSOR
     return usual and settings.clipping == "quantile"
 

@@ -116,7 +116,7 @@ class PowerRounds:
         self._first, self._pairs = whitening.T @ view.first, (pairs + pairs.T) / 2
 
     def statistic(self, bound: float, weight: float = 1.0) -> PowerStatistic:
-        """Return what the next round sums."""
+        """Return the statistic of the next round."""
         values_only = self.method.wants_values_only
         how = (self._whitening, self.method.probes, bound)
         return PowerStatistic(*how, values_only=values_only, weight=weight)

@@ -19,14 +19,14 @@ from streamlda.privacy.ledger.terms import NOTHING, Loss
 
 
 class ProcessAccount:
-    """Rows of fits, and what each fit may spend on one of them."""
+    """Rows of fits, and the most that each fit may spend on one of them."""
 
     def __init__(self) -> None:
         self._key = FingerprintKey(secrets.token_bytes(32))
         self._calls: list[tuple[str, Values, Loss]] = []
 
     def charge(self, fit: str, batch: DocumentBatch, price: Loss) -> Loss:
-        """Return what other fits may have spent on a row, the most, and note the rows of a call.
+        """Return the most that other fits may have spent on a row, and note the rows of a call.
 
         Nothing where fewer than a tenth of the rows were in other fits: those may be alike.
         """

@@ -131,7 +131,7 @@ class PublicTopics:
         return None if self.classes is None else PublicWords(self.background, self.classes)
 
     def arrays(self, prefix: str) -> Arrays:
-        """Return what `of_arrays` needs beside the digest."""
+        """Return the arrays of `of_arrays`, which needs the digest too."""
         return to_arrays(self, prefix, but=("digest",))
 
     @classmethod
@@ -140,7 +140,7 @@ class PublicTopics:
         return from_arrays(cls, arrays, prefix, digest=digest)
 
     def shares(self) -> RefinementStatistic:
-        """Return what the one release sums: tokens by word and topic, the background's too."""
+        """Return the statistic of the one release: tokens by word, topic and background."""
         weights = weights_of_words(self.background)
         given = self.components, self.alpha, self.background, weights
         return RefinementStatistic(*given, background_prior=BACKGROUND_PRIOR)
@@ -183,7 +183,7 @@ class PublicTopics:
 
 
 class FitsStatistic:
-    """Sum of what documents say of public topics beside word frequencies; see the module."""
+    """Sum of the gain of documents by public topics over word frequencies; see the module."""
 
     def __init__(self, public: PublicTopics) -> None:
         self._topics = smoothed(public.components, public.background, SMOOTHING)

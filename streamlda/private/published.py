@@ -1,4 +1,4 @@
-"""A snapshot of a private run as a model: its statement, and what is known of its topics."""
+"""A snapshot of a private run as a model, with its statement and notes on its topics."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def statement_of(
 
 
 def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tuple[float, str]]:
-    """Return what the documents of a snapshot were clipped by, and where that came from."""
+    """Return the clip bounds of the documents of a snapshot, and their sources."""
     names = ("first", "pair") if settings.refines else ("first", "pair", "triple")
     found: dict[str, tuple[float, str]] = {
         name: (getattr(bounds, name), bounds.source) for name in names
@@ -97,7 +97,7 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
 
 
 def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
-    """Return what is known of published topics, with ``warnings`` in words.
+    """Return notes on published topics, with ``warnings`` in words.
 
     Moments speak of the ``start`` of topics that rounds have moved since; public topics have none.
     """
@@ -148,7 +148,7 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
 
 
 def describe_useless(found: PrivateTopics) -> str:
-    """Return what to say of topics that predict no better than word frequencies."""
+    """Return a message about topics that predict no better than word frequencies."""
     assert found.ratio is not None
     ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
     return (

@@ -125,7 +125,7 @@ class Refinement:
         self._long, self._refined = long if long < edges[-1] else 1.0, True
 
     def compare(self, released: Released, stddevs: Mapping[str, float], slots: int) -> None:
-        """Take what documents in `slots` slots say of the topics."""
+        """Add the comparison of topics by documents in `slots` slots."""
         self._compared = released, stddevs, slots
 
     def topics(self) -> PrivateTopics:

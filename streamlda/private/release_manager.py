@@ -31,7 +31,7 @@ RELEASE_FORMAT, RELEASE_VERSION = "streamlda-release", 2
 
 
 def config_hash(settings: PrivateSettings, vocabulary: str) -> str:
-    """Return a digest of all that bears on a release, but for documents, words and starts."""
+    """Return a digest of all settings of a release, without documents, words and starts."""
     values = {name: value for name, value in asdict(settings).items() if name != "seed"}
     values["vocabulary"] = vocabulary
     return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -144,7 +144,7 @@ class ReleaseManager:
         return cohort.documents[0].stream == self.stream
 
     def read_stored(self, intent: Release) -> ArraysFile | None:
-        """Return what a release gave, or None if it was lost."""
+        """Return the result of a release, or None if it was lost."""
         assert self.ledger is not None
         path = _path(self.ledger, intent.number, intent.description)
         if not path.exists():

@@ -1,4 +1,4 @@
-"""The model of what a ledger has released: noisy sums that were paid for, read again.
+"""The model from the releases of a ledger: noisy sums that were paid for, read again.
 
 A run that was cut short in a round of refinement, or before it could write its model, has released
 all that topics need. No record is read here, no noise is drawn and nothing is charged: the ledger
@@ -85,7 +85,7 @@ def _make_from(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, 
 
 
 def spent(ledger: Ledger, before: int = 0) -> str:
-    """Return what a ledger has spent and what can be had of it, for a run that fails.
+    """Return a message for a run that fails: the spending of its ledger, and its use.
 
     "" where it has no more releases than `before` the run.
     """

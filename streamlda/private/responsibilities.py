@@ -109,7 +109,7 @@ class RefinementStatistic:
 def get_divisors(
     topics: Array, prior: Array, background: Array, background_prior: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return what tokens are divided by: words by topic, (d, K + 1), and the prior, (K + 1,)."""
+    """Return divisors of tokens: words by topic, (d, K + 1), and the prior, (K + 1,)."""
     words = np.maximum(np.vstack([topics, background]).T, LEAST_PROBABILITY)
     return (
         np.ascontiguousarray(words, dtype=np.float32),

@@ -1,4 +1,4 @@
-"""Settings of a private run, and what follows from them before any document is read.
+"""Settings of a private run, and all that follows from them before a document is read.
 
 All of it is public: the stages and their record slots, the noise multiplier, the columns of the
 projection.
@@ -119,7 +119,7 @@ class PrivateSettings(TopicSettings):
         return cls(**{**values, "clipping": known})
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Return as ``name=value (saved: value)`` what differs from the values of a saved state."""
+        """Return differences from a saved state as ``name=value (saved: value)``."""
         own, values = (json.loads(json.dumps(each)) for each in (asdict(self), values))
         return [
             f"{name}={own.get(name)!r} (saved: {values.get(name)!r})"

@@ -1,4 +1,4 @@
-"""The stages of one window: what each sums, and what its noisy sums give to those after it.
+"""The stages of one window: the statistics of each, and its results for later stages.
 
 Nothing here sees a document: all that a `Window` holds was made of released sums and public
 settings, so it may be shown, and it costs no privacy to read it.
@@ -106,7 +106,7 @@ class Window:
         return next(iter(self.settings.stages))
 
     def statistics(self, stage: str) -> list[Statistic]:
-        """Return what a stage sums, made from what earlier stages gave."""
+        """Return the statistics of a stage, made from the results of earlier stages."""
         if stage == "norms":
             norms: list[Statistic] = [NormStatistic(self._first(), 0.3)]
             norms.append(NormStatistic(self._pair(), 0.7))
@@ -214,7 +214,7 @@ class Window:
         return tuple(name for name in stages if name not in released)
 
     def so_far(self) -> PrivateTopics:
-        """Return the topics of what was released, where later stages are missing."""
+        """Return the topics of the releases so far, where later stages are missing."""
         if self.refinement is None:
             raise failure(
                 "topics need the releases of all stages before refinement",
@@ -225,7 +225,7 @@ class Window:
         return self.refinement.topics()
 
     def snapshot(self, number: int, topics: PrivateTopics) -> PrivateSnapshot:
-        """Return topics that were found with what they were made of."""
+        """Return topics as a snapshot, with their sources."""
         return PrivateSnapshot(number, topics, tuple(self.records), self.bounds, self.missing)
 
     @property

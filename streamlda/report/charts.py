@@ -286,7 +286,7 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 
 def sparkline(course: Course, id_: int) -> list[Run]:
-    """Return the course of a topic in runs of points; what is missing is a gap."""
+    """Return the course of a topic in runs of points; missing values are gaps."""
     shares = np.array(course.shares[id_], dtype=np.float64)
     most = np.nan_to_num(shares).max() or 1.0
     xs = 3 + (_SPARK_WIDTH - 6) * np.array(course.at)

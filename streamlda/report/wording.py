@@ -40,7 +40,7 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def lines(value: Any) -> str:
-    """Return a list in lines, and nothing for what is not a list: diagnostics may hold anything."""
+    """Return a list in lines, and nothing for another type: diagnostics may hold anything."""
     return "\n".join(map(str, value)) if isinstance(value, list) else ""
 
 

@@ -135,7 +135,7 @@ def take_census(
 
 
 def make_provenance(settings: RunSettings, ledger: Ledger, census: Census | None) -> Provenance:
-    """Return what notes the documents of releases of a run."""
+    """Return a recorder of the documents of releases of a run."""
     return Provenance(
         ledger.key,
         name_stream(settings),

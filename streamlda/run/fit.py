@@ -98,7 +98,7 @@ class FitLoop:
             self._save()
 
     def turn(self, should_stop: Callable[[], bool], on_progress: Progress) -> FitResult:
-        """Read to the end, and return what came of it."""
+        """Read to the end, and return the result."""
         pipeline, source, failure = self._pipeline, self._source, None
         ended = stopped = False
         while not ended:
@@ -165,7 +165,7 @@ class FitLoop:
         self._saved_at = time.monotonic()
 
     def _get_model(self, failure: SourceError | None) -> TopicModel:
-        """Return the newest model; or raise, with what came instead."""
+        """Return the newest model; or raise an error that says what came instead."""
         pipeline = self._pipeline
         if self._newest is None and self.run.checkpoint is not None:
             # Nothing came after the checkpoint that would give another model.

@@ -287,7 +287,7 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
 
 
 def capture(pipeline: Pipeline[Any], store: Store) -> PendingCheckpoint | None:
-    """Copy what a checkpoint holds; None while there is nothing but records to read again."""
+    """Copy the content of a checkpoint; None while there are only records to read again."""
     pipeline.check_account()
     if pipeline.learner is None:
         return None

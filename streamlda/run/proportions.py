@@ -133,7 +133,7 @@ class RowWriter:
         return chain.from_iterable(topics) if self._pairs else topics
 
     def close(self) -> None:
-        """Write what belongs after the last row."""
+        """Write the end of the table."""
         if self._parquet is not None:
             self._parquet.close()
 

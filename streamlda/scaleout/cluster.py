@@ -213,7 +213,7 @@ class Run:
         return make(*arguments, dask_key_name=name)  # type: ignore[no-any-return]
 
     def given(self, value: Any) -> Any:
-        """Return what stands for a value in a graph, sent once; tasks and futures stay."""
+        """Return a placeholder for a value in a graph, sent once; tasks and futures stay."""
         from dask.base import is_dask_collection
         from distributed import Future
 
@@ -238,7 +238,7 @@ class Run:
             return list(self._client.compute(list(tasks)))
 
     def release(self, futures: Sequence[Any]) -> None:
-        """Want results of `start` only as long as what is being made of them needs them."""
+        """Keep results of `start` only as long as running tasks need them."""
         for future in futures:
             future.release()
 

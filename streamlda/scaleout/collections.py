@@ -133,7 +133,7 @@ def _set(estimator: Any, model: TopicModel, learner: Engine | None) -> None:
 
 
 def apply_to(function: Callable[[Any], Any], X: Any) -> Any:
-    """Return what a function makes of the texts or counts of each partition, not yet computed.
+    """Apply a function to the texts or counts of each partition; the result is lazy.
 
     A list of results for each partition: of Dask as tasks in a list, of Spark as one data set.
     """

@@ -295,7 +295,7 @@ class _Driver:
         return with_done(replace(start, components=refinement.components), done)
 
     def _run_rounds(self, start: TopicModel) -> tuple[StepwiseEM, dict[str, Any]]:
-        """Return the refinement of a start behind all its rounds, and what was done.
+        """Return the refinement of a start after all its rounds, and a record of them.
 
         A fit that died comes to the same start, and continues behind the last round saved: its
         topics are those of a fit that was never cut short, to the last bit.

@@ -106,7 +106,7 @@ def groups_of(sizes: Sequence[int], parts: int) -> list[slice]:
 
 
 def _readings(parts: Sequence[FilePart]) -> tuple[Reading, ...]:
-    """Return what is read by one source each: files that are alike, or a part of one."""
+    """Return the readings of one source each: files that are alike, or a part of one."""
     found = list[Reading]()
     for (form, part, _), own in groupby(parts, lambda p: (p.file.format, p.part, p.part and p)):
         files = [each.file for each in own]

@@ -25,7 +25,7 @@ from streamlda.text.vocabulary import Vocabulary
 
 
 class Kept(NamedTuple):
-    """Documents in files of a worker, and what was met as their shard was read."""
+    """Documents in files of a worker, and the counts of their shard."""
 
     files: list[FileRows]
     met: RecordCounts
@@ -50,7 +50,7 @@ def join(*kept: Kept) -> Kept:
 
 
 def keep(census: Census, shard: Shard, value: Any) -> Kept:
-    """Write the documents of a shard to a file, and note what was met. A task; pure."""
+    """Write the documents of a shard to a file, and count its records. A task; pure."""
     counts = RecordCounts()
     with task_of(shard):
         rows = write(census.batches(shard, value, counts), census.n_features)
@@ -58,7 +58,7 @@ def keep(census: Census, shard: Shard, value: Any) -> Kept:
 
 
 def meet(number: int, kept: Kept) -> tuple[int, RecordCounts]:
-    """Return what was met in a shard, by its number. A task; pure."""
+    """Return the counts of a shard, by its number. A task; pure."""
     return number, kept.met
 
 

@@ -24,7 +24,7 @@ NAME = "streamlda"
 
 
 class FitWorker(WorkerPlugin):
-    """Gives the system back what was freed, while a worker takes much of its limit.
+    """Plugin that returns freed memory to the system while a worker takes much of its limit.
 
     Dask pauses a worker by what the system says it takes. The allocator keeps most of what is
     freed, and a paused worker runs nothing: without this it was seen to stay paused to the end.

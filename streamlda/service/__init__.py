@@ -1,1 +1,1 @@
-"""The daemon behind ``streamlda run``: what it does next, and the parts that do it."""
+"""The daemon behind ``streamlda run``: its decisions, and the parts that act on them."""

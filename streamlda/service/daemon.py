@@ -125,7 +125,7 @@ class Daemon:
             raise PollEndedError
 
     def run(self, first: Run) -> int:
-        """Loop until the machine says `Exit`; return its code, or raise what prevents a start.
+        """Loop until the machine says `Exit`; return its code, or raise the error of the start.
 
         The source is closed on return; the caller ends the process, for a thread may still work.
         """
@@ -328,7 +328,7 @@ class Daemon:
         self._threads.start(work, "streamlda-opening")
 
     def _take(self, found: Source | Exception) -> None:
-        """Take what opening the source has given."""
+        """Take the opened source, or its error."""
         if isinstance(found, Exception):
             self._source_failed("open-failed", found)
             return

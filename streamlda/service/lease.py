@@ -58,7 +58,7 @@ def list_terms(settings: RunSettings) -> dict[str, Any]:
 
 
 def check_beginning(settings: RunSettings, folder: Path) -> Agreement:
-    """Return what daemons of a folder agree on; refuse other settings and words."""
+    """Return the agreement of the daemons of a folder; refuse other settings and words."""
     path = folder / PROJECTION
     shared, words = merge.load_projection(path), build.public_words(settings)
     assert shared.daemons is not None
@@ -105,12 +105,12 @@ class Lease(Thread):
         return self._lock is not None
 
     def check(self) -> None:
-        """Raise what has ended it."""
+        """Raise the error that has ended it."""
         if self._error is not None:
             raise self._error
 
     def run(self) -> None:
-        """Do what is due, for as long as the process lasts."""
+        """Do due work until the process ends."""
         while self._error is None:
             if not self._retry.waits(time.monotonic()):
                 try:
@@ -173,7 +173,7 @@ class Lease(Thread):
             self._status.note_group(places=sum(count_saved(self._folder).values()))
 
     def _newest(self) -> TopicModel | None:
-        """Return the newest snapshot, if it is whole, and of what began here."""
+        """Return the newest snapshot, if it is whole and of this start."""
         newest = self._snapshots.latest()
         model = None if newest is None else unless_damaged(self._snapshots.model, newest)
         return model if model and model.settings.get("beginning") == self._id else None
@@ -244,7 +244,7 @@ def _count_passed(checkpoint: Checkpoint) -> int:
 
 
 def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
-    """Make what all daemons of a folder share, and let them begin; with the lease.
+    """Make the shared start of a folder, and let all daemons begin; with the lease.
 
     The first documents of all partitions give the words and the projection, and nothing else: each
     is read once more, by whoever has its partition. Raises as `open_pipeline` and `open_stream`.
@@ -274,7 +274,7 @@ def make_beginning(settings: RunSettings, folder: Path, status: Status) -> None:
 
 
 def _learn_beginning(pipeline: Pipeline[Engine], source: Any, status: Status) -> Engine:
-    """Learn documents until others can begin with what an engine has: topics, or a projection.
+    """Learn documents until an engine has a start for others: topics, or a projection.
 
     Topics are settled then, or all partitions were read to their end `IDLE_SECONDS` ago, and what
     comes is too little to settle them within `PATIENCE_SECONDS`.

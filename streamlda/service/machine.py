@@ -82,7 +82,7 @@ class Machine:
         self._deadline: float | None = None
 
     def handle(self, event: m.Event) -> list[m.Instruction]:
-        """Take an event and return what is to be done now, in this order."""
+        """Take an event and return the instructions for now, in order."""
         if self.phase is Phase.STOPPED:
             return []
         out: list[m.Instruction] = []
@@ -375,7 +375,7 @@ class Machine:
             self._clear_queue()
 
     def _clear_queue(self) -> None:
-        """Forget what was not begun: it is after the position of the next checkpoint."""
+        """Forget batches that were not begun: they lie after the next checkpoint."""
         begun = self._work.batch if isinstance(self._work, m.Learn) else 0
         while self._queue and self._queue[-1][0] > begun:
             self.queued_bytes -= self._queue.pop()[2]

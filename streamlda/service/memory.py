@@ -34,7 +34,7 @@ ENTRY_BYTES, WORD_BYTES, DOCUMENT_BYTES = 12, 400, 4096
 
 
 def memory_needed(settings: RunSettings, n_features: int | None = None) -> int:
-    """Return the bytes of what stays, and of the largest work at one time, of one partition."""
+    """Return the bytes of the state, and of the largest work at one time, of one partition."""
     V = most_words(settings.vocabulary) if n_features is None else n_features
     learned = settings.vocabulary.kind in ("learned", "private")
     choosing = CHOOSING_BYTES + VOCABULARY_CHARACTERS if learned else 0

@@ -1,4 +1,4 @@
-"""Events and instructions: what goes in and out of the brain (`streamlda.service.machine`).
+"""Events and instructions: input and output of `streamlda.service.machine`.
 
 Both are plain values; those without fields of their own take equality from their base. Where an
 answer is asked for, it comes once.

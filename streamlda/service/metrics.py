@@ -122,7 +122,7 @@ def _member(found: Any, path: str) -> Any:
 
 
 def _metric(kind: str, name: str, text: str, values: Any, labels: str) -> Any:
-    """Return a metric; what is not known has no sample, rather than a wrong one."""
+    """Return a metric; an unknown value has no sample."""
     family = getattr(metrics_core, f"{kind}MetricFamily")
     made = family(f"streamlda_{name}", text, labels=labels.split())
     for key, value in (values if isinstance(values, Mapping) else {"": values}).items():

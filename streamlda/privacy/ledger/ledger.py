@@ -108,7 +108,7 @@ class Evidence(NamedTuple):
 
     @classmethod
     def of(cls, statement: Mapping[str, Any], where: str) -> Evidence | None:
-        """Return what a privacy statement shows; None if it names no ledger.
+        """Return the evidence of a privacy statement; None if it names no ledger.
 
         Statements of 0.1.0 have no generation: they show the ledger alone.
         """
@@ -122,7 +122,7 @@ class Evidence(NamedTuple):
 
     @classmethod
     def of_note(cls, note: str, where: str) -> Evidence | None:
-        """Return what a note shows; None if it is none of ours."""
+        """Return the evidence of a note; None if it is none of ours."""
         found = re.fullmatch(r"streamlda ([0-9a-f]{32}) ([0-9]{1,18})", note)
         return found and cls(where, found[1], int(found[2]))
 
@@ -280,7 +280,7 @@ class LedgerReader:
         FAULTS.check(same, "place", path=str(target))
 
     def check(self, event: Event, cohort: Cohort | None = None) -> None:
-        """Raise what `Ledger.begin` would raise, and spend nothing.
+        """Raise the errors of `Ledger.begin`, and spend nothing.
 
         Without a cohort it is about documents that were in no release. `BudgetExceededError` says
         that the budget does not cover the release.

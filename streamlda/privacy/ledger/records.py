@@ -1,4 +1,4 @@
-"""Records that releases take, by names and numbers: what decides what a release is charged for.
+"""Records that releases take, by names and numbers, which decide the charge of a release.
 
 Records come with the container that they stand in and their number there (from 1). A release has a
 range of each file, each log, or of the record slots of a run, and of each file a seal: the value of
@@ -192,7 +192,7 @@ class Provenance:
     # State.
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain JSON values, but for what is given when it is made."""
+        """Return the records as plain JSON values, without the arguments of the constructor."""
         return {
             "parts": list(self._parts.values()),
             "documents": base64.b64encode(self._values.tobytes()).decode("ascii"),
@@ -201,7 +201,7 @@ class Provenance:
         }
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Resume from what `to_json` described."""
+        """Resume from the values of `to_json`."""
         self.clear()
         self._parts = {part[0]: DocumentRange(*part) for part in values["parts"]}
         self._values.frombytes(base64.b64decode(values["documents"]))

@@ -1,4 +1,4 @@
-"""Releases on record, and what ledgers report of them. No files, no clock.
+"""Releases on record, and reports about them. No files, no clock.
 
 The first row is ``created``: terms, identity, format. A release adds ``intent``, from which on its
 mu^2 is spent, whatever follows; ``written``, with the digest of its artefact in a temporary file
@@ -30,7 +30,7 @@ from streamlda.privacy.ledger.terms import (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release that has been paid for (`Ledger.begin`), and what became of it."""
+    """A release that has been paid for (`Ledger.begin`), and its result."""
 
     #: 1 for the first release of the ledger; the ledger's generation from this release on.
     number: int
@@ -69,7 +69,7 @@ class Release:
 
 @lru_cache(maxsize=1024)
 def describe_spent(loss: Loss, terms: LedgerTerms) -> Mapping[str, float]:
-    """Return a loss as mu^2, delta set aside and epsilon at what is left, each rounded up."""
+    """Return a loss as mu^2, reserved delta, and epsilon at the rest of delta, each rounded up."""
     left = round_down(Fraction(terms.delta) - loss.set_aside)
     return {
         "mu_squared": round_up(loss.mu_squared),
@@ -80,7 +80,7 @@ def describe_spent(loss: Loss, terms: LedgerTerms) -> Mapping[str, float]:
 
 
 def describe_left(mu_squared: Fraction, terms: LedgerTerms) -> dict[str, float]:
-    """Return what may still be spent: mu^2, and epsilon at the ledger's delta, rounded down.
+    """Return the rest of the budget: mu^2, and epsilon at the ledger's delta, rounded down.
 
     Just below what `epsilon_of` returns, `delta_of` is above the given delta, and the exact
     delta at most `DELTA_MARGIN` below that: so a little more delta than there is gives an epsilon
@@ -98,7 +98,7 @@ def describe_left(mu_squared: Fraction, terms: LedgerTerms) -> dict[str, float]:
 def describe_documents(
     documents: ReleasedDocuments, prices: Mapping[int, Loss], terms: LedgerTerms
 ) -> dict[str, Any] | None:
-    """Return what is spent on the text that cost most, if its records are one document.
+    """Return the spending on the costliest text, if its records are one document.
 
     r records of a text in one release cost r mu. Rounds of prefix sums have correlated noise, so mu
     adds up over them, and mu^2 over other releases. `spent` is None beyond any epsilon of use, a mu

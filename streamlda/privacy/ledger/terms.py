@@ -124,7 +124,7 @@ class LedgerTerms:
         return Fraction(_mu_of(self.epsilon, left)) ** 2 if left >= MIN_DELTA else Fraction(0)
 
     def price(self, spent: Cost) -> Loss:
-        """Return what a release costs under these terms, rounded up."""
+        """Return the price of a release under these terms, rounded up."""
         # The factor was rounded.
         factor = Fraction(sampler_factor(self.epsilon)) * (1 + Fraction(1, 2**50))
         set_aside = Fraction(spent.delta) + Fraction(spent.tv_distance) * factor

@@ -56,7 +56,7 @@ def json_response(content: object, code: int = 200, headers: Mapping[str, str] =
 
 
 class Refused(Exception):
-    """An answer other than what was asked for."""
+    """An answer that refuses a request."""
 
     def __init__(
         self, code: int, rule: str, found: str, remedy: str, headers: Mapping[str, str] = NONE
