@@ -163,8 +163,8 @@ class VocabularySettings:
     clean: str = entry(
         "text", "attachments,urls,emails,html,initialisms", "Steps that clean texts; or none.")
     analyzer: str | None = entry(
-        "text", None, "Function that splits texts into words: a package's name for it, or "
-        "module:function, such as rjieba:cut.")
+        "text", None, "Function that splits texts into words, as module:function, such as "
+        "rjieba:cut.")
     phrases: str | None = entry(
         "text", None, "Phrases that count as one word: how many pairs of neighbours to learn, or a "
         "file of phrases, one a line; with privacy a public one.")
