@@ -125,7 +125,8 @@ lock: setup
 	$(UV_COMPILE) --constraint requirements-dev.lock --extra http --extra kafka --extra registry \
 	  --group build pyproject.toml --output-file requirements.lock
 
-# The bill (CycloneDX) names what the wheel was installed with, with hashes, licences and who needs whom.
+# The bill (CycloneDX) names what the wheel was installed with, with licences and who needs whom; the
+# hashes are in requirements.lock.
 dist: setup
 	rm -rf dist
 	$(RUN) -m hatchling build
