@@ -143,18 +143,18 @@ class WarmUp(Phase):
             n *= 2
         if self._first is None or self._first.documents_seen < n:
             self._first = fit(self.settings, documents.rows(0, documents.find_end(n)))[1]
-        goes_on = Refinement.after(self.settings, replace(self.counters), self._first, documents)
-        return self._fitted()[1] if goes_on is None else goes_on.snapshot()
+        refined = Refinement.after(self.settings, replace(self.counters), self._first, documents)
+        return self._fitted()[1] if refined is None else refined.snapshot()
 
     def latest(self) -> TopicModel:
         """Return `snapshot` where documents are `GROWN` times as many; else learn the new ones."""
         if not self.refines or self.unfinished:
             return self.snapshot()
-        known, goes_on = self._latest, None
+        known, refined = self._latest, None
         if known is not None and self.n_documents < GROWN * known.documents_seen:
-            goes_on = Refinement.after(self.settings, self.counters, known, self.kept)
-        if goes_on is not None:
-            return goes_on.snapshot()
+            refined = Refinement.after(self.settings, self.counters, known, self.kept)
+        if refined is not None:
+            return refined.snapshot()
         self._latest = self._fitted()[1]
         return self._latest
 

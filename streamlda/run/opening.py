@@ -166,8 +166,8 @@ class OpenedRun:
         """Refuse logs that continue before what was in a release, or too far after it."""
         behind = _logs(source, self.slots_to_skip - self._skipped)
         for location, log in _logs(source).items():
-            released, goes_on = ledger.records.reach(log.name), behind[location].next
-            continues = goes_on == released if goes_on > log.next else goes_on >= released
+            released, offset = ledger.records.reach(log.name), behind[location].next
+            continues = offset == released if offset > log.next else offset >= released
             found = {"source": location, "begins": log.next, "spent": released}
             FAULTS.check(continues, "begins", **found)
 

@@ -119,7 +119,7 @@ def test_unusable_documents_are_an_error_that_counts_them(tmp_path, name, conten
     assert not (tmp_path / "m").exists()
 
 
-def test_a_fit_that_was_cut_short_saves_its_model_and_goes_on(folder, tmp_path, monkeypatch):
+def test_a_fit_that_was_cut_short_saves_its_model_and_continues(folder, tmp_path, monkeypatch):
     kept = (f"checkpoint.folder={tmp_path / 'kept'}", "vocabulary.documents=1000")
     common = ("fit", folder / "all.txt", "-k", 2, "-q", *kept, "-o", tmp_path / "m")
     with monkeypatch.context() as patch:

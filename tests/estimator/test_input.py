@@ -73,7 +73,7 @@ def ones_of(rows, dtype):
         ({"refinement_passes": 0}, "got refinement_passes=0; set refinement_passes='auto' again"),
     ],
 )
-def test_a_fit_goes_on_with_its_parameters(X, changes, rule):
+def test_a_fit_continues_with_its_parameters(X, changes, rule):
     lda = StreamLDA(4, random_state=0).partial_fit(X[:300]).set_params(random_state=5, **changes)
     lda = pickle.loads(pickle.dumps(lda))
     with pytest.raises(ValueError, match=rule):

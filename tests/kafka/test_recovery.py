@@ -36,7 +36,7 @@ class Relay:
         self._silences += 1
         self._held = True
 
-    def go_on(self):
+    def reconnect(self):
         """Pass new connections on; those that fell silent stay so."""
         self._held = False
 
@@ -300,7 +300,7 @@ def test_a_broker_that_does_not_answer_is_known_to_be_away_and_lag_is_not(
     poll_until(lambda: source.last_answer() > stopped + 1)
 
 
-def test_reading_goes_on_soon_after_half_open_connections_end(broker, topics, topic, source_of):
+def test_reading_continues_soon_after_half_open_connections_end(broker, topics, topic, source_of):
     """The client had them all closed and opened others, which nobody answered either."""
     topics.fill(topic, numbers(0, 5))
     with Relay(broker.relayed_bootstrap, port=broker.relay_port) as relay:
@@ -312,7 +312,7 @@ def test_reading_goes_on_soon_after_half_open_connections_end(broker, topics, to
         while time.monotonic() < until or not source.reason().startswith("no-answer"):
             assert not source.poll(100, 0.5).documents
             assert time.monotonic() < until + 120
-        relay.go_on()
+        relay.reconnect()
         topics.send(topic, numbers(5, 6))
         # Two connections that were begun before, on a machine that may be slow.
         assert read(source, 1)[0] == ["5"]

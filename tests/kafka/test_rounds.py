@@ -139,7 +139,7 @@ def test_partitions_are_read_in_rounds_and_wait_for_each_other(topics, topic, so
 
 
 @pytest.mark.long
-def test_a_position_goes_on_in_the_midst_of_a_block_without_new_partitions(
+def test_a_position_continues_in_the_midst_of_a_block_without_new_partitions(
     topics, topic, source_of
 ):
     topics.fill(topic, *numbered(LENGTHS[:2]))

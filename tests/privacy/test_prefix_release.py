@@ -246,7 +246,7 @@ def restore(state, parts=BLOCKS, z=1.0, **options):
 
 @pytest.mark.parametrize("horizon", [12, None])
 @pytest.mark.parametrize("rounds", [0, 7, 12])
-def test_resume_goes_on_to_the_last_bit(rounds, horizon):
+def test_resume_continues_to_the_last_bit(rounds, horizon):
     stream = [document(cell=cell) for cell in range(12)]
     wanted = run(prefixes(horizon=horizon), stream, 26)
     part, noise = prefixes(horizon=horizon), SeededNoise(26)
@@ -312,7 +312,7 @@ def test_a_wrong_round_is_refused_and_changes_nothing():
     assert release.rounds == 2
 
 
-def test_nothing_goes_on_after_a_step_that_broke_off():
+def test_nothing_continues_after_a_step_that_broke_off():
     release, noise = prefixes(n_max=3), SeededNoise(30)
     # A row may hold `gain` rounds, and these two are as large as that.
     largest = {name: 3 * release.strategy.gain * part for name, part in document().items()}

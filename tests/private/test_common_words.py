@@ -205,7 +205,7 @@ def test_topics_are_nearer_than_those_of_moments_where_noise_is_large():
 
 
 @pytest.mark.parametrize("stage", ["common words", "common pairs", "refine", "choice"])
-def test_a_saved_engine_goes_on_bit_for_bit(stage):
+def test_a_saved_engine_continues_bit_for_bit(stage):
     config = config_of()
     check_resumes([Run(config), Run(config)], ROWS, slot_of(config, stage))
 

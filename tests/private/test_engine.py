@@ -199,7 +199,7 @@ def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
     assert second > 1.5 * first
 
 
-def test_prefix_sums_go_on_without_a_horizon_and_a_document_pays_once_for_all():
+def test_prefix_sums_continue_without_a_horizon_and_a_document_pays_once_for_all():
     own = Run(config_of(mode="prefix"))
     batch = batch_of(planted(2 * N), D)
     for _ in range(12):

@@ -243,7 +243,7 @@ def test_a_public_model_of_another_field_is_left_out(other_field, documents):
     assert found == expected == K
 
 
-def test_runs_go_on_bit_for_bit_and_are_made_of_released_sums_alone(public, documents):
+def test_runs_continue_bit_for_bit_and_are_made_of_released_sums_alone(public, documents):
     start, whole = start_of(public), run_of(public, documents)
     for at in (20, 100, 2000):
         check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)

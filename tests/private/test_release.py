@@ -358,7 +358,7 @@ LONG = settings_of(documents_per_snapshot=100_000, epsilon=12.0, delta=1e-3)
         (LARGE, 700, 0, True),
     ],
 )
-def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
+def test_a_state_resumes_behind_the_release_that_follows(tmp_path, settings, before, after, ended):
     """Of a stage that a clock ended, or that was whole when saved: a checkpoint on the way out."""
     end = before + after
     with opened(tmp_path / "ledger", settings) as (ledger, learner):
@@ -382,7 +382,7 @@ def test_a_state_goes_on_behind_the_release_that_follows(tmp_path, settings, bef
     assert ends == [("pairs", end - 1), ("triples", end + last - 1)]
 
 
-def test_a_state_does_not_go_on_behind_another_release(tmp_path):
+def test_a_state_does_not_continue_behind_another_release(tmp_path):
     with opened(tmp_path / "ledger", LONG) as (ledger, learner):
         feed(learner, documents(2000))
         learner.release()

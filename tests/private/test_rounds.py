@@ -86,7 +86,7 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
     ("way", "stage"),
     [("noisy power", "power 1"), ("noisy power", "power 4"), ("simultaneous", "power 4")],
 )
-def test_a_saved_engine_goes_on_bit_for_bit(way, stage):
+def test_a_saved_engine_continues_bit_for_bit(way, stage):
     config = config_of(way)
     arrays = check_resumes([Run(config), Run(config)], ROWS, slot_of(config, stage))
     assert named(arrays, "sums/").keys() == {"images", "triple_kept"}

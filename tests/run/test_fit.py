@@ -85,7 +85,7 @@ def cut_short(settings, polls=3):
     return fit(settings, should_stop=lambda: next(left, True))
 
 
-def test_a_run_whose_vocabulary_grows_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_a_run_whose_vocabulary_grows_continues_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr("streamlda.run.fit.POLL_RECORDS", 170)
     texts = PlantedLDA(4, 60, seed=1, mean_length=20).texts(900)
     later = [text.replace("w0003", "w1003") for text in texts[450:]]

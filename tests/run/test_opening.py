@@ -209,7 +209,7 @@ def test_documents_are_shown_by_ids_or_places_and_texts_where_set(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["projected", "started"])
-def test_a_run_goes_on_from_its_own_beginning_alone(tmp_path, kind):
+def test_a_run_continues_from_its_own_beginning_alone(tmp_path, kind):
     asked = run_settings(kind, tmp_path)
     pipeline = open_pipeline(asked).pipeline
     pipeline.add(RecordBatch(ROWS[:200]))

@@ -103,7 +103,7 @@ def test_texts_are_read_by_the_words_that_the_command_line_learns(current, texts
     assert not hasattr(found.fit(delayed([counts])), "vocabulary_")
 
 
-def test_a_fit_may_go_on_with_further_rows(current, X, parts):
+def test_a_fit_may_continue_with_further_rows(current, X, parts):
     found = new().fit(delayed([X[:3000]])).partial_fit(X[3000:])
     assert found.documents_seen_ == 3900
     whole = new(warmup_documents=3000).fit(X)

@@ -108,7 +108,7 @@ def test_neither_kills_nor_the_number_of_workers_change_a_bit(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_a_refinement_goes_on_behind_the_last_round_that_was_saved(client, corpus, tmp_path):
+def test_a_refinement_continues_behind_the_last_round_that_was_saved(client, corpus, tmp_path):
     """Whoever died: the topics are those of a refinement that was not cut short."""
     made = []
 

@@ -61,7 +61,7 @@ def every_4000(tmp_path, source):
     return settings_of(tmp_path, source, snapshots__every=4000)
 
 
-def test_a_signal_saves_and_ends_and_the_next_run_goes_on(tmp_path, every_4000, twin):
+def test_a_signal_saves_and_ends_and_the_next_run_continues(tmp_path, every_4000, twin):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
     with Daemon(settings, command=changed(settings, SLOW)) as daemon:
         daemon.wait_for("released")

@@ -68,7 +68,7 @@ def test_checkpoints_come_by_time_and_only_if_something_was_learned():
         (True, m.Started(0.0, None), [m.Exit(0)]),
     ],
 )
-def test_a_start_goes_on_where_the_last_run_ended(stop, start, instructions):
+def test_a_start_continues_where_the_last_run_ended(stop, start, instructions):
     assert told(Machine(Rules(stop_when_exhausted=stop)), start) == instructions
 
 

@@ -187,7 +187,7 @@ def here(request, shared, topics, tmp_path):
     assert worker.stop(seconds)
 
 
-def test_a_partition_that_moved_and_came_back_goes_on_where_it_was_saved(here, shared):
+def test_a_partition_that_moved_and_came_back_continues_where_it_was_saved(here, shared):
     here.turn(lambda: here.partitions.open_now.keys() == {0, 1} and here.partitions.records > 400)
     first = here.partitions.open_now[0]
     polled = here.source.poll(200, 1.0)

@@ -70,13 +70,13 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     assert account == told["account"] == {"records": 200, "passed": 200}
 
 
-def test_learning_goes_on_while_a_checkpoint_is_written(bench):
-    begun, goes_on = Event(), Event()
+def test_learning_continues_while_a_checkpoint_is_written(bench):
+    begun, allowed = Event(), Event()
 
     class Slow(Store):
         def write(self, captured):
             begun.set()
-            assert goes_on.wait(60)
+            assert allowed.wait(60)
             return super().write(captured)
 
     found, worker = bench("hashed", store=Slow)
@@ -85,7 +85,7 @@ def test_learning_goes_on_while_a_checkpoint_is_written(bench):
     worker.learn([batch(100, 150)])
     found.next(m.Learned, m.CheckpointTaken, m.Learned)
     assert begun.wait(60)
-    goes_on.set()
+    allowed.set()
     found.next(m.CheckpointDone)
     # What is written is of the moment at which it was taken.
     saved = found.store.newest()

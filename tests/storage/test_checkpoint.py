@@ -141,7 +141,7 @@ def crashes():
     process.close()
 
 
-def test_killed_at_every_step_it_goes_on_with_a_whole_generation(tmp_path, crashes):
+def test_killed_at_every_step_it_continues_with_a_whole_generation(tmp_path, crashes):
     assert crashes.run("every-step", tmp_path) == {"steps": 3 + 2 * 6}
 
 
@@ -282,7 +282,7 @@ def ledger(tmp_path):
         yield ledger
 
 
-def test_a_private_run_goes_on_and_an_older_generation_is_refused(tmp_path, documents, ledger):
+def test_a_private_run_continues_and_an_older_generation_is_refused(tmp_path, documents, ledger):
     learner = private(ledger)
     with Store.open(tmp_path / "checkpoints") as store:
         learner.add(documents.rows(0, 10))  # The first stage has 15 slots.

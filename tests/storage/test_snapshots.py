@@ -149,7 +149,7 @@ def test_an_index_that_is_damaged_or_of_another_model_is_made_again(folder, capl
     assert ids(made, 1) == ids(Snapshots(folder), 1) == [1, 2, 3]
 
 
-def test_a_damaged_snapshot_is_skipped_and_the_rest_goes_on(folder, caplog):
+def test_a_damaged_snapshot_is_skipped_and_the_rest_continues(folder, caplog):
     caplog.set_level(logging.WARNING)
     published(folder, *[topics()] * 3)
     damage(folder, 2)

@@ -96,7 +96,7 @@ class Rounds:
     ) -> None:
         self.begins, self.block = dict(sorted(begins.items())), block
         self._numbers = list(self.begins)
-        self.go_on(at or self.begins)
+        self.resume_at(at or self.begins)
 
     def to_json(self) -> dict[str, Any]:
         """Return the order as plain JSON values."""
@@ -112,7 +112,7 @@ class Rounds:
             for i, (number, begin) in enumerate(self.begins.items())
         }
 
-    def go_on(self, offsets: Mapping[int, int]) -> None:
+    def resume_at(self, offsets: Mapping[int, int]) -> None:
         """Drop what is held, and continue at these offsets."""
         self._at = dict(offsets)
         self._held: dict[int, Sequence[Record]] = dict.fromkeys(self._numbers, ())

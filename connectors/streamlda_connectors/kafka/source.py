@@ -282,7 +282,7 @@ class KafkaSource:
     def _drop_fetched(self) -> None:
         self._pending.clear()
         if self._rounds is not None:
-            self._rounds.go_on(self._next)
+            self._rounds.resume_at(self._next)
 
     def _go_to(self, client: Client, to: Standing) -> None:
         """Continue there, or behind what logs do not hold of it; an error changes nothing."""
