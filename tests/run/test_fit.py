@@ -183,7 +183,7 @@ K = 3
 
 
 @pytest.mark.long
-def test_a_topic_is_read_to_its_present_end_and_goes_on_from_there(topics, topic, tmp_path):
+def test_a_topic_is_read_to_its_present_end_and_continues_from_there(topics, topic, tmp_path):
     texts = PlantedLDA(K, 40, seed=0, mean_length=20).texts(1200)
     records = [json.dumps({"text": text}).encode() for text in texts]
     topics.fill(topic, records[:700])
