@@ -121,7 +121,7 @@ class OpenedRun:
             if position is not None:
                 source.seek(position)
             else:
-                self.go_on(source)
+                self.resume_after_releases(source)
                 self.skip(source)
         except BaseException:
             source.close()
@@ -137,7 +137,7 @@ class OpenedRun:
         # What is spent, or was not met, is left out.
         return source if self.census is None else UnspentSource(source, self.census.containers)
 
-    def go_on(self, source: Source) -> None:
+    def resume_after_releases(self, source: Source) -> None:
         """Take the source to where the run resumes, before the slots to skip; check the ledger."""
         if self.ledger is not None:
             where = f"the offsets of kafka.group={self.settings.kafka.group!r}"

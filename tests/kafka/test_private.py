@@ -38,7 +38,7 @@ def open_run(topics, topic, tmp_path):
             run = open_pipeline(settings, store, ledger)
             source = run.open_source()
             opened.callback(source.close)
-            run.go_on(source)
+            run.resume_after_releases(source)
             # What is to be skipped is there: a few polls bring it.
             polls = iter(range(9))
             skip_records(source, run.slots_to_skip, run.pipeline, lambda _: next(polls))

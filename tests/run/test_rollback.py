@@ -52,7 +52,7 @@ class Scene(NamedTuple):
             ledger = open_ledger(settings, opened, store, print)
             run = open_pipeline(settings, store, ledger)
             self.group.source = opened.enter_context(closing(run.open_source()))
-            run.go_on(self.group)
+            run.resume_after_releases(self.group)
             yield run, store, ledger
 
     def learn(self, **flags):
