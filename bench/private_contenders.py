@@ -85,7 +85,7 @@ def engine_settings(
 
 
 def engine(**changes: Any) -> Fit:
-    """The private engine, one window, all else at its defaults but for `changes`."""
+    """The private learner, one window, all else at its defaults but for `changes`."""
 
     def fit(
         counts: DocumentBatch, k: int, alpha_0: float, epsilon: float, delta: float, seed: int
@@ -98,7 +98,7 @@ def engine(**changes: Any) -> Fit:
         settings = engine_settings(*given, **changes)
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
         feed(learner, counts)
-        snapshot = learner.engine.snapshot
+        snapshot = learner.last
         if snapshot is None:  # The noise hid all.
             flat = np.full(counts.n_features, 1 / counts.n_features)
             return filled(np.empty((0, counts.n_features)), np.empty(0), flat, k, alpha_0)
@@ -115,14 +115,14 @@ def pairs_of(
     documents: DocumentBatch, settings: PrivateSettings, noise: Noise
 ) -> tuple[PairView, Any]:
     """Return the released pairs of the first stages of a window, and their map."""
-    from streamlda.private.engine import PrivateEngine
+    from streamlda.private.learner import PrivateLearner
 
-    engine, start = PrivateEngine(settings), 0
-    while engine.window.view is None:
-        start += engine.add(documents.rows(start, len(documents)))
-        if engine.due is not None:
-            engine.accept(engine.due.release(noise))
-    return engine.window.view, engine.window.whitening
+    learner, start = PrivateLearner(settings), 0
+    while learner.window.view is None:
+        start += learner.add(documents.rows(start, len(documents)))
+        if learner.due_stage is not None:
+            learner.accept(learner.due_stage.release(noise))
+    return learner.window.view, learner.window.whitening
 
 
 def halved(epsilon: float, delta: float) -> tuple[float, float]:

@@ -89,7 +89,7 @@ def learn(
         learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public", public=public)
         for batch in batches:
             feed(learner, batch)
-        snapshot = learner.engine.snapshot
+        snapshot = learner.last
         if snapshot is None:  # The window is over, and the noise hid all.
             flat = np.full(n_features, 1 / n_features)
             return Learned(np.empty((0, n_features)), np.empty(0), flat)

@@ -88,9 +88,9 @@ def live(documents: DocumentBatch, parameters: Json, seed: int) -> Learned:
     learner = PrivateLearner(settings, ReleaseManager(), vocabulary="public")
     for batch in in_batches(documents):
         feed(learner, batch)
-    if learner.engine.snapshot is None:
+    if learner.last is None:
         raise InsufficientDataError(f"no window was finished, got missed={learner.private.missed}")
-    topics = learner.engine.snapshot.topics
+    topics = learner.last.topics
     return Learned(topics.components, topics.alpha, topics.background)
 
 

@@ -113,14 +113,14 @@ def fit_rows(
         error=InsufficientDataError,
     )
     with nullcontext() if ledger is None else open_ledger(ledger, settings) as opened:
-        warned, slots = _begin(learner, opened, batch), learner.engine.slots
+        warned, slots = _begin(learner, opened, batch), learner.slots
         before = 0 if opened is None or learner.progress.rounds else opened.generation
         try:
             _read(learner, batch, users, finish, warned)
         except BaseException as error:
             # What is refused before the first row leaves the fit as it was.
-            if learner.engine.slots > slots or not isinstance(error, StreamLDAError):
-                learner.failed_at = learner.engine.slots
+            if learner.slots > slots or not isinstance(error, StreamLDAError):
+                learner.failed_at = learner.slots
             if opened is not None and (message := spent(opened, before)):
                 error.add_note(message)
             if learner.failed_at is not None and learner.progress.rounds and not learner.models:
@@ -131,7 +131,7 @@ def fit_rows(
 def _keep_released(learner: PrivateLearner) -> str:
     """Take the topics of the releases of the running window; return the outcome."""
     try:
-        model = learner.model_of(learner.engine.released())
+        model = learner.model_of(learner.released())
     except InsufficientDataError as error:
         return f"what was released gives no topics: {error}"
     learner.models = [model]

@@ -24,7 +24,7 @@ from streamlda.privacy.ledger import Ledger, read_report
 from streamlda.privacy.ledger.ledger import holds
 from streamlda.privacy.prefix_release import SAME_NOISE
 from streamlda.private.common_words import WORDS
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
 from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
@@ -162,11 +162,9 @@ def _replay(settings: PrivateSettings, files: Sequence[ArraysFile]) -> PrivateSn
     public = None
     if settings.public_model is not None:
         public = PublicTopics.of_arrays(files[0].arrays, PUBLIC_ARRAYS, settings.public_model)
-    engine = PrivateEngine(settings, files[0].metadata["first"], public=public)
+    learner = PrivateLearner(settings, first_slot=files[0].metadata["first"], public=public)
     for file in files:
-        try:
-            engine.replay(file.metadata["last"] + 1, dict(file.arrays))
-        except InsufficientDataError:
-            if file.metadata["stage"] != PREFIX:
-                raise
-    return engine.released() if engine.snapshot is None else engine.snapshot
+        learner.replay(file.metadata["last"] + 1, dict(file.arrays))
+        if learner.private.missed and file.metadata["stage"] != PREFIX:
+            raise InsufficientDataError(learner.private.missed)
+    return learner.released() if learner.last is None else learner.last

@@ -73,7 +73,7 @@ MOST_WORDS = 1500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateSettings(TopicSettings):
-    """Settings of a private engine, fixed for its life. All of it is public.
+    """Settings of a private run, fixed for its life. All of it is public.
 
     n_components is the most topics of a snapshot, fewer where noise would hide them. alpha_0 None
     chooses it from the released statistics. The seed is that of the public random projection and
@@ -82,7 +82,7 @@ class PrivateSettings(TopicSettings):
     it.
     """
 
-    epsilon: float  # What the releases of this engine may cost one privacy unit in all.
+    epsilon: float  # What the releases of the run may cost one privacy unit in all.
     delta: float
     #: N, slots of a window (and of a round in ``prefix`` mode); at least 100.
     documents_per_snapshot: int

@@ -368,8 +368,7 @@ def _open_private(
         _check_text(pipeline, saved)
         learner = pipeline.begin(saved.vocabulary, int(saved.about["first_slot"]))
         saved.restore(learner)
-        learner.resume(int(saved.about["stages"]))
-        stage, slots = learner.engine.stage, learner.engine.slots
+        stage, slots = learner.stage, learner.slots
         begun = slots if stage is None else stage.first
         values = {**saved.about, "places": slots, "released_at": begun}
         pipeline.restore(saved.vocabulary, learner, values)
@@ -460,7 +459,7 @@ def _catch_up(
 ) -> tuple[int, Released]:
     """Accept a release that no checkpoint knows of; return its record slots and its outcome."""
     if (learner := pipeline.learner) is not None:
-        before = learner.engine.snapshot
+        before = learner.last
         skipped = learner.catch_up(last)
         model = learner.new_model(before, pipeline.vocabulary, pipeline.facts(skipped))
         pipeline.skip(skipped)

@@ -65,14 +65,14 @@ def summed_stages(
     with keep_documents(Run(client), corpus, **how) as documents:
         check(slots == documents.total, "records", records=documents.total, known=slots)
         # A rest that gives no snapshot is not paid for.
-        while (stage := (engine := learner.engine).stage) is not None:
-            first, last = engine.slots, min(stage.last, slots)
+        while (stage := learner.stage) is not None:
+            first, last = learner.slots, min(stage.last, slots)
             if max(1, learner.private.least_missing) > slots - first:
                 break
             about: dict[str, Any] = {"name": stage.name, "n_features": settings.n_features}
             about |= {"statistics": stage.statistics, "mechanism": stage.mechanism}
             found = documents.summed(Private, (first, last), **about)
-            engine.skip(last - first)
+            learner.skip(last - first)
             for block, sums in found.arrays.items():
                 stage.sums.aggregates[block] += sums
             yield last - first

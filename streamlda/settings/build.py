@@ -193,7 +193,7 @@ def private_settings(
     delta: float | None = None,
     public: PublicTopics | None = None,
 ) -> PrivateSettings:
-    """Return the settings of a private engine; `delta` is the rest after a choice of words."""
+    """Return the settings of a private run; `delta` is the rest after a choice of words."""
     privacy, topics_alone = settings.privacy, settings.topics.refinement_passes == 0
     found = _get_parameters(settings, PrivateSettings, n_features)
     found |= {} if delta is None else {"delta": delta}
@@ -222,7 +222,7 @@ def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
 def window_settings(
     settings: RunSettings, n_features: int, rows: int | None, words: Sequence[str] | None = None
 ) -> tuple[PrivateSettings, PublicTopics | None]:
-    """Return settings of a private engine, whose one window are `rows`, and its public topics."""
+    """Return settings of a private run, whose one window are `rows`, and its public topics."""
     every, most = settings.snapshots.every, settings.snapshots.most
     _FAULTS.check(rows is not None or every is not None, "window", documents_per_snapshot=every)
     if rows is not None:

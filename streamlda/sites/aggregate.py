@@ -1,6 +1,6 @@
 """The aggregator: adds the shares of all sites to a release, the next round and perhaps a model.
 
-Numbers are added modulo 2^64, which takes off the masks, and a private engine takes the noisy sums
+Numbers are added modulo 2^64, which takes off the masks, and a private learner takes the noisy sums
 as if one process had released them. The aggregator holds no secret and is not trusted: all that it
 does is post-processing of the shares, which every site can repeat.
 """
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import check_statement, private_statement, seeded
@@ -58,28 +57,23 @@ def aggregate(config: FederationConfig, this: Round, shares: Sequence[Share]) ->
     Time O(sites * values), and that of the topics after the last stage; memory O(values).
     """
     check_shares(config, this, shares)
-    engine, stage = this.open(config)
+    learner, stage = this.open(config)
     released = stage.mechanism.from_grid(_add_up(stage.mechanism, shares))
     stddevs = stage.stddevs()
     check_sums(this.number, config.run_settings, stage, released)
-    engine.skip(stage.slots_left)
-    before, missed = engine.snapshot, None
-    try:
-        engine.accept(released)
-    except InsufficientDataError as error:
-        # The window is lost, and paid for; the next one may do better.
-        missed = str(error)
+    learner.skip(stage.slots_left)
+    learner.accept(released)
     model = None
-    if engine.snapshot is not None and engine.snapshot is not before:
-        settings, snapshot = config.run_settings, engine.snapshot
+    if learner.last is not None:
+        settings, snapshot = config.run_settings, learner.last
         said = make_statement(config, snapshot, all(share.secure for share in shares))
         # The last round of the window tells attempts apart.
         further: dict[str, Any] = {"sites": len(config.members), "round": this.digest}
         further["epsilon"] = config.settings.epsilon
         model = model_of(snapshot, settings, said, config.vocabulary, further)
     announced = [share.following for share in shares if share.following is not None]
-    next_round = this.advance(config, engine, announced)
-    return Aggregate(released, stddevs, next_round, model, missed)
+    next_round = this.advance(config, learner, announced)
+    return Aggregate(released, stddevs, next_round, model, learner.private.missed or None)
 
 
 def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share]) -> None:

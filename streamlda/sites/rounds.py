@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import StreamLDAError, at_least, between, require
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.stage import Stage
 from streamlda.sites.announcement import Announcement, check_attempt
@@ -65,22 +65,22 @@ class Round(SignedFile):
     @classmethod
     def first(cls, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the first round of a federation, unsigned."""
-        engine = PrivateEngine(config.run_settings)
-        return cls._at(config, engine, 1, 1, keys)
+        learner = PrivateLearner(config.run_settings)
+        return cls._at(config, learner, 1, 1, keys)
 
     @classmethod
     def _at(
         cls,
         config: FederationConfig,
-        engine: PrivateEngine,
+        learner: PrivateLearner,
         number: int,
         window: int,
         keys: Sequence[Announcement],
     ) -> Self:
-        """Return the round of the running stage of an engine, unsigned."""
-        assert engine.stage is not None
-        found, arrays = check_keys(config, keys, number, 1), engine.window.arrays
-        return cls(config.digest, number, 1, window, engine.stage.name, found, arrays)
+        """Return the round of the running stage of a learner, unsigned."""
+        assert learner.stage is not None
+        found, arrays = check_keys(config, keys, number, 1), learner.window.arrays
+        return cls(config.digest, number, 1, window, learner.stage.name, found, arrays)
 
     def repeat(self, config: FederationConfig, keys: Sequence[Announcement]) -> Self:
         """Return the same round under the next attempt, unsigned."""
@@ -94,16 +94,16 @@ class Round(SignedFile):
         return self.window == settings.snapshots and self.stage == list(settings.stages)[-1]
 
     def advance(
-        self, config: FederationConfig, engine: PrivateEngine, keys: Sequence[Announcement]
+        self, config: FederationConfig, learner: PrivateLearner, keys: Sequence[Announcement]
     ) -> Self | None:
-        """Return the next round, from the engine that has taken the release of this one, unsigned.
+        """Return the next round, from the learner that has taken the release of this one, unsigned.
 
         None after the last window.
         """
-        window, most = self.window + (not engine.window.records), config.run_settings.snapshots
-        if engine.stage is None or (most is not None and window > most):
+        window, most = self.window + (not learner.window.records), config.run_settings.snapshots
+        if learner.stage is None or (most is not None and window > most):
             return None
-        return self._at(config, engine, self.number + 1, window, keys)
+        return self._at(config, learner, self.number + 1, window, keys)
 
     @cached_property
     def digest(self) -> str:
@@ -124,8 +124,8 @@ class Round(SignedFile):
         """Return the announcement of a site for this round."""
         return next(key for key in self.keys if key.site == site)
 
-    def open(self, config: FederationConfig) -> tuple[PrivateEngine, Stage]:
-        """Return an engine at the beginning of the stage, and that stage.
+    def open(self, config: FederationConfig) -> tuple[PrivateLearner, Stage]:
+        """Return a learner at the beginning of the stage, and that stage.
 
         Refused if the round is not one of the config, is not signed by its aggregator and all its
         members, or holds what cannot be there at the beginning of a stage.
@@ -135,14 +135,14 @@ class Round(SignedFile):
         check(is_signed, "signature of round", round=self.number, aggregator=aggregator.name)
         try:
             check_keys(config, self.keys, self.number, self.attempt)
-            return self._engine(config.run_settings)
+            return self._learner(config.run_settings)
         except (
             *(StreamLDAError, LookupError, TypeError, ValueError),
             *(ArithmeticError, AssertionError, AttributeError),
         ) as error:
             raise fault("stage of round", round=self.number, reason=str(error)[:200]) from error
 
-    def _engine(self, settings: PrivateSettings) -> tuple[PrivateEngine, Stage]:
+    def _learner(self, settings: PrivateSettings) -> tuple[PrivateLearner, Stage]:
         windows, slots = settings.snapshots, settings.stage_slots()
         names = [name for name, *_ in slots]
         require(self.stage in names, "the config has no such stage", stage=self.stage)
@@ -151,18 +151,18 @@ class Round(SignedFile):
         least, most = self.window + number, (self.window - 1) * len(names) + number + 1
         between(least, most, round=self.number)
         begun = (self.window - 1) * settings.documents_per_snapshot
-        engine, used = PrivateEngine(settings, begun), 0
+        learner, used = PrivateLearner(settings, first_slot=begun), 0
         for name, _, last in slots[:number]:
             released = named(self.arrays, f"{name}/")
-            check_release(engine.stage, released)
-            engine.replay(begun + last, released)
+            check_release(learner.stage, released)
+            learner.replay(begun + last, released)
             used += len(released)
         if used != len(self.arrays):
             raise ValueError(f"the stage {self.stage!r} has other arrays: {len(self.arrays)}")
-        stage = engine.stage
+        stage = learner.stage
         if stage is None or stage.name != self.stage:
             raise ValueError(f"the stage {self.stage!r} does not follow")
-        return engine, stage
+        return learner, stage
 
     def check_fields(self) -> None:
         """Refuse values of a file that a round cannot have."""

@@ -75,7 +75,7 @@ class ShareAccumulator(Learner):
         self, this: Round, config: FederationConfig, site: str, first: int, last: int
     ) -> None:
         self.round, self.first, self.last = this, first, last
-        self._engine, self.stage = this.open(config)
+        self._learner, self.stage = this.open(config)
         self._site = site
         #: Slots seen, which are public; the number of documents is not.
         self.documents_seen = 0
@@ -90,7 +90,7 @@ class ShareAccumulator(Learner):
         batch = batch.rows(0, min(batch.n_documents, self.last - self.documents_seen))
         rows = batch.rows(max(self.first - self.documents_seen, 0), batch.n_documents)
         if rows.n_documents:
-            self._engine.add(rows)
+            self._learner.add(rows)
         self.documents_seen += batch.n_documents
         return batch.n_documents
 

@@ -27,7 +27,6 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine
 from streamlda.model.model_file import STATE_FORMAT, vocabulary_from, vocabulary_parts
 from streamlda.privacy.ledger import LedgerReader
-from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
@@ -261,7 +260,7 @@ def capture_state(
         ledger = learner.releaser.ledger
         if ledger is None:
             raise FAULTS.make("no ledger", ledger=None)
-        arrays, state = learner.engine.state()
+        arrays, state = learner.state()
         run = {
             **_describe_run(learner),
             "missed": learner.lost[-1] if learner.lost else None,
@@ -345,7 +344,7 @@ def load_state(
             path=str(path),
             remedy="use those, or drop the state and begin after the last cohort",
         )
-        learner.engine = PrivateEngine.from_state(arrays, state)
+        learner.restore(arrays, state)
     if run["missed"] is not None:
         learner.lost.append(str(run["missed"]))
     return learner

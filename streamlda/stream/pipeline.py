@@ -418,7 +418,6 @@ class Pipeline(Generic[LearnerT]):
             **{name: getattr(self, name) for name in KEPT},
             "reading": self.reading,
             "places": self.records,
-            "stages": self.progress.rounds,
             "counts": self.counts.to_json(),
             "account": self.account.to_json(),
             "provenance": None if self.provenance is None else self.provenance.to_json(),

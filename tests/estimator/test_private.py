@@ -131,7 +131,7 @@ def test_pickles_and_copies_do_not_depend_on_rows_behind_the_snapshot(X):
     published = pickle.dumps(lda.partial_fit(X[900:1000]))
     lda.partial_fit(X[1000:1700])
     assert pickle.dumps(lda) == published
-    raw, _ = lda._learner.engine.state()
+    raw, _ = lda._learner.state()
     assert raw["sums/pair"].any()
     assert pickle.dumps(lda) == published
     for again in (pickle.loads(published), copy.copy(lda), copy.deepcopy(lda)):
@@ -202,7 +202,7 @@ def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, r
         topics = lda.partial_fit(X[:rows]).components_
 
     def fails(self, *args, release=PrivateLearner.release):
-        if self.engine.stage.name == "triples":
+        if self.stage.name == "triples":
             raise error[0](*error[1:])
         return release(self, *args)
 
@@ -238,7 +238,7 @@ def test_a_fit_that_fails_in_a_round_keeps_the_topics_of_what_was_released(
     lda = private(oversampling=9, ledger=str(path))
 
     def fails(self, *args, release=PrivateLearner.release):
-        if self.engine.stage.name == "choice":
+        if self.stage.name == "choice":
             raise KeyboardInterrupt
         return release(self, *args)
 

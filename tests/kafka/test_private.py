@@ -161,10 +161,10 @@ def test_what_a_user_may_add_holds_over_all_partitions(topics, topic, open_run):
         "snapshots.most": 1,
     }
     with open_run(**MANY | by_user) as (run, source, _):
-        engine = run.pipeline.learner.engine
+        learner = run.pipeline.learner
         while run.pipeline.due:
             run.pipeline.add(source.poll(run.pipeline.due, 0.2))
-        assert list(engine.stage.sums.users.state()["accepted"]) == [2]
+        assert list(learner.stage.sums.users.state()["accepted"]) == [2]
         assert run.pipeline.records == 240
 
 

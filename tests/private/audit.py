@@ -3,14 +3,13 @@
 The adversary knows all documents but one, the *canary*, chooses that one, and knows the code. Its
 best test for a shift in Gaussian noise is a weighted inner product of all that is released with the
 shift. It learns the covariance of the noise from draws of its own, so that nothing that the
-mechanism claims of its noise goes into the audit. Stages are filled once through the engine, in
+mechanism claims of its noise goes into the audit. Stages are filled once through the learner, in
 both neighbouring streams, and released again and again with fresh noise.
 """
 
 import copy
 import itertools
 import math
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,13 +17,12 @@ import numpy as np
 from scipy.stats import norm
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.accounting import epsilon_of
 from streamlda.guarantee.matrix_mechanism import StrategyRows
 from streamlda.guarantee.noise import SecureNoise, SeededNoise
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.prefix_release import PrefixSums
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.simulate import PlantedLDA
 from tests.private import streams
@@ -119,32 +117,30 @@ def slot_in(settings, stage, offset=1):
 
 
 def _fed(settings, stream, script):
-    """Yield the engine at each full stage; `script` has what they release, and grows at its end."""
-    engine, noise, start = PrivateEngine(settings), SeededNoise(11), 0
+    """Yield the learner at each full stage; `script` has what they release, and grows at its end."""
+    learner, noise, start = PrivateLearner(settings), SeededNoise(11), 0
     for i in itertools.count():
-        if start == len(stream.counts) or engine.stage is None:
+        if start == len(stream.counts) or learner.stage is None:
             return
         batch = DocumentBatch.from_matrix(stream.counts[start:])
-        start += engine.add(batch, stream.users[start:])
-        if engine.due is None:
+        start += learner.add(batch, stream.users[start:])
+        if learner.due_stage is None:
             return
-        yield engine
+        yield learner
         if i == len(script):
-            script.append(engine.due.release(noise))
-        # A window may be lost in noise: the engine continues with the next.
-        with suppress(InsufficientDataError):
-            engine.accept(script[i])
+            script.append(learner.due_stage.release(noise))
+        learner.accept(script[i])
 
 
 def fill(settings, stream, script):
     """Stages filled by a stream, without those that it does not fill."""
-    return [engine.stage for engine in _fed(settings, stream, script)]
+    return [learner.stage for learner in _fed(settings, stream, script)]
 
 
 def whitening(settings, stream):
     """The projection of the triples that `fill` comes to: the adversary may know it."""
-    engines = _fed(settings, stream, [])
-    return next(e.window.whitening for e in engines if e.stage.name == "triples")
+    learners = _fed(settings, stream, [])
+    return next(e.window.whitening for e in learners if e.stage.name == "triples")
 
 
 def attained_by(settings, stream):

@@ -401,7 +401,7 @@ class Scene:
                 pipeline.add(RecordBatch(texts[start:at], users=self.whose[start:at]))
             else:
                 # The same as blank records, and quicker.
-                pipeline.learner.engine.skip(at - start)
+                pipeline.learner.skip(at - start)
             try:
                 model = pipeline.release().model or model
             except (InsufficientDataError, _Ended):

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
-from streamlda.errors import InsufficientDataError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.private import common_words
 from streamlda.private.comparison import ComparisonStatistic
@@ -18,7 +17,7 @@ from streamlda.private.contributions import (
     TripleStatistic,
     View,
 )
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.power import PowerStatistic
 from streamlda.private.public_start import FitsStatistic, PublicTopics
 from streamlda.private.responsibilities import RefinementStatistic
@@ -221,42 +220,42 @@ def apart(statistics, config, streams, *, users=(None, None), cuts=()):
 
 
 class Run:
-    """An engine, what it released and what it published."""
+    """A learner, what it released and what it published."""
 
     def __init__(self, config, seed=1, first_slot=0):
         self.noise = SeededNoise(seed)
-        self.engine = PrivateEngine(config, first_slot)
+        self.learner = PrivateLearner(config, first_slot=first_slot)
         self.stages, self.released, self.raw, self.snapshots, self.lost = [], [], [], [], 0
 
     def add(self, batch, users=None, start=0, stop=None):
         stop = batch.n_documents if stop is None else stop
-        while start < stop and self.engine.stage is not None:
+        while start < stop and self.learner.stage is not None:
             rest = batch.rows(start, stop)
-            start += self.engine.add(rest, None if users is None else users[start:stop])
+            start += self.learner.add(rest, None if users is None else users[start:stop])
             self.settle()
         return self
 
     def settle(self, fed=None):
-        due, stage = self.engine.due, self.engine.stage
+        due, stage = self.learner.due_stage, self.learner.stage
         if due is None:
             return
         released = due.release(self.noise) if fed is None else fed
         self.stages.append((due.name, due.first, due.last))
         self.released.append(released)
         self.raw.append({name: array.copy() for name, array in stage.sums.aggregates.items()})
-        before = self.engine.snapshot
-        try:
-            self.engine.accept(released)
-        except InsufficientDataError:
-            self.lost += 1
-        if self.engine.snapshot is not before:
-            self.snapshots.append(self.engine.snapshot)
+        before = self.learner.last
+        self.learner.accept(released)
+        self.lost += bool(self.learner.private.missed)
+        if self.learner.last is not before:
+            self.snapshots.append(self.learner.last)
 
     def save(self, *, and_restore):
-        """Save the engine's state, and continue from it or not."""
-        arrays, values = self.engine.state()
+        """Save the learner's state, and continue from it or not."""
+        arrays, values = self.learner.state()
         if and_restore:
-            self.engine = PrivateEngine.from_state(arrays, values)
+            old = self.learner
+            self.learner = PrivateLearner(old.settings, public=old.public)
+            assert self.learner.restore(arrays, values).progress == old.progress
         return arrays
 
 
@@ -272,7 +271,7 @@ def replayed(own, config):
     """Return a run that is fed the released sums of another, over blanks."""
     other = Run(config, seed=99)
     for released in own.released:
-        other.engine.skip(other.engine.stage.slots_left)
+        other.learner.skip(other.learner.stage.slots_left)
         other.settle(released)
     return other
 

@@ -22,7 +22,6 @@ from streamlda.private.settings import MOST_WORDS
 from streamlda.private.window import PrivateSnapshot
 from streamlda.private.word_classes import PublicWords
 from streamlda.simulate import PlantedLDA
-from streamlda.utils.arrays import named
 from tests.oracle import pack_pairs
 from tests.private.streams import Run, check_resumes, run, slot_of, sums_of, view_of, wide
 from tests.private.test_public_start import PublicRun, model_of
@@ -271,13 +270,13 @@ def test_topics_without_use_give_no_model_unless_it_is_wanted():
         learner = PrivateLearner(
             config_of(), ReleaseManager(), vocabulary="public", publish_useless=allowed
         )
-        before = learner.engine.snapshot
+        before = learner.last
         topics = useful(-50.0, 10.0)
-        learner.engine.snapshot = PrivateSnapshot(1, topics, (), common_words.BOUNDS)
-        learner.snapshot = lambda *_: "a model"
+        learner.last = PrivateSnapshot(1, topics, (), common_words.BOUNDS)
+        learner.model_of = lambda *_: "a model"
         assert (learner.new_model(before) is not None) is allowed
         assert ("privacy.publish_useless" in learner.private.missed) is not allowed
-        assert learner.new_model(learner.engine.snapshot) is None
+        assert learner.new_model(learner.last) is None
 
 
 D = 2000
@@ -323,4 +322,4 @@ def test_topics_that_do_not_fit_tell_of_words_all_the_same():
     # Surprise over that of the true frequencies, in nats a word.
     errors = [stats.entropy(true, topics.background) for topics in found]
     assert errors[0] < 0.8 * errors[1]
-    assert "classes" in named(run.engine.state()[0], "public/")
+    assert "classes" in start.arrays("")

@@ -28,9 +28,9 @@ from streamlda.guarantee.sums import Sums
 from streamlda.guarantee.users import UserBound
 from streamlda.model.topic_model import TopicModel
 from streamlda.private import budget, common_words, responsibilities
-from streamlda.private import engine as engine_module
+from streamlda.private import learner as learner_module
 from streamlda.private import settings as settings_module
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.stage import Stage
 from streamlda.stream import source as source_module
@@ -215,12 +215,12 @@ def test_some_runs_show_no_gross_fault(folder, monkeypatch, route):
 
 
 def half_the_multiplier(patch):
-    original = engine_module.joint_mechanism
+    original = learner_module.joint_mechanism
 
     def joint_mechanism(statistics, n_max, settings, multiplier):
         return original(statistics, n_max, settings, multiplier / 2)
 
-    patch.setattr(engine_module, "joint_mechanism", joint_mechanism)
+    patch.setattr(learner_module, "joint_mechanism", joint_mechanism)
 
 
 def half_the_noise(patch, beside=None):
@@ -301,14 +301,14 @@ def raw(*names):
     """Return a bug: some released sums are taken without noise by what follows."""
 
     def bug(patch):
-        accept = PrivateEngine.accept
+        accept = PrivateLearner.accept
 
         def accepted(self, released):
             sums = self.stage.mechanism.from_grid(self.stage.sums.aggregates)
             found = {name: sums[name] for name in names if name in released}
             accept(self, released | found)
 
-        patch.setattr(PrivateEngine, "accept", accepted)
+        patch.setattr(PrivateLearner, "accept", accepted)
 
     return bug
 
@@ -318,14 +318,14 @@ def raw_and_kept(*names):
 
     def bug(patch):
         raw(*names)(patch)
-        accept = PrivateEngine.accept
+        accept = PrivateLearner.accept
 
         def accepted(self, released):
             if "preferred" in released:
                 released = {**released, "preferred": np.abs(released["preferred"])}
             accept(self, released)
 
-        patch.setattr(PrivateEngine, "accept", accepted)
+        patch.setattr(PrivateLearner, "accept", accepted)
 
     return bug
 

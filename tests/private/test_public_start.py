@@ -86,11 +86,11 @@ def start_of(model, n_components=K):
 
 
 class PublicRun(Run):
-    """A run of an engine that begins with a public model."""
+    """A run of a learner that begins with a public model."""
 
     def __init__(self, config, start, seed=1):
         super().__init__(replace(config, public_model=None), seed)
-        self.engine = type(self.engine)(config, public=start)
+        self.learner = PrivateLearner(config, public=start)
 
 
 def run_of(model, documents, **more):
@@ -249,7 +249,7 @@ def test_runs_continue_bit_for_bit_and_are_made_of_released_sums_alone(public, d
         check_resumes([PublicRun(settings_for(start), start) for _ in range(2)], documents, at)
     blank = PublicRun(settings_for(start), start, seed=99)
     for released in whole.released:
-        blank.engine.skip(blank.engine.stage.slots_left)
+        blank.learner.skip(blank.learner.stage.slots_left)
         blank.settle(released)
     assert_same_snapshots(blank, whole)
 

@@ -21,7 +21,6 @@ from streamlda.privacy.clipping import ClipBounds
 from streamlda.privacy.ledger import Ledger, LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private.budget import ledger_terms
-from streamlda.private.engine import PrivateEngine
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import (
     RELEASE_FORMAT,
@@ -332,7 +331,6 @@ def test_a_lost_window_says_why_and_its_stage_counts():
     """Blanks only: of windows of noise alone some are lost."""
     settings = settings_of(epsilon=0.1, clipping="worst-case", documents_per_snapshot=1000)
     learner = learner_of(settings, ReleaseManager(SeededNoise(1)))
-    learner.resume(7)
     blanks, said = DocumentBatch.from_matrix(np.zeros((1000, D))), []
     for _ in range(40):
         learner.add(blanks)
@@ -340,7 +338,7 @@ def test_a_lost_window_says_why_and_its_stage_counts():
         model = learner.release()
         said.append(learner.private.missed)
         assert model is None or not learner.private.missed
-    assert learner.progress.rounds == 47
+    assert learner.progress.rounds == 40
     assert learner.lost == [why for why in said if why]
     assert 0 < len(learner.lost) < 40
     assert all("noisy_number=-" in why for why in learner.lost)
@@ -364,17 +362,17 @@ def test_a_state_resumes_behind_the_release_that_follows(tmp_path, settings, bef
     with opened(tmp_path / "ledger", settings) as (ledger, learner):
         learner.add(documents(before))
         if ended:
-            learner.engine.end_stage()
-        saved = learner.engine.state()
+            learner.end_stage()
+        saved = learner.state()
         if after:
             learner.add(documents(after))
         assert learner.release() is None
         again = learner_of(settings, ReleaseManager(ledger=ledger))
-        again.engine = PrivateEngine.from_state(*saved)
+        again.restore(*saved)
         assert again.catch_up(ledger.last_release) == after
         for each in (learner, again):
-            stage = each.engine.stage
-            assert (stage.name, stage.first, each.engine.slots) == ("triples", end, end)
+            stage = each.stage
+            assert (stage.name, stage.first, each.slots) == ("triples", end, end)
             assert each.progress.rounds == 1
         last = again.add(documents(1500))
         model = again.release()

@@ -115,7 +115,7 @@ def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, paid):
             guard(patch)
             model = released_model(path)
         assert left_in(folder) == before
-        assert_same(model, learner.model_of(learner.engine.released(), WORDS, FACTS))
+        assert_same(model, learner.model_of(learner.released(), WORDS, FACTS))
         check_statement(model.privacy)
         missing = stages[released:]
         assert model.privacy["missing_stages"] == missing

@@ -106,10 +106,10 @@ def test_delta_pays_for_the_distance_of_the_noise_in_all_blocks_of_a_stage(optio
     paid, own, start, needed = config.delta - config.delta_left, Run(config), 0, {}
     batch = batch_of([[n % 6, n % 5, 3, 4] for n in range(1200)], config.n_features)
     while start < batch.n_documents:
-        stage = own.engine.stage
+        stage = own.learner.stage
         needed[stage.name] = (1 + math.exp(config.epsilon)) * stage.mechanism.tv_distance_bound
         assert config.event.tv_distance >= stage.mechanism.tv_distance_bound
-        start += own.engine.add(batch.rows(start, batch.n_documents))
+        start += own.learner.add(batch.rows(start, batch.n_documents))
         own.settle()
     assert {"pairs", "triples"} <= needed.keys()
     assert max(needed.values()) <= paid

@@ -108,16 +108,15 @@ def test_releases_are_those_of_one_process(client, rows, tmp_path, changes, kill
 def test_any_cut_gives_the_sums_of_one_process(rows, stage):
     settings = settings_of(documents_per_snapshot=2000)
     learner = PrivateLearner(settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
-    engine = learner.engine
     if stage == "pairs":
-        engine.skip(engine.stage.slots_left)
-        engine.accept(engine.due.release(SeededNoise(1)))
-    assert engine.stage.name == stage
-    first, last = engine.slots, engine.stage.last
-    how = {"statistics": engine.stage.statistics, "mechanism": engine.stage.mechanism}
+        learner.skip(learner.stage.slots_left)
+        learner.accept(learner.due_stage.release(SeededNoise(1)))
+    assert learner.stage.name == stage
+    first, last = learner.slots, learner.stage.last
+    how = {"statistics": learner.stage.statistics, "mechanism": learner.stage.mechanism}
     shared = Private(spans=((first, last),), name=stage, n_features=D, **how)
-    engine.add(rows.rows(first, last))
-    wanted = engine.stage.state()
+    learner.add(rows.rows(first, last))
+    wanted = learner.stage.state()
     borders = [first, *range(first + 64, last, 192), last]
     cuts = [*itertools.pairwise(borders)]
     total = merge(*(shared.fold(span, lambda *own: [rows.rows(*own)]) for span in cuts))

@@ -54,7 +54,7 @@ import json, sys
 from streamlda.storage.store import Store
 from streamlda.guarantee.noise import SecureNoise
 from streamlda.engine.engine import Engine
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.settings.build import engine_settings, private_settings
 from streamlda.settings.load import load_settings
 from streamlda.simulate import PlantedLDA
@@ -65,14 +65,14 @@ settings = load_settings(environment={}, flags=flags)
 words = Vocabulary.given([f"w{i}" for i in range(V)])
 documents = PlantedLDA(5, V, seed=1, mean_length=60).documents(2000)
 if settings.private:
-    engine = PrivateEngine(private_settings(settings, V))
-    while engine.snapshot is None:
+    learner = PrivateLearner(private_settings(settings, V))
+    while learner.last is None:
         start = 0
-        while start < documents.n_documents and engine.snapshot is None:
-            start += engine.add(documents.rows(start, documents.n_documents))
-            if engine.due is not None:
-                engine.accept(engine.due.release(SecureNoise()))
-    copied = [array.copy() for array in engine.state()[0].values()]
+        while start < documents.n_documents and learner.last is None:
+            start += learner.add(documents.rows(start, documents.n_documents))
+            if learner.due_stage is not None:
+                learner.accept(learner.due_stage.release(SecureNoise()))
+    copied = [array.copy() for array in learner.state()[0].values()]
 else:
     engine = Engine(engine_settings(settings, V))
     for _ in range(6):

@@ -108,7 +108,7 @@ def blank_release(tmp_path, colluders=0, d=200, noise=None):
 @pytest.mark.parametrize("colluders", [0, 1])
 def test_the_aggregate_has_the_noise_of_a_pooled_release_and_no_other(tmp_path, colluders):
     config, found = blank_release(tmp_path, colluders)
-    pooled = PrivateLearner(config.settings, ReleaseManager(), vocabulary="public").engine.stage
+    pooled = PrivateLearner(config.settings, ReleaseManager(), vocabulary="public").stage
     times = np.sqrt(3 / (3 - colluders))
     for name in ("pair", "first"):
         stddev = pooled.stddevs()[name] * times

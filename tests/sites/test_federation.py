@@ -15,7 +15,7 @@ from streamlda.guarantee.accounting import delta_of, mu_of
 from streamlda.guarantee.noise import Noise
 from streamlda.papers.imtiaz_sarwate.cape import CapePlan
 from streamlda.privacy.costs import cost
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.stage import joint_mechanism
 from streamlda.sites import federation
 from streamlda.sites.federation import MAX_EPSILON_ALONE, FederationConfig, check_alone, describe
@@ -51,7 +51,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
     """Within 1 % in variance; with t colluders, the noise of any S - t sites has."""
     S, t = len(config.members), config.colluders
     settings = config.run_settings
-    stage = PrivateEngine(settings).stage
+    stage = PrivateLearner(settings).stage
     pooled = joint_mechanism(
         stage.statistics, stage.slots_left, config.settings, config.settings.noise_multiplier
     )
@@ -66,7 +66,7 @@ def test_the_aggregate_has_the_noise_of_a_pooled_release_for_any_split(config):
 def test_the_promise_holds_with_the_exactness_of_all_sites_counted(config):
     settings, S = config.settings, len(config.members)
     mu = math.sqrt(S / (S - config.colluders)) / config.run_settings.noise_multiplier
-    stage = PrivateEngine(config.run_settings).stage
+    stage = PrivateLearner(config.run_settings).stage
     cells = sum(block.cells for block in stage.mechanism.blocks)
     lost = S * cells * Noise.tv_distance_bound * (1 + math.exp(settings.epsilon))
     assert delta_of(mu, settings.epsilon) + lost <= settings.delta

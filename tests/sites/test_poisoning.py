@@ -133,9 +133,9 @@ def test_checks_know_the_noise_of_the_sums(tmp_path, clipping):
         this, settings = sites.first, sites.config.run_settings
         rng, seen = np.random.default_rng(1), {}
         for stage_name in ("norms", "pairs") if clipping == "quantile" else ("pairs",):
-            engine, _ = this.open(sites.config)
-            engine.begin_stage(stage_name)
-            stage = engine.stage
+            learner, _ = this.open(sites.config)
+            learner._begin_stage(stage_name)
+            stage = learner.stage
             for _ in range(400):
                 noise = {
                     block.name: rng.normal(0, stage.stddevs()[block.name], block.shape)

@@ -168,9 +168,9 @@ def test_windows_that_were_lost_count(tmp_path):
             # A round of the triples would need its arrays: of what it says, that is refused last.
             message = "has other arrays" if stage == "triples" and allowed else "must lie in"
             if allowed and stage == "pairs":
-                engine, begun = crafted.sign(HUB).open(sites.config)
+                learner, begun = crafted.sign(HUB).open(sites.config)
                 assert begun.first == 600
-                assert engine.slots == 600
+                assert learner.slots == 600
                 continue
             with pytest.raises(InvalidSettingError, match=message):
                 crafted.sign(HUB).open(sites.config)

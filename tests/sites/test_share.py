@@ -57,10 +57,10 @@ def test_shares_add_up_to_the_sums_of_all_documents_and_the_noise(tmp_path):
         again = SeededNoise(7)
         noise = [draw_local_noise(stage.mechanism, again, 1 / 3) for _ in shares]
         # One process over all documents: other groups, so roundings of the grid.
-        engine, pooled = this.open(sites.config)
+        learner, pooled = this.open(sites.config)
         slots = sites.config.allocate(stage.slots_left)
         for name, batch in sites.documents.items():
-            engine.add(batch.rows(0, slots[name]))
+            learner.add(batch.rows(0, slots[name]))
         for name in raw[0]:
             total = sum(sums[name] for sums in raw)
             noisy = total + sum(drawn[name] for drawn in noise)

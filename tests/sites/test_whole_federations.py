@@ -9,8 +9,7 @@ from functools import cache, cached_property
 
 import pytest
 
-from streamlda.errors import InsufficientDataError
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.sites import site as site_module
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.pipelines import CLAIM, DELTA, EPSILON, Canary, Release, Run, Scene, audit
@@ -31,7 +30,7 @@ class Federation(Scene):
         return Vocabulary.given(WORDS)
 
     def prepared(self, folder):
-        """Return the settings of the engine that is like all sites together."""
+        """Return the settings of the learner that is like all sites together."""
         return _config(self.flags).run_settings
 
     def perform(self, present, folder):
@@ -55,25 +54,24 @@ class Federation(Scene):
         return Run(releases, _published(found.model))
 
     def reenact(self, prepared, texts, releases, *, to_the_end=True):
-        """Let one engine sum the records of all sites."""
-        engine, at = PrivateEngine(prepared), 0
+        """Let one learner sum the records of all sites."""
+        learner, at = PrivateLearner(prepared), 0
         sums = []
         for release in releases:
-            stop = at + engine.stage.slots_left
+            stop = at + learner.stage.slots_left
             if any(texts[at:stop]):
-                engine.add(self.batch(texts[at:stop]))
+                learner.add(self.batch(texts[at:stop]))
             else:
-                engine.skip(stop - at)
+                learner.skip(stop - at)
             at = stop
-            stage = engine.stage
+            stage = learner.stage
             sums.append(stage.mechanism.from_grid(stage.state()))
             if release is releases[-1] and not to_the_end:
                 break
-            try:
-                engine.accept(release.arrays)
-            except InsufficientDataError:
+            learner.accept(release.arrays)
+            if learner.private.missed:
                 break
-        return sums, None if engine.snapshot is None else _published(engine.snapshot.topics)
+        return sums, None if learner.last is None else _published(learner.last.topics)
 
     def batch(self, texts):
         """Return records as counts."""

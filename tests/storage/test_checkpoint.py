@@ -289,14 +289,14 @@ def test_a_private_run_continues_and_an_older_generation_is_refused(tmp_path, do
         store.write(store.capture(learner, position_of(10), WORDS))
         found = store.newest(ledger)
         again = found.restore(private(ledger))
-        assert again.engine.slots == 10
-        assert digest(again.engine) == digest(learner.engine)
+        assert again.slots == 10
+        assert digest(again) == digest(learner)
         feed(learner, documents.rows(10, 20))
         assert ledger.generation == 1
         with pytest.raises(LedgerError, match="before a release"):
             store.newest(ledger)
         store.write(store.capture(learner, position_of(20), WORDS))
-        assert store.newest(ledger).restore(private(ledger)).engine.slots == 20
+        assert store.newest(ledger).restore(private(ledger)).slots == 20
         # The newest is lost: the one before is whole, but its documents were released.
         (tmp_path / "checkpoints" / "state-000002").unlink()
         with pytest.raises(LedgerError, match="before a release"):

@@ -119,14 +119,14 @@ def test_resume_equals_a_run_that_was_not_interrupted(start, path, documents, ki
     releaser = ReleaseManager(SeededNoise(3))
     straight = PrivateLearner(broken.settings, releaser, vocabulary="public")
     topics = read(straight, documents, 0, at)
-    straight.engine.state()
+    straight.state()
     topics += read(straight, documents, at, ROWS)
     topics_again = broken.read(0, at)
     save_state(path, broken.learner)
     broken.load(path)
     topics_again += broken.read(at, ROWS)
-    arrays, values = straight.engine.state()
-    again, values_again = broken.learner.engine.state()
+    arrays, values = straight.state()
+    again, values_again = broken.learner.state()
     assert values == values_again
     # Tables of users have a key of their own in each run.
     assert arrays.keys() == again.keys()

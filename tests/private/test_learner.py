@@ -1,4 +1,4 @@
-"""The private engine: slots, stages and windows; nothing but noisy sums reaches a snapshot."""
+"""The private learner: slots, stages and windows; nothing but noisy sums reaches a snapshot."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.privacy.clipping import ClipBounds, norm_edges
-from streamlda.private.engine import PrivateEngine
+from streamlda.private.learner import PrivateLearner
 from streamlda.private.window import TELLING_SLOTS, Window
 from tests.corpora import batch_of
 from tests.private.streams import (
@@ -62,7 +62,7 @@ def test_stages_end_at_the_slots_of_the_settings_and_windows_follow_each_other()
     shifts = (1000, 1000 + N)
     moved = [(n, a + shift, b + shift) for shift in shifts for n, a, b in config.stage_slots()]
     assert own.stages == moved
-    assert own.engine.slots == 1000 + 2 * N
+    assert own.learner.slots == 1000 + 2 * N
     assert [s.number for s in own.snapshots] == [1, 2]
     for window, snapshot in enumerate(own.snapshots):
         kept = [(s.name, s.first, s.last + 1) for s in snapshot.stages]
@@ -84,7 +84,7 @@ def test_blanks_take_slots_and_add_nothing():
     skipped = Run(config_of())
     for n, tokens in enumerate(documents):
         if n % 3 == 0:
-            assert skipped.engine.skip(1) == 1
+            assert skipped.learner.skip(1) == 1
             skipped.settle()
         else:
             skipped.add(batch_of([tokens], D))
@@ -94,32 +94,33 @@ def test_blanks_take_slots_and_add_nothing():
 
 
 def test_nothing_is_taken_while_a_release_is_due():
-    engine = PrivateEngine(config_of())
-    assert engine.add(ROWS.rows(0, 5)) == 5
-    assert engine.due is None
-    assert engine.skip(100) == 4
-    for call in (lambda: engine.add(ROWS), lambda: engine.skip(1), engine.end_stage):
+    learner = PrivateLearner(config_of())
+    assert learner.add(ROWS.rows(0, 5)) == 5
+    assert learner.due_stage is None
+    assert learner.skip(100) == 4
+    for call in (lambda: learner.add(ROWS), lambda: learner.skip(1), learner.end_stage):
         with pytest.raises(InvalidSettingError, match="a release that is due must be made"):
             call()
-    due = engine.due
-    assert (engine.slots, due.name, due.first, due.last) == (9, "norms", 0, 9)
+    due = learner.due_stage
+    assert (learner.slots, due.name, due.first, due.last) == (9, "norms", 0, 9)
     released = due.release(SeededNoise(1))
     with pytest.raises(InvalidSettingError, match="noise must be drawn once"):
-        engine.due.release(SeededNoise(2))
-    engine.accept(released)
-    assert engine.due is None
-    assert engine.stage.name == "pairs"
+        learner.due_stage.release(SeededNoise(2))
+    learner.accept(released)
+    assert learner.due_stage is None
+    assert learner.stage.name == "pairs"
     with pytest.raises(InvalidSettingError, match="none is due"):
-        engine.accept({})
+        learner.accept({})
 
 
 def test_a_stage_can_end_before_its_last_slot():
     own = Run(config_of())
     with pytest.raises(InsufficientDataError, match="slots=0"):
-        own.engine.end_stage()
+        own.learner.end_stage()
     own.add(ROWS.rows(0, 300))
-    own.engine.end_stage()
-    assert (own.engine.due.name, own.engine.due.first, own.engine.due.last) == ("pairs", 9, 300)
+    own.learner.end_stage()
+    due = own.learner.due_stage
+    assert (due.name, due.first, due.last) == ("pairs", 9, 300)
     own.settle()
     # The next stage has its own number of slots, from there.
     own.add(ROWS.rows(300, 2 * N))
@@ -154,9 +155,9 @@ def test_rounds_of_prefix_sums_count_users_again_and_are_added_as_they_are():
     assert [name for name, *_ in own.stages] == ["pairs", "triples", "prefix", "prefix"]
     kept = [float(raw["pair_kept"]) for raw in own.raw[2:]]
     assert kept[0] == kept[1] > 0
-    step = own.engine._prefix.mechanism.steps["pair_kept"]
+    step = own.learner._prefix.mechanism.steps["pair_kept"]
     assert kept[0] * step == pytest.approx(config.documents_per_user, rel=1e-6)
-    prefix = own.engine._prefix
+    prefix = own.learner._prefix
     for name, stddev in prefix.mechanism.stddevs.items():
         found = [prefix.stddevs(t)[name] / stddev for t in (1, 2)]
         assert found == pytest.approx([1, np.sqrt(2)])
@@ -174,13 +175,13 @@ def test_bounds_are_known_or_come_from_the_released_histograms():
     own = run(config_of(), ROWS.rows(0, N))
     assert own.snapshots[0].bounds.first < 1.0
     # The same sums again, with all norms in the lowest bin: bounds stay where stages can be made.
-    engine = PrivateEngine(config_of())
-    engine.add(ROWS)
+    learner = PrivateLearner(config_of())
+    learner.add(ROWS)
     fed = {name: np.zeros(array.shape) for name, array in own.released[0].items()}
     for counts in fed.values():
         counts[0] = 1e9
-    engine.accept(fed)
-    block = engine.stage.mechanism.blocks[0]
+    learner.accept(fed)
+    block = learner.stage.mechanism.blocks[0]
     assert 0 < block.l2_clip_norm <= norm_edges(1.0)[0]
 
 
@@ -189,8 +190,8 @@ def test_prefix_rounds_follow_the_first_window_and_end_at_the_horizon():
     own = run(config_of(mode="prefix", snapshots=3), batch)
     assert own.stages[3:] == [("triples", 528, 600), ("prefix", 600, 1200), ("prefix", 1200, 1800)]
     assert [s.number for s in own.snapshots] == [1, 2, 3]
-    assert (own.engine.stage, own.engine.due, own.engine.slots) == (None, None, 3 * N)
-    for call in (lambda: own.engine.add(batch), lambda: own.engine.skip(1)):
+    assert (own.learner.stage, own.learner.due, own.learner.slots) == (None, None, 3 * N)
+    for call in (lambda: own.learner.add(batch), lambda: own.learner.skip(1)):
         with pytest.raises(InvalidSettingError, match="must not come after the last snapshot"):
             call()
     # All in the basis of the first window; the sums of the rounds add up, within their noise.
@@ -210,9 +211,9 @@ def test_prefix_sums_continue_without_a_horizon_and_a_document_pays_once_for_all
     first, *_, last = own.snapshots[-1].stages
     assert (first.first, last.name, last.first, last.last) == (0, "prefix", N, 14 * N - 1)
     assert len(own.snapshots[-1].stages) == len(own.snapshots[0].stages) + 1
-    assert own.engine.stage.first == 14 * N
+    assert own.learner.stage.first == 14 * N
     # All rounds stay below the sensitivity that is paid for: the noise of a row is the same.
-    noise = [own.engine._prefix.stddevs(t)["pair"] for t in (1, 12, 100, 1000)]
+    noise = [own.learner._prefix.stddevs(t)["pair"] for t in (1, 12, 100, 1000)]
     assert noise == sorted(noise)
     assert noise[-1] < 3.2 * noise[0]
 
@@ -220,15 +221,15 @@ def test_prefix_sums_continue_without_a_horizon_and_a_document_pays_once_for_all
 def test_a_round_that_is_lost_is_one_of_the_horizon():
     own = Run(config_of(mode="prefix", snapshots=3))
     own.add(ROWS.rows(0, N + 1))
-    stage = own.engine.stage
+    stage = own.learner.stage
     own.add(ROWS.rows(N + 1, 2 * N - 1))
-    own.engine.skip(1)
-    released = own.engine.due.release(own.noise)
-    with pytest.raises(InsufficientDataError, match="more documents than its noise hides"):
-        own.engine.accept({**released, "triple_kept": np.array(-1.0)})
-    assert own.engine.stage is not stage
+    own.learner.skip(1)
+    released = own.learner.due_stage.release(own.noise)
+    own.learner.accept({**released, "triple_kept": np.array(-1.0)})
+    assert "more documents than its noise hides" in own.learner.private.missed
+    assert own.learner.stage is not stage
     own.add(ROWS.rows(0, N))
-    assert own.engine.stage is None
+    assert own.learner.stage is None
     assert [s.number for s in own.snapshots] == [1, 2]
 
 
@@ -237,11 +238,11 @@ def test_a_round_that_is_lost_is_one_of_the_horizon():
 def test_releases_of_a_lost_first_window_are_of_the_horizon(snapshots, made, of):
     config = globals()[of](mode="prefix", snapshots=snapshots, clipping="worst-case")
     own = Run(config)
-    own.engine.skip(N)
+    own.learner.skip(N)
     own.settle(LOST)
     own.save(and_restore=True)
     own.add(batch_of(planted(4 * N), D), [f"own{n}" for n in range(4 * N)])
-    assert own.engine.stage is None
+    assert own.learner.stage is None
     assert (own.lost, len(own.snapshots)) == (1, made)
     most = config.n_stages + snapshots - 1
     assert len(own.stages) == most or (made == 0 and len(own.stages) < most)
@@ -251,10 +252,10 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
     for config in (user_settings, config_of):
         own = Run(config(snapshots=2, clipping="worst-case"))
         for lost in (1, 2):
-            own.engine.skip(N)
+            own.learner.skip(N)
             own.settle(LOST)
-            stage = own.engine.stage
-            assert (own.lost, own.engine.slots) == (lost, 528 * lost)
+            stage = own.learner.stage
+            assert (own.lost, own.learner.slots) == (lost, 528 * lost)
             if lost == 1 or config is config_of:
                 assert (stage.name, stage.first, stage.slots_filled) == ("pairs", 528 * lost, 0)
                 assert not any(array.any() for array in stage.sums.aggregates.values())
@@ -262,14 +263,14 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
 
 
 def test_what_does_not_fit_is_refused_and_takes_no_slot():
-    engine = PrivateEngine(config_of())
+    learner = PrivateLearner(config_of())
     weights = DocumentBatch(
         np.array([1.5, 3.0]), np.array([0, 1], np.int32), np.array([0, 2]), D, integral=False
     )
     for batch, rule in ((weights, "whole counts"), (batch_of_counts([{0: 3}], 7), "n_features=7")):
         with pytest.raises(InvalidDocumentsError, match=rule):
-            engine.add(batch)
-    assert engine.slots == engine.stage.slots_filled == 0
+            learner.add(batch)
+    assert learner.slots == learner.stage.slots_filled == 0
 
 
 @pytest.mark.parametrize(
