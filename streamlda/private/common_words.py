@@ -7,10 +7,10 @@ of refinement (`streamlda.private.refinement`) finds the topics' other words, wh
 word frequencies. Bounds are so low that all documents but very long ones are scaled to them.
 
 A pair of two words of frequency p is in about N p^2 documents, beside a noise of z. So words are
-common from a released frequency of `LEAST` sqrt(z / N) on, `WORDS_FOR_TOPIC` K to `MOST_WORDS` of
-them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which the
-eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are of
-these, at most K and what a round can tell apart.
+common from a released frequency of `LEAST` sqrt(z / N) on, `WORDS_FOR_TOPIC` K to `DENSE_FEATURES`
+of them. Topics are the columns of a nonnegative H with H H' nearest to the sums of pairs, of which
+the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): as many as there are
+of these, at most K and what a round can tell apart.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamlda.private.contributions import (
 from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import most_topics
-from streamlda.private.settings import MOST_WORDS, PrivateSettings
+from streamlda.private.settings import DENSE_FEATURES, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.private.word_classes import PublicWords
 from streamlda.spectral.topics import SpectralTopics
@@ -52,12 +52,10 @@ LEAST, WORDS_FOR_TOPIC = 0.04, 5
 #: Least eigenvalue that is kept, over the spectral norm of the noise alone.
 ABOVE = 1.15
 
-#: Sum of the Dirichlet parameters where it is not given.
-ALPHA_0 = 0.12
-
-#: The same for what pairs of independent words take off before H is sought, a / (a + 1) of them:
-#: columns of H are topics then, not mixtures of these.
-CENTRING_ALPHA_0 = 0.5
+#: Sum of the Dirichlet parameters where it is not given: of topics, and for what pairs of
+#: independent words take off before H is sought, a / (a + 1) of them: columns of H are topics then,
+#: not mixtures of these.
+USUAL_ALPHA_0 = 0.12, 0.5
 
 #: Steps of a fit of H.
 STEPS = 300
@@ -126,7 +124,7 @@ def common_words(frequencies: Array, settings: PrivateSettings) -> NDArray[np.in
     noise = settings.noise_in_documents(settings.noise_multiplier)
     least = LEAST * np.sqrt(noise / settings.documents_per_snapshot)
     fewest = min(settings.n_features, WORDS_FOR_TOPIC * settings.n_components)
-    n = min(max(int(np.sum(frequencies >= least)), fewest), MOST_WORDS)
+    n = min(max(int(np.sum(frequencies >= least)), fewest), DENSE_FEATURES)
     return np.sort(np.argsort(-frequencies, kind="stable")[:n]).astype(np.int64)
 
 
@@ -148,10 +146,11 @@ def concentrations(settings: PrivateSettings) -> tuple[float, float]:
     """
     given = settings.alpha_0
     if given is None:
-        return ALPHA_0, CENTRING_ALPHA_0
+        return USUAL_ALPHA_0
     if settings.word_noise <= 1:
         return given, given
-    return min(given, ALPHA_0), min(given, CENTRING_ALPHA_0)
+    topics, centring = USUAL_ALPHA_0
+    return min(given, topics), min(given, centring)
 
 
 def topics_of(

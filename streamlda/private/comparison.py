@@ -9,8 +9,8 @@ Half of the tokens, every second one in the order of the words, give proportions
 counts the other half, p and q are the probabilities of its words by the topics and by the
 frequencies. As (x - 1) / (x + 1) is concave, the expectation of m is at most 0 where documents
 follow the frequencies: these win then, as they would by likelihood, but a token has a bounded say.
-theta are the proportions of the whole document. L is a quantile of the lengths of a round, from
-their noisy histogram: a long document counts as L tokens.
+theta are the proportions of the whole document. L is the 0.95 quantile of the lengths of a
+round, from their noisy histogram: a long document counts as L tokens.
 """
 
 from __future__ import annotations
@@ -25,20 +25,12 @@ from streamlda.kernels.inference import word_probabilities
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, word_major
 from streamlda.private.contributions import Contributions, View
 from streamlda.private.topics import PrivateTopics
+from streamlda.refinement.measures import INFERENCE_TOLERANCE
 
 Array = NDArray[np.float64]
 
-#: Weight of the lengths beside the sums of a round, 1.
-LENGTHS_WEIGHT = 0.002
-
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0
-
-#: Distance of proportions from their optimum, summed over topics: less than noise moves their sums.
-TOLERANCE = 0.02
-
-#: Quantile of the lengths from which on documents count alike.
-LONG = 0.95
 
 
 class ComparisonStatistic:
@@ -65,7 +57,9 @@ class ComparisonStatistic:
             likely = held_out_probabilities(batch, seen, self._topics, self._alpha)
             by_frequency = self._background[batch.word_ids]
             found["preferred"][usable, 0] = preferences(batch, held, likely, by_frequency)
-            shares = topic_proportions(batch, self._topics, self._alpha, tolerance=TOLERANCE)
+            shares = topic_proportions(
+                batch, self._topics, self._alpha, tolerance=INFERENCE_TOLERANCE
+            )
             found["tokens"][usable] = np.minimum(1.0, batch.lengths / self._long)[:, None] * shares
         return {name: Contribution(values) for name, values in found.items()}
 
@@ -107,7 +101,7 @@ def held_out_probabilities(
 ) -> Array:
     """Return those of the entries of documents, by topics and the part of each that was seen."""
     words, ids = word_major(batch, topics)
-    theta = topic_proportions(seen, topics, alpha, tolerance=TOLERANCE)
+    theta = topic_proportions(seen, topics, alpha, tolerance=INFERENCE_TOLERANCE)
     found = np.empty(len(batch.counts))
     word_probabilities(ids, batch.row_pointers, words, theta, found)
     return found

@@ -32,7 +32,7 @@ from streamlda.spectral.moments import document_weights
 Array = NDArray[np.float64]
 Contributions = dict[str, Contribution]
 
-#: Fraction of the privacy budget of a block that goes to the number of documents used for it.
+#: Weight of the number of documents used for a block, or by length, over that of what they say.
 KEPT_FRACTION = 0.005
 
 #: Weight of a lesser statistic of a release beside its main one, 1. Half and twice are as good.

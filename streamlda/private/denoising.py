@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda.private.stage import DOUBLES
+
 Array = NDArray[np.float64]
 
 #: Lifts (tokens over those expected) among which the prior is sought.
@@ -17,11 +19,13 @@ LIFTS = np.concatenate([[0.0], np.geomspace(0.01, 300.0, 60)])
 
 #: Entries this many standard deviations above 0 stay as they are: there, `LIFTS` are wider apart
 #: than the noise.
-CLEAR = 6.0
+CLEAR = float(LIFTS[-2] / (LIFTS[-1] - LIFTS[-2]))
 
-#: Words of like frequency share a prior: number of groups, most entries that one is fitted to, and
-#: steps of the fit.
-GROUPS, FITTED, FIT_STEPS = 8, 4096, 30
+#: Words of like frequency share a prior: number of groups, and steps of the fit.
+GROUPS, FIT_STEPS = 8, 30
+
+#: Most entries that one is fitted to.
+FITTED = DOUBLES // len(LIFTS)
 
 #: Least expected frequency of a word, over that of the mean word.
 LEAST_FREQUENCY = 1e-9

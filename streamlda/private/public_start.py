@@ -32,6 +32,7 @@ from streamlda.private.comparison import halves, held_out_probabilities, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
+    PUBLIC_PRIOR,
     RefinementStatistic,
     proportions_of,
     weights_of_words,
@@ -49,15 +50,6 @@ PUBLIC, FITS = "public", "public_fits"
 
 #: Where its arrays are in states, and in the first release of a window.
 PUBLIC_ARRAYS = "public/"
-
-#: Dirichlet parameter of the background over the sum of those of the topics.
-BACKGROUND_PRIOR = 3.5
-
-#: Fraction of its background in a public topic: a word that it lacks can be learned.
-MIXED = 0.01
-
-#: Logarithms of lifts are this far from 0 until sums say otherwise.
-SPREAD = 0.3
 
 #: Least fraction of the columns that a public model must have a word for: of fewer its topics are
 #: so alike that noise decides whether they are used.
@@ -119,7 +111,8 @@ class PublicTopics:
         components = np.where(common, model.components[:, columns], background)
         background /= background.sum()
         components /= components.sum(axis=1, keepdims=True)
-        components = (1 - MIXED) * components + MIXED * background
+        # A word that a topic lacks can be learned.
+        components = smoothed(components, background, SMOOTHING)
         classes = None
         if n_features > DENSE_FEATURES:
             classes = cluster_words(components, model.alpha)
@@ -143,7 +136,7 @@ class PublicTopics:
         """Return the statistic of the one release: tokens by word, topic and background."""
         weights = weights_of_words(self.background)
         given = self.components, self.alpha, self.background, weights
-        return RefinementStatistic(*given, background_prior=BACKGROUND_PRIOR)
+        return RefinementStatistic(*given, background_prior=PUBLIC_PRIOR.background)
 
     def moved(
         self,
@@ -155,19 +148,20 @@ class PublicTopics:
     ) -> PrivateTopics:
         """Return the topics by what was released, further ones included; O(d K)."""
         weights, K = weights_of_words(self.background), len(self.alpha)
+        spread = PUBLIC_PRIOR.spread
         sums, stddev = released["shares"] / weights[:, None], stddevs["shares"] / weights
         by_topic, by_word = sums[:, :K], sums.sum(axis=1)
         total = float(by_topic.sum())
         check_documents(min(total, float(by_word.sum())))
         public = total * proportions_of(by_topic.sum(axis=0)) * self.components.T
-        expected = denoise(by_topic, stddev, self.background, public, SPREAD).tokens
+        expected = denoise(by_topic, stddev, self.background, public, spread).tokens
         beyond = np.maximum(expected - public, 0.0)
         divided = np.argsort(-beyond.sum(axis=0), kind="stable")[: n_components - K]
         expected[:, divided] -= beyond[:, divided]
         expected = np.hstack([expected, beyond[:, divided]])
         words = (by_word.sum() * self.background)[:, None]
         of_word = stddev * np.sqrt(K + 1)
-        frequencies = denoise(by_word[:, None], of_word, self.background, words, SPREAD).tokens
+        frequencies = denoise(by_word[:, None], of_word, self.background, words, spread).tokens
         tokens = expected.sum(axis=0)
         components = np.ascontiguousarray((expected / tokens).T)
         alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * proportions_of(tokens)

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
-from streamlda.private.comparison import LENGTHS_WEIGHT, LONG, ComparisonStatistic, gain_of
-from streamlda.private.contributions import Lengths, NormStatistic, Statistic
+from streamlda.private.comparison import ComparisonStatistic, gain_of
+from streamlda.private.contributions import KEPT_FRACTION, Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
+    ROUGH_PRIOR,
     RefinementStatistic,
     get_divisors,
     proportions_of,
@@ -35,10 +36,6 @@ from streamlda.private.unmixing import unmixed_tokens
 
 Array = NDArray[np.float64]
 Released = Mapping[str, Array]
-
-#: Dirichlet parameter of the background over the sum of those of the topics, and mean distance of
-#: logarithms of lifts from 0 until sums say otherwise.
-BACKGROUND_PRIOR, SPREAD = 1.5, 0.7
 
 #: Weight of the block of all words, over the noise in the frequency of a mean word, d z / N.
 WORDS_WEIGHT = 0.4
@@ -67,10 +64,10 @@ class Refinement:
         sums = RefinementStatistic(
             *given,
             weights,
-            background_prior=BACKGROUND_PRIOR,
+            background_prior=ROUGH_PRIOR.background,
             totals_weight=WORDS_WEIGHT * self._settings.word_noise,
         )
-        return [sums, NormStatistic(Lengths(), LENGTHS_WEIGHT)]
+        return [sums, NormStatistic(Lengths(), KEPT_FRACTION)]
 
     def choice(self) -> list[Statistic]:
         """Return the comparison that documents make after the round."""
@@ -99,14 +96,14 @@ class Refinement:
         )
         tokens = of_topics.sum(axis=0)
         scales = np.outer(background, tokens.sum() * proportions_of(tokens))
-        rough = denoise(of_topics, stddev, background, scales, SPREAD).tokens
-        words, prior = get_divisors(*given, BACKGROUND_PRIOR)
+        rough = denoise(of_topics, stddev, background, scales, ROUGH_PRIOR.spread).tokens
+        words, prior = get_divisors(*given, ROUGH_PRIOR.background)
         expected = unmixed_tokens(
             *(sums, stddev, background, (rough / rough.sum(axis=0)).T),
             *(given[1] / given[1].sum(), float(given[1].sum())),
             words,
             prior,
-            SPREAD,
+            ROUGH_PRIOR.spread,
             self._settings.seed,
         )
         components = expected / expected.sum(axis=0)
@@ -120,7 +117,8 @@ class Refinement:
             mixed=np.sum(components, axis=0, where=expected < stddev[:, None]),
         )
         edges = norm_edges(Lengths.largest_norm)
-        long = private_quantile(released["length_norms"], edges, LONG, stddevs["length_norms"])
+        counts, stddev_of = released["length_norms"], stddevs["length_norms"]
+        long = private_quantile(counts, edges, q=0.95, stddev=stddev_of)
         # The largest length there can be says that the noise hides all others.
         self._long, self._refined = long if long < edges[-1] else 1.0, True
 

@@ -14,7 +14,7 @@ weight as a norm of 1 allows. Public are the topics, prior, background and a of 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,8 @@ from streamlda.private.settings import REFINE, REFINEMENT_STAGES, PrivateSetting
 
 Array = NDArray[np.float64]
 
-#: Iterations over the words of a document.
+#: Iterations over the words of a document, and of other mixtures that are not to converge.
 INNER_ITERATIONS = 8
-
-#: Weight of a word: its frequency to the power of minus this, 1 for the most frequent one.
-WORD_POWER = 0.25
 
 #: Frequency added to that of every word before, so that noise in a rare one means little.
 LEAST_FREQUENCY = 1e-5
@@ -40,12 +37,22 @@ LEAST_FREQUENCY = 1e-5
 #: Tokens of a topic, at least, over those of the mean topic: noise must not leave one without any.
 LEAST_TOKENS = 0.2
 
-#: Least probability of a word in the E-step: single precision must not lose it.
-LEAST_PROBABILITY = 1e-12
-
 #: Documents of a round for each topic that it begins with, over the noise in a cell: a third of
 #: what tells a topic apart.
 DOCUMENTS_PER_TOPIC = 270
+
+
+class RoundPrior(NamedTuple):
+    """Prior of a round, which holds until its sums say otherwise."""
+
+    #: Dirichlet parameter of the background over the sum of those of the topics.
+    background: float
+    #: Mean distance of logarithms of lifts from 0.
+    spread: float
+
+
+#: Of topics of common words, and of those of a public model.
+ROUGH_PRIOR, PUBLIC_PRIOR = RoundPrior(1.5, 0.7), RoundPrior(3.5, 0.3)
 
 
 class RefinementStatistic:
@@ -110,9 +117,8 @@ def get_divisors(
     topics: Array, prior: Array, background: Array, background_prior: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return divisors of tokens: words by topic, (d, K + 1), and the prior, (K + 1,)."""
-    words = np.maximum(np.vstack([topics, background]).T, LEAST_PROBABILITY)
     return (
-        np.ascontiguousarray(words, dtype=np.float32),
+        np.ascontiguousarray(np.vstack([topics, background]).T, dtype=np.float32),
         np.append(prior, background_prior * prior.sum()).astype(np.float32),
     )
 
@@ -125,8 +131,8 @@ def most_topics(settings: PrivateSettings) -> int:
 
 
 def weights_of_words(background: Array) -> Array:
-    """Return a, shape (d,): 1 for the most frequent word, more for others."""
-    weights = (background + LEAST_FREQUENCY) ** -WORD_POWER
+    """Return a, shape (d,): 1 for the most frequent word, and the fourth root of frequencies."""
+    weights = (background + LEAST_FREQUENCY) ** -0.25
     scaled: Array = weights / weights.min()
     return scaled
 

@@ -67,9 +67,6 @@ REFINEMENT_STAGES = {REFINE: 0.54, CHOICE: 0.015}
 #: Stages before these (`streamlda.private.common_words`), and fractions of the other slots.
 COMMON_STAGES = {"common words": 0.17, "common pairs": 0.83}
 
-#: Most words whose pairs are summed there.
-MOST_WORDS = 1500
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateSettings(TopicSettings):
@@ -289,7 +286,7 @@ class PrivateSettings(TopicSettings):
         # A document is in one stage: norms, or at most all else.
         refined = 0 if self.public_model is None else d * (self.n_components + 1)
         if self.refines:
-            n = min(d, MOST_WORDS)
+            n = min(d, DENSE_FEATURES)
             pair, refined = max(pair, n * (n + 1) // 2), (d + 2) * (self.n_components + 2) + N_BINS
         return max(2 * N_BINS + 8, pair + d + last + 8, refined)
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, require
 from streamlda.model.inference import SMOOTHING, smoothed
+from streamlda.private.responsibilities import INNER_ITERATIONS, proportions_of
 from streamlda.spectral.power import Components
 from streamlda.spectral.topics import (
     RoundMoments,
@@ -43,13 +44,6 @@ FLOOR = 0.7
 #: Iterations of coordinate descent in the constrained fit, times alpha_0^2 where that is above 1,
 #: and the most: the larger alpha_0, the more alike are columns of the mixing, and the slower it is.
 FIT_ITERATIONS, MOST_FIT_ITERATIONS = 3, 300
-
-#: Least fraction of alpha_0 that a topic keeps, times the number of topics.
-LEAST_ALPHA = 0.05
-
-#: Steps of EM from equal shares to those of the mixture that explains M1. Topics that share words
-#: are hard to tell apart by M1: more steps make some of them too rare.
-MIXTURE_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +275,13 @@ def _begin_fit(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
 
 
 def mixture_shares(topics: Array, first: Array) -> Array:
-    """Return the shares at which topics explain word frequencies above 0; see `MIXTURE_STEPS`."""
+    """Return the shares at which topics explain word frequencies above 0, by EM from equal shares.
+
+    Topics that share words are hard to tell apart by M1: more steps make some of them too rare.
+    """
     words = smoothed(topics, first, SMOOTHING)
     shares = np.full(len(words), 1 / len(words))
-    for _ in range(MIXTURE_STEPS):
+    for _ in range(INNER_ITERATIONS):
         shares = shares * (words @ (first / (shares @ words)))
         shares /= shares.sum()
     return shares
@@ -326,11 +323,7 @@ def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, A
 def _prevalence(topics: Array, first: Array) -> Array:
     """Return the mixture of the topics that is nearest to M1, every topic with a little."""
     found = scipy.optimize.nnls(topics.T, first)[0]
-    total = found.sum()
-    found = found / total if total > 0 else np.full(len(topics), 1 / len(topics))
-    found = np.maximum(found, LEAST_ALPHA / len(topics))
-    prevalence: Array = found / found.sum()
-    return prevalence
+    return proportions_of(found if found.any() else np.ones(len(topics)))
 
 
 def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Array, Array]:

@@ -28,11 +28,8 @@ from streamlda.private.stage import DOUBLES
 
 Array = NDArray[np.float64]
 
-#: Documents drawn for each topic.
+#: Documents drawn for each topic, and their mean number of tokens.
 DRAWN = 64
-
-#: Mean number of tokens of documents that are drawn.
-LENGTH = 60.0
 
 _LIFTS = LIFTS.astype(np.float32)
 
@@ -47,7 +44,7 @@ def drawn_documents(topics: Array, alpha: Array, rng: np.random.Generator) -> Do
     first = np.repeat(np.eye(J), DRAWN, axis=0)
     theta = rng.standard_gamma(alpha + first)
     theta /= theta.sum(axis=1, keepdims=True)
-    lengths = np.maximum(3, rng.poisson(LENGTH, n))
+    lengths = np.maximum(3, rng.poisson(DRAWN, n))
     document = np.repeat(np.arange(n), lengths)
     chosen = (rng.random(len(document))[:, None] > np.cumsum(theta, axis=1)[document]).sum(axis=1)
     np.minimum(chosen, J - 1, out=chosen)

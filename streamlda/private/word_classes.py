@@ -13,6 +13,7 @@ by one nat for each class (Akaike).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,17 +24,17 @@ from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
 
 Array = NDArray[np.float64]
 
-#: Number of classes: 40 to 300 are as good (`private-public` in ``bench/``).
-CLASSES = 100
-
 
 def cluster_words(components: Array, alpha: Array) -> NDArray[np.int64]:
-    """Return the class of each word by topics (K, d) with Dirichlet parameters alpha."""
+    """Return the class of each word by topics (K, d) with Dirichlet parameters alpha.
+
+    There are sqrt(d) classes: 40 to 300 are as good (`private-public` in ``bench/``).
+    """
     from sklearn.cluster import KMeans
 
     shares = alpha[:, None] * components
     vectors = np.sqrt(shares / shares.sum(axis=0)).T
-    n = min(CLASSES, len(np.unique(vectors.round(6), axis=0)))
+    n = min(math.isqrt(len(vectors)), len(np.unique(vectors.round(6), axis=0)))
     found = KMeans(n, n_init=1, random_state=0).fit(vectors)
     classes: NDArray[np.int64] = found.labels_.astype(np.int64)
     return classes

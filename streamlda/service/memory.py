@@ -10,7 +10,7 @@ from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.model.representatives import CANDIDATES
-from streamlda.private.settings import MOST_WORDS
+from streamlda.private.settings import DENSE_FEATURES
 from streamlda.private.stage import DOUBLES
 from streamlda.settings.build import engine_settings, most_words, private_settings
 from streamlda.settings.table import MIB, RunSettings
@@ -66,7 +66,7 @@ def _learn(settings: RunSettings, V: int) -> tuple[int, int]:
 def _learn_privately(settings: RunSettings, V: int) -> tuple[int, int]:
     """Return bytes of sums on the grid with their copy, and of a release or the topics."""
     asked = private_settings(settings, V)
-    K, words = asked.n_components, min(V, MOST_WORDS) if asked.refines else V
+    K, words = asked.n_components, min(V, DENSE_FEATURES) if asked.refines else V
     m = V if asked.n_columns is None else asked.n_columns
     # Pairs of words, or words through a projection.
     by_pairs = asked.refines or asked.n_columns is None

@@ -117,7 +117,7 @@ def slot_in(settings, stage, offset=1):
 
 
 def _fed(settings, stream, script):
-    """Yield the learner at each full stage; `script` has what they release, and grows at its end."""
+    """Yield the learner at each full stage; `script` is what they release, and grows at its end."""
     learner, noise, start = PrivateLearner(settings), SeededNoise(11), 0
     for i in itertools.count():
         if start == len(stream.counts) or learner.stage is None:

@@ -18,7 +18,7 @@ from streamlda.private.public_start import PublicTopics
 from streamlda.private.published import clip_bounds, notes_of
 from streamlda.private.refinement import Refinement
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.settings import MOST_WORDS
+from streamlda.private.settings import DENSE_FEATURES
 from streamlda.private.window import PrivateSnapshot
 from streamlda.private.word_classes import PublicWords
 from streamlda.simulate import PlantedLDA
@@ -97,7 +97,7 @@ def test_common_words_are_the_most_frequent_ones():
     assert len(common_words.common_words(frequencies, config_of(epsilon=0.5))) < len(found)
     assert len(common_words.common_words(frequencies, config_of(epsilon=0.01))) == 5 * K
     large = config_of(n_features=9000, documents_per_snapshot=100_000)
-    assert len(common_words.common_words(np.full(9000, 1 / 100), large)) == MOST_WORDS
+    assert len(common_words.common_words(np.full(9000, 1 / 100), large)) == DENSE_FEATURES
 
 
 def test_frequencies_are_drawn_together_by_their_noise():

@@ -13,9 +13,10 @@ from streamlda.errors import InvalidSettingError, TopicWarning, VocabularyError
 from streamlda.guarantee.noise import SeededNoise
 from streamlda.learner import feed
 from streamlda.model.evaluation import matched_l1_error
+from streamlda.model.inference import SMOOTHING
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.public_start import MIXED, FitsStatistic, PublicTopics
+from streamlda.private.public_start import FitsStatistic, PublicTopics
 from streamlda.private.published import notes_of
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
@@ -122,7 +123,7 @@ def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
     background = words / words.sum()
     np.testing.assert_allclose(start.background, background)
     first = np.array([0.1, 0.4, 0.7, 0.2])
-    expected = (1 - MIXED) * first / first.sum() + MIXED * background
+    expected = (1 - SMOOTHING) * first / first.sum() + SMOOTHING * background
     np.testing.assert_allclose(start.components[0], expected)
     np.testing.assert_allclose(start.components.sum(axis=1), 1.0)
     assert start.digest == model.digest

@@ -11,12 +11,17 @@ from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
 from streamlda.private import comparison, denoising
-from streamlda.private.comparison import TOLERANCE, ComparisonStatistic
+from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import View
 from streamlda.private.denoising import LIFTS, denoise
-from streamlda.private.refinement import BACKGROUND_PRIOR
-from streamlda.private.responsibilities import INNER_ITERATIONS, RefinementStatistic, get_divisors
+from streamlda.private.responsibilities import (
+    INNER_ITERATIONS,
+    ROUGH_PRIOR,
+    RefinementStatistic,
+    get_divisors,
+)
 from streamlda.private.unmixing import deconvolve, unmixed_tokens
+from streamlda.refinement.measures import INFERENCE_TOLERANCE
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement, oracle_text
 from tests.private.streams import (
@@ -33,7 +38,7 @@ from tests.private.streams import (
 
 
 def shares_of(view, public="mixed"):
-    statistic = RefinementStatistic(*PUBLIC[public], background_prior=BACKGROUND_PRIOR)
+    statistic = RefinementStatistic(*PUBLIC[public], background_prior=ROUGH_PRIOR.background)
     return sums_of(statistic, view)["shares"]
 
 
@@ -43,8 +48,8 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
     topics, prior, background, weights = PUBLIC[public]
     rows = [row for row in POOL.values() if sum(row.values()) < 1000]
     view = view_of(rows)
-    words = np.maximum(np.vstack([topics, background]).T, 1e-12).astype(np.float32)
-    alpha = np.append(prior, BACKGROUND_PRIOR * prior.sum()).astype(np.float32)
+    words = np.vstack([topics, background]).T.astype(np.float32)
+    alpha = np.append(prior, ROUGH_PRIOR.background * prior.sum()).astype(np.float32)
     shares = oracle_refinement.expect_topics(view.batch, words, alpha, INNER_ITERATIONS)
     expected = np.zeros((D, len(topics) + 1))
     for entries in oracle_refinement.iterate_documents(view.batch):
@@ -56,7 +61,7 @@ def test_sums_are_those_of_documents_scaled_to_norm_1(public):
         expected += x / max(1.0, np.linalg.norm(x))
     np.testing.assert_allclose(shares_of(view, public), expected, rtol=2e-4, atol=1e-6)
     given = PUBLIC[public]
-    both = RefinementStatistic(*given, background_prior=BACKGROUND_PRIOR, totals_weight=0.5)
+    both = RefinementStatistic(*given, background_prior=ROUGH_PRIOR.background, totals_weight=0.5)
     sums = sums_of(both, view)
     np.testing.assert_array_equal(sums["shares"], shares_of(view, public))
     usable = [row for row in rows if sum(row.values()) >= 3]
@@ -189,7 +194,7 @@ def slow(row, topics, long):
 
     def proportions(part):
         ids, counts = np.unique(part, return_counts=True)
-        given = counts, ids, [0, len(ids)], words, topics.alpha, 100, TOLERANCE
+        given = counts, ids, [0, len(ids)], words, topics.alpha, 100, INFERENCE_TOLERANCE
         return np.array(oracle_text.fold_in(*given)[0])
 
     theta, q = proportions(tokens[::2]), topics.background

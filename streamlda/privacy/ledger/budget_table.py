@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 #: Enough for four digits of any double, whatever the context of the caller.
-_CONTEXT = Context(prec=40)
+_CONTEXT = Context()
 
 
 def budget_table(report: Mapping[str, Any]) -> list[str]:

@@ -35,7 +35,7 @@ REFUSED_OF, WARNED_OF = 3, 10
 KEY_BYTES = 32
 
 Values = NDArray[np.uint64]
-NO_VALUES: Values = np.empty(0, dtype="<u8")
+NO_VALUES: Values = np.array([], dtype="<u8")
 
 
 class ReleasedDocuments:
