@@ -69,7 +69,7 @@ _KINDS = {
     b"\x28\xb5\x2f\xfd": ("zstd", "end its name in .zst"),
 }
 
-_is_tar = re.compile(r"\.(tar|tgz|tbz2?|txz)(\.[a-z0-9]+)?$").search
+_is_tar = re.compile(r"\.(tgz|tbz2?|txz|tar(\.(gz|bz2|xz|zst|z))?)$").search
 
 #: Capitals within words, Latin letters before digits or three in a row, letters of another alphabet
 #: next to one of ASCII, and symbols between letters or symbols.

@@ -122,7 +122,7 @@ def test_files_without_text_are_named_with_what_to_do(name, head, remedy, tmp_pa
     with pytest.raises(SourceError, match=remedy):
         FileSource(tmp_path / name)
     (tmp_path / "b.txt").write_text("words")
-    (tmp_path / "c.json").write_text('{"text": "more words"}')
+    (tmp_path / "c.tar.json").write_text('{"text": "more words"}')
     found, notes, rejects = read(FileSource(tmp_path))
     assert ([text for _, text in found], rejects) == (["words", "more words"], [])
     assert "1 as file, 1 as json" in notes[0]
