@@ -57,7 +57,7 @@ def parse_event_time(value: object, day_first: bool | None = None) -> float | No
     Text in ISO 8601, from a year to a time with an offset, without one in UTC; or in another form
     that dateutil knows and that has year and month (RFC 2822, ``6 Jan 2025``, ``2025/1/6 7:11``).
     ``01/06/2025`` is read only if `day_first` says how. Or a number, as text too: a whole one of
-    four digits is a year, of six a month, of eight a day, of 10 to 14 a time; others count from
+    four digits is a year, of six a month, of eight a day, of 10, 12 or 14 a time; others count from
     1970 in seconds below 10^11 in size, in milliseconds below 10^14, then in micro- and
     nanoseconds, and are none below 10^8. A date or datetime is what it is, without a zone in UTC.
     """
