@@ -49,14 +49,13 @@ NEEDED = ("privacy.epsilon", "privacy.delta", "snapshots.every")
 _FAULTS = Faults(
     {
         LedgerError: {
-            "another ledger": "a site must keep to one ledger, and its earlier shares were paid "
-            "from another ledger; give the path of that one: it knows which documents earlier "
-            "rounds used"
+            "another ledger": "a site's earlier shares were paid from another ledger; give the "
+            "path of that one: it knows which documents earlier rounds used"
         },
         InsufficientDataError: {
-            "few slots": "a site must have the slots that it has promised for the remaining rounds "
-            "of a window; nothing was spent: bring more documents that were in no share, or agree "
-            "on smaller windows or another weight"
+            "few slots": "a site has fewer slots than it promised for the remaining rounds of a "
+            "window; nothing was spent: bring more documents that were in no share, or agree on "
+            "smaller windows or another weight"
         },
     }
 )
@@ -142,15 +141,17 @@ def make_config(
         raise click.UsageError(f"{weights!r} is not a list of numbers like 0.2,0.3") from error
     if len(parts or public_keys) != n_sites:
         raise click.UsageError(
-            f"every site must have a weight, got weights={len(parts)} sites={n_sites}"
+            f"weights are not as many as sites, got weights={len(parts)} sites={n_sites}"
         )
     settings = given.read()
     for name in NEEDED:
         if settings[name] is None:
-            raise click.UsageError(f"sites must agree on all terms: set {SETTINGS[name].flag}")
+            raise click.UsageError(
+                f"a term that sites agree on is missing: set {SETTINGS[name].flag}"
+            )
     words = public_words(settings)
     if words is None:
-        raise click.UsageError("words must be public: give --vocabulary FILE or --hash-bits BITS")
+        raise click.UsageError("no words are public: give --vocabulary FILE or --hash-bits BITS")
     agreed = private_settings(settings, words.n_features)
     members = tuple(
         federation.Member(PublicKey.load(path), weight)

@@ -56,7 +56,7 @@ class BufferedToeplitz:
     def __post_init__(self) -> None:
         falls = all(a in range(1, 33) for a in self.shifts) and all(w > 0 for w in self.weights)
         fits = len(self.shifts) == len(self.weights) <= 8 and math.fsum(self.weights) <= 1
-        rule, remedy = "coefficients must fall from 1, in at most 8 buffers", "take the defaults"
+        rule, remedy = "coefficients do not fall from 1, in at most 8 buffers", "take the defaults"
         require(falls and fits, rule, shifts=self.shifts, weights=self.weights, remedy=remedy)
         at_least(1, horizon=self.rounds)
         between(1, MAX_ROWS, horizon=self.rounds)
@@ -105,7 +105,7 @@ class Recurrence:
     def count(self) -> None:
         """Count a round, or refuse it."""
         most, rounds = self.strategy.rounds, self.rounds + 1
-        rule = "a factorisation must not be used past its horizon"
+        rule = "a factorisation is used past its horizon"
         remedy = "start a new one as a new spend"
         require(rounds <= most, rule, horizon=most, rounds=rounds, remedy=remedy)
         self.rounds = rounds

@@ -93,7 +93,7 @@ class Block:
 
     def __post_init__(self) -> None:
         between(1e-100, 1e100, l2_clip_norm=self.l2_clip_norm, weight=self.weight)
-        rule, remedy = "a block must have at least one cell", "leave empty blocks out"
+        rule, remedy = "a block has no cell", "leave empty blocks out"
         filled = all(n >= 1 for n in self.shape)
         require(filled, rule, block=self.name, shape=self.shape, remedy=remedy)
 
@@ -123,7 +123,7 @@ class JointGaussian:
         self.documents_per_unit, self.releases = int(documents_per_unit), int(releases)
         self.strategy_sensitivity = float(strategy_sensitivity)
         names = [block.name for block in self.blocks]
-        rule, remedy = "a release must have blocks of different names", "rename or join them"
+        rule, remedy = "a release has no blocks, or two of one name", "rename or join them"
         require(len(set(names)) == len(names) > 0, rule, names=names, remedy=remedy)
         between(1e-3, 1e9, noise_multiplier=self.noise_multiplier)
         between(1, 2**53, n_max=self.n_max)
@@ -175,7 +175,7 @@ class JointGaussian:
         """
         found = {name: np.shape(array) for name, array in sums.items()}
         expected = {block.name: block.shape for block in self.blocks}
-        rule, remedy = "sums must be those of the blocks", "use the mechanism made for them"
+        rule, remedy = "sums are not those of the blocks", "use the mechanism made for them"
         require(found == expected, rule, shapes=found, expected=expected, remedy=remedy)
         return {block.name: self._round_to_grid(block, sums[block.name]) for block in self.blocks}
 
@@ -183,7 +183,7 @@ class JointGaussian:
         values = np.asarray(values, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             norm = float(np.linalg.norm(values.reshape(-1) / block.l2_clip_norm))
-        rule = "a sum must be finite, of norm at most n_max * l2_clip_norm, and of its sign"
+        rule = "a sum is not finite, has a norm above n_max * l2_clip_norm, or a wrong sign"
         # Written so that NaN fails too.
         fits = norm <= self.n_max * (1 + MAX_INCREASE)
         fits = fits and (not block.nonnegative or values.min() >= 0)
@@ -229,7 +229,7 @@ class JointGaussian:
         self.l2_sensitivity = moved * (1 + 2.0**-40)
         require(
             self.l2_sensitivity <= exact * S * (1 + MAX_INCREASE),
-            "rounding must cost at most 1 % of the sensitivity",
+            "rounding costs more than 1 % of the sensitivity",
             n_max=self.n_max,
             cost=f"{self.l2_sensitivity / (exact * S) - 1:.2g}",
             remedy="sum fewer documents",
@@ -240,11 +240,11 @@ class JointGaussian:
         for block in self.blocks:
             step, name = self.steps[block.name], block.name
             fits = self.stddevs[name] <= MAX_SIGMA * step
-            rule, remedy = "noise must have at most 2^40 steps of the grid", "take less noise"
+            rule, remedy = "noise has more than 2^40 steps of the grid", "take less noise"
             z = self.noise_multiplier
             require(fits, rule, block=name, noise_multiplier=z, cells=cells, remedy=remedy)
             fits = self.n_max * block.l2_clip_norm <= 2.0**61 * step
-            rule, remedy = "sums must have fewer than 2^61 steps of the grid", "sum fewer documents"
+            rule, remedy = "sums may have over 2^61 steps of the grid", "sum fewer documents"
             require(fits, rule, block=name, n_max=self.n_max, remedy=f"{remedy}, or more noise")
 
 

@@ -117,7 +117,7 @@ class Noise:
         return f"{type(self).__name__}(secure={self.secure})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        rule = "noise must not be copied or pickled: equal noise shows how two releases differ"
+        rule = "noise cannot be copied or pickled: equal noise shows how two releases differ"
         raise TypeError(f"{rule}; make a new object where it is needed")
 
 

@@ -276,7 +276,7 @@ class WordSelection:
 
     def _check_open(self) -> None:
         rule, remedy = (
-            "a selection must be released once",
+            "the selection was released before",
             "choose again, from documents of a new stage",
         )
         require(not self._released, rule, released=True, remedy=remedy)

@@ -91,7 +91,7 @@ class Sums:
         """Add the contributions of the documents of these users in the next record slots."""
         blocks = self.mechanism.blocks
         names = sorted(block.name for block in blocks)
-        rule, remedy = "each block must have a contribution", "pass that of each statistic"
+        rule, remedy = "contributions are not those of the blocks", "pass that of each statistic"
         require(sorted(contributions) == names, rule, found=sorted(contributions), remedy=remedy)
         self.skip(slots)
         factors = np.ones(slots)
@@ -173,7 +173,7 @@ def _check(block: Block, found: Contribution, slots: int) -> None:
             fits = bool(above.all())
     require(
         fits and values.dtype == np.float64,
-        "what documents contribute must be doubles of the block, in rows that rise",
+        "contributions are no doubles of the block, in rows that rise",
         block=block.name,
         shape=values.shape,
         remedy="mend the statistic",

@@ -112,7 +112,7 @@ class UserBound:
             user = user.encode("utf-8", "surrogatepass")
         require(
             isinstance(user, bytes),
-            "a user must be str, bytes or None",
+            "a user is no str, bytes or None",
             type=type(user).__name__,
             remedy="convert names where the stream is read",
             error=InvalidDocumentsError,

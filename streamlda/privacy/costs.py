@@ -70,7 +70,7 @@ def _exact(event: Event) -> Cost:
     spent = cost(event)
     require(
         spent.tv_distance == spent.delta == 0,
-        "an event must be exact where delta is that of its noise alone",
+        "an event is not exact, and delta is that of its noise alone",
         tv_distance=spent.tv_distance,
         delta=spent.delta,
         remedy="take what `Approximate` says off delta, or use a ledger (`LedgerTerms.price`)",

@@ -97,10 +97,7 @@ Event: TypeAlias = Single | Approximate | Composed
 
 def unknown(event: object) -> StreamLDAError:
     """Return the error for an object that is no event."""
-    rule = (
-        "a privacy event must be a GaussianRelease, LaplaceRelease, Approximate (of one of these) "
-        "or Composed"
-    )
+    rule = "a privacy event is no GaussianRelease, LaplaceRelease, Approximate of one, or Composed"
     return failure(rule, type=type(event).__name__, remedy="describe the release by these")
 
 
@@ -144,6 +141,6 @@ def from_json(value: Any) -> Event:
 
 
 def _members(value: Mapping[str, Any], *names: str) -> list[Any]:
-    rule = f"a stored privacy event of this kind must hold {', '.join(names)} and nothing else"
+    rule = f"a stored privacy event of this kind holds other values than {', '.join(names)}"
     require(set(value) == {"kind", *names}, rule, kind=value["kind"], remedy=_WRITER)
     return [value[name] for name in names]

@@ -50,7 +50,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     private = claims <= {PRIVATE, SEEDED}
     require_said(
         private or not claims & {PRIVATE, SEEDED},
-        "private models are merged with private ones only: no statement is true of both",
+        "private models are merged with others: no statement is true of both",
         private=sum(each.get("statement") in (PRIVATE, SEEDED) for each in statements),
         of=len(statements),
         remedy="merge private models only with each other",
@@ -64,7 +64,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for statement in statements:
         for key in _ONE_KIND:
             found, wanted = statement.get(key), first.get(key)
-            rule = f"private models that are merged must have one {key}"
+            rule = f"private models that are merged differ in {key}"
             remedy = "merge those that were fitted with the same privacy settings"
             require_said(found == wanted, rule, first=wanted, other=found, remedy=remedy)
     by_ledger: dict[Any, list[dict[str, Any]]] = {}
@@ -135,7 +135,7 @@ def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:
     overlap = any(a[0] <= b[1] and b[0] <= a[1] for a in own for b in others)
     require_said(
         bool(own and others) and not overlap,
-        "models of one ledger that are merged must be of other record slots each",
+        "models of one ledger that are merged are of the same record slots",
         slots=sorted(stage[:2] for stage in own)[:3],
         others=sorted(stage[:2] for stage in others)[:3],
         remedy="merge each release once",

@@ -167,7 +167,7 @@ class PrefixRelease:
     def _check_finished(self) -> None:
         require(
             not self._broken,
-            "a step must be finished before the next",
+            "a step was not finished",
             broken_round=self.rounds + 1,
             remedy="continue from the last saved state if the ledger allows",
         )

@@ -221,7 +221,7 @@ def _lines_if_true(statement: Mapping[str, Any]) -> list[str]:
     except InvalidSettingError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        rule = "a private statement must have all that its documentation says"
+        rule = "a private statement is not as its documentation says"
         reason = f"{type(error).__name__}: {error}"[:80]
         raise failure(rule, reason=reason, remedy=_REMEDY) from error
 
@@ -248,7 +248,7 @@ def _check(statement: Mapping[str, Any]) -> None:
     }
     for key, is_valid in holds.items():
         shown: dict[str, Any] = {key: "a path" if key == "ledger" else statement.get(key)}
-        rule = f"a private statement must have a {key} as its documentation says"
+        rule = f"the {key} of a private statement is not as its documentation says"
         require_said(bool(is_valid), rule, **shown)
     between(0.0, 1e6, epsilon=statement["epsilon"])
     between(0.0, 1.0, delta=statement["delta"])
@@ -259,7 +259,7 @@ def _check(statement: Mapping[str, Any]) -> None:
     if "stages_of_models" in statement:
         models = statement["stages_of_models"]
         places = {*range(len(statement["stages"]))}
-        rule = "models must be listed by the places of their stages, each stage in one or more"
+        rule = "models are not listed by the places of their stages, each stage in one or more"
         whole = len(models) > 1 and all(models) and {place for m in models for place in m} == places
         require_said(whole, rule, stages_of_models=models)
     if "ledgers" in statement:
@@ -291,7 +291,7 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
     ordered = all(_whole(stage["last"], stage["first"], 2**63 - 2) for stage in stages)
     ordered = ordered and all(_whole(stage["first"], 0) for stage in stages)
     ordered = ordered and all(isinstance(stage["name"], str) for stage in stages)
-    rule = "stages must be a list of name, first, last and noise_multiplier, in order"
+    rule = "stages are no list of name, first, last and noise_multiplier, in order"
     require_said(len(stages) > 0 and ordered, rule, stages=stages)
     paid = [
         (
@@ -300,7 +300,7 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
         )
         for stage in stages
     ]
-    rule = f"noise must bear out epsilon={terms.epsilon} delta={terms.delta}"
+    rule = f"noise does not bear out epsilon={terms.epsilon} delta={terms.delta}"
     # The most that stages cost one slot, at which one of them begins, or a user.
     spent = max(
         sum(price for other, price in paid if not terms.parallel or slots.start in other)
@@ -317,14 +317,14 @@ def _check_stages(statement: Mapping[str, Any], terms: LedgerTerms) -> None:
 def _check_ledgers(statement: Mapping[str, Any]) -> None:
     """Check the values of each ledger, and that they add up to the whole."""
     parts = statement["ledgers"]
-    rule = "several ledgers must be listed with what each promises and has released"
+    rule = "several ledgers are not listed with what each promises and has released"
     whole = len(parts) > 1 and all(set(part) <= {*OF_LEDGER} and part["stages"] for part in parts)
     require_said(whole, rule, ledgers=parts)
     ledgers = apart(statement)
     for each in ledgers:
         check_statement(each)
     found = [stage for each in ledgers for stage in each["stages"]]
-    rule = "what several ledgers promise must add up to the whole"
+    rule = "what several ledgers promise does not add up to the whole"
     require_said(found == list(statement["stages"]), rule, stages=len(found))
     for key in ("epsilon", "delta"):
         total = sum_upward([each[key] for each in ledgers])

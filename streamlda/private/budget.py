@@ -94,7 +94,7 @@ def check_first_price(
         ledger.check(words_event)
     require(
         stream is None or not ledger.records.reach(stream),
-        "documents must not be in two releases, and the first slots of this stream were in one",
+        "documents would be in two releases: the first slots of this stream were in one",
         stream=stream,
         ledger=str(ledger.path),
         remedy="take documents that were in none, from files, which are known by what they hold",

@@ -267,13 +267,13 @@ def checked_projection(whitening: Array, n_features: int | None = None) -> Array
     made = np.ascontiguousarray(whitening, dtype=np.float64)
     require(
         made.ndim == 2 and 0 not in made.shape and n_features in (None, len(made)),
-        "a projection must be a matrix with a row for each word",
+        "a projection is no matrix with a row for each word",
         shape=made.shape,
         n_features=n_features,
         remedy="take the projection of this vocabulary",
     )
     finite, remedy = np.isfinite(made).all(), "compute it again"
-    require(finite, "a projection must be finite", shape=made.shape, remedy=remedy)
+    require(finite, "a projection is not finite", shape=made.shape, remedy=remedy)
     return made
 
 

@@ -84,7 +84,7 @@ class PrivateLearner(Learner):
         found = None if public is None else public.digest
         require(
             settings.public_model == found,
-            "a private learner must have the public model of its settings",
+            "the public model is not that of the settings",
             public_model=settings.public_model,
             found=found,
             remedy="give the same model again",
@@ -221,7 +221,7 @@ class PrivateLearner(Learner):
     def end_stage(self) -> None:
         """Let the running stage end here, by a clock or the end of the stream; not by documents."""
         stage = self._open_stage()
-        rule = "a stage must have a slot before it can end"
+        rule = "a stage that is to end has no slot"
         filled = stage.slots_filled
         require(filled, rule, stage=stage.name, slots=filled, error=InsufficientDataError)
         stage.last = stage.first + filled
@@ -230,13 +230,13 @@ class PrivateLearner(Learner):
         stage = self.stage
         if stage is None:
             raise failure(
-                "documents must not come after the last snapshot",
+                "documents come after the last snapshot",
                 snapshots=self.settings.snapshots,
                 remedy="begin another run with a budget of its own",
             )
         require(
             stage.slots_left,
-            "a release that is due must be made before further documents are read",
+            "a release is due before further documents are read",
             stage=stage.name,
             remedy="pay, release and accept it",
         )
@@ -254,7 +254,7 @@ class PrivateLearner(Learner):
         """
         require(
             self._has_document,
-            f"a private fit needs documents of {MIN_TOKENS} words or more, and no row is one",
+            f"no row is a document of {MIN_TOKENS} words or more",
             slots=self.slots,
             remedy="pass whole counts of words, CountVectorizer output and not TF-IDF; nothing was "
             "spent",
@@ -290,7 +290,7 @@ class PrivateLearner(Learner):
         """Take the noisy sums of the due release; a window of nothing but noise is lost."""
         stage, window = self.due_stage, self.window
         if stage is None:
-            raise failure("sums must be accepted when a release is due, but none is due")
+            raise failure("sums were given, and no release is due")
         self._stages, self._missed, self._shows_nothing = self._stages + 1, "", False
         record = ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
         if stage.name != PREFIX:
@@ -347,8 +347,8 @@ class PrivateLearner(Learner):
         no_prefix = found[-1] != PREFIX and not lost_prefix
         if stage is None or not (found == wanted and ends and alike and no_prefix):
             raise LedgerError(
-                "a state can continue only after the release that directly follows it, of the same "
-                f"run and settings, and not in prefix sums, got same_run={found[0]} "
+                "the release does not directly follow the state in its run and settings, or is of "
+                f"prefix sums, got same_run={found[0]} "
                 f"release={found[2]!r} slots={first}-{last} of the state={wanted and wanted[1:]} "
                 f"slots={self.slots} same_settings={alike} mode={self.settings.mode}; drop the "
                 "state and begin with other documents"
@@ -373,7 +373,7 @@ class PrivateLearner(Learner):
         if self.lost:
             raise InsufficientDataError(self.lost[-1])
         raise failure(
-            "a private snapshot needs a whole window of slots",
+            "the documents do not fill a window of slots",
             slots=self.documents_seen,
             documents_per_snapshot=self.settings.documents_per_snapshot,
             remedy="take smaller windows, or read more",

@@ -92,7 +92,7 @@ def fit_rows(
     settings = learner.settings
     require(
         learner.failed_at is None,
-        "a private fit whose call failed half way must not read further rows",
+        "an earlier call of this private fit failed half way",
         slots=learner.failed_at,
         remedy="it has consumed that many record slots, maybe all rows of that call: its topics "
         "stay; fit another estimator with rows that no earlier call had",
@@ -100,13 +100,13 @@ def fit_rows(
     users = _check_users(settings.privacy_unit, users, batch.n_documents)
     require(
         learner.due is not None,
-        "documents must not come after the last snapshot",
+        "documents come after the last snapshot",
         snapshots=settings.snapshots,
         remedy="fit another estimator, with a budget of its own",
     )
     require(
         not finish or batch.n_documents >= settings.least_slots,
-        "a private snapshot needs a whole window of slots",
+        "the rows do not fill a window of slots",
         slots=batch.n_documents,
         documents_per_snapshot=settings.documents_per_snapshot,
         remedy="take smaller windows, or pass more rows; nothing was spent",
@@ -189,7 +189,7 @@ def _check_new(ledger: Ledger, stream: str, documents: Sequence[bytes]) -> None:
     released = ledger.records.reach(stream)
     require(
         not released,
-        "rows must not be in two releases, and the first ones of this stream were in one",
+        "rows would be in two releases: the first ones of this stream were in one",
         stream=stream,
         released=released,
         ledger=str(ledger.path),
@@ -223,7 +223,7 @@ def _check_users(unit: str, users: Users | None, rows: int) -> Users | None:
     # A column of a table has NaN where there is no user.
     users = [None if isinstance(user, float) and isnan(user) else user for user in users]
     if len(users) != rows:
-        rule, remedy = "users must name the user of each row", "pass None for rows of nobody"
+        rule, remedy = "users are not as many as rows", "pass None for rows of nobody"
         values = {"n_users": len(users), "n_samples": rows}
         raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
     return users

@@ -111,7 +111,7 @@ class Plan:
         found = []
         if not self.windows:
             found.append(
-                "a private snapshot needs a whole window of record slots, after those of the "
+                "the records do not fill a window of record slots after those of the "
                 f"vocabulary, got windows=0 documents_per_snapshot={self.documents_per_snapshot} "
                 f"vocabulary_documents={self.words_records}; read more, or take a smaller window"
             )

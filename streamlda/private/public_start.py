@@ -78,7 +78,7 @@ class PublicTopics:
         """
         require(
             model.n_components <= n_components,
-            "a public model must not have more topics than are wanted",
+            "a public model has more topics than are wanted",
             topics=model.n_components,
             n_components=n_components,
             remedy="take n_components (--topics) from its number on: further ones are private",
@@ -87,7 +87,7 @@ class PublicTopics:
         if words is None:
             require(
                 model.n_features == n_features,
-                "a public model must have the columns of the private rows",
+                "a public model has other columns than the private rows",
                 columns=model.n_features,
                 n_features=n_features,
                 remedy="count the same words in the same order",
@@ -101,7 +101,7 @@ class PublicTopics:
         share = float(common.mean())
         require(
             share >= LEAST_COMMON,
-            f"a public model must have at least {LEAST_COMMON:.0%} of the words",
+            f"a public model has less than {LEAST_COMMON:.0%} of the words",
             share=f"{share:.1%}",
             words=n_features,
             remedy="take a model of the same language, or its words in place of others",
@@ -210,7 +210,7 @@ def words_of(model: TopicModel) -> Sequence[str]:
     words = None if vocabulary is None else vocabulary.words
     require(
         words is not None,
-        "a public model must have words, not hashed or nameless columns",
+        "a public model has no words, but hashed or nameless columns",
         vocabulary=None if vocabulary is None else vocabulary.kind,
         remedy="learn it from text with words of its own",
         error=VocabularyError,

@@ -50,7 +50,7 @@ def released_model(ledger: str | os.PathLike[str], release: int | None = None) -
         files.append((paid, read_arrays(path, RELEASE_FORMAT, RELEASE_VERSION)))
     if not files or "vocabulary" not in files[0][1].metadata:
         raise failure(
-            "a model needs the first release of a window, and its words",
+            "the first release of a window, or its words, cannot be read",
             releases=len(report["snapshots"]),
             readable=len(files),
             remedy="releases that are lost give no model",
@@ -119,7 +119,7 @@ def _multiplier(release: Release, settings: PrivateSettings) -> float:
         case Approximate(GaussianRelease(paid)) | GaussianRelease(paid):
             require(
                 math.isclose(paid, settings.noise_multiplier, rel_tol=SAME_NOISE),
-                "the noise of a release must be what its settings say",
+                "the noise of a release is not what its settings say",
                 release=release["intent"],
                 noise_multiplier=paid,
                 settings=settings.noise_multiplier,
@@ -136,7 +136,7 @@ def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release
     at = releases[-1:] if number is None else [r for r in releases if r["intent"] == number]
     require(
         bool(at) or number is None,
-        "a release must be in the ledger",
+        "the ledger has no such release",
         release=number,
         releases=len(releases),
         remedy="see streamlda budget FILE --json",

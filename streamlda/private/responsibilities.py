@@ -77,7 +77,7 @@ class RefinementStatistic:
         shapes: dict[str, Any] = {"topics": topics.shape, "prior": prior.shape}
         shapes["word_weights"] = word_weights.shape
         fit = list(shapes.values()) == [(K, d), (K,), (d,)]
-        rule = "topics, prior, background and weights of words must fit together"
+        rule = "topics, prior, background and weights of words do not fit together"
         require(fit, rule, **shapes, background=background.shape, remedy="pass those of one round")
         self._words, self._prior = get_divisors(topics, prior, background, background_prior)
         self._word_weights = word_weights

@@ -154,16 +154,16 @@ class PrivateSettings(TopicSettings):
             "snapshots must be a number for users, who pay for each": (
                 self.snapshots is not None or not by_user
             ),
-            "a refinement must have rounds of its own in every window: the mode must be window": (
+            "a refinement has no rounds of its own unless the mode is window": (
                 not by_prefix or not self.refines
             ),
-            "refinement must follow common words, not a power method": (
+            "refinement cannot follow a power method": (
                 self.solver == WHITENED_TENSOR or not self.refines
             ),
         }
         if self.public_model is not None:
             rules[
-                "a public model must begin windows of the whole tensor with clipping by a quantile"
+                "a public model begins only windows of the whole tensor with clipping by a quantile"
             ] = not by_prefix and (self.solver, self.clipping) == (WHITENED_TENSOR, "quantile")
             found["clipping"] = self.clipping
         for rule, holds in rules.items():
@@ -172,7 +172,7 @@ class PrivateSettings(TopicSettings):
         slots = int(min(numbered, default=1.0) * self.documents_per_snapshot * (1 + 1e-9))
         require(
             slots >= 1,
-            "a round must have a slot",
+            "a round has no slot",
             slots=slots,
             rounds=len(numbered),
             documents_per_snapshot=self.documents_per_snapshot,

@@ -82,7 +82,7 @@ class Stage:
         """Draw the noise and return the noisy sums, after the price is paid; once."""
         require(
             not self.drawn,
-            "noise must be drawn once for a release: more on the same documents is another release",
+            "the noise of a release was drawn: more on the same documents is another release",
             stage=self.name,
             remedy="accept what the first draw returned",
         )
@@ -132,7 +132,7 @@ def check_rows(batch: DocumentBatch, n_features: int) -> None:
     batch.check_features(n_features, "engine")
     require(
         np.array_equal(batch.counts, np.rint(batch.counts)),
-        "a private run must be given whole counts",
+        "counts of a private run are not whole",
         remedy="pass counts of words, not weights",
         error=InvalidDocumentsError,
     )

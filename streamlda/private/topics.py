@@ -185,7 +185,7 @@ def check_documents(noisy: float, remedy: str = "take larger windows, or a large
     """Refuse sums that hold nothing but noise, by their noisy number of documents or tokens."""
     require(
         noisy > 0,
-        "a private release must hold more documents than its noise hides",
+        "a private release holds no more documents than its noise hides",
         noisy_number=round(noisy),
         remedy=remedy,
         error=InsufficientDataError,

@@ -217,7 +217,7 @@ class Window:
         """Return the topics of the releases so far, where later stages are missing."""
         if self.refinement is None:
             raise failure(
-                "topics need the releases of all stages before refinement",
+                "releases of stages before refinement are missing",
                 released=", ".join(record.name for record in self.records) or None,
                 missing=", ".join(self.missing),
                 error=InsufficientDataError,
@@ -322,7 +322,7 @@ def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> Non
         or any(
             holds_documents(released[name], stddevs[name]) for name in ("first_norms", "pair_norms")
         ),
-        "the first slots of a private window must show documents above the noise",
+        "the first slots of a private window show no documents above the noise",
         slots=slots,
         shown=0,
         remedy="check that records have their text, and their user, where the settings say "

@@ -39,10 +39,10 @@ UNSPENT = "take documents that were in none; nothing was spent on these"
 FAULTS = Faults(
     {
         LedgerError: {
-            "changed": "a file must begin with the records that were released under its name; "
+            "changed": "a file no longer begins with the records released under its name; "
             "bring them back, read by the settings of then (source.format, source.text_field), or "
             "give other documents a file of another name; nothing was spent on these",
-            "copies": "the same documents must not be in two files of a run; leave the copies out; "
+            "copies": "the same documents are in two files of a run; leave the copies out; "
             "nothing was spent",
         }
     }

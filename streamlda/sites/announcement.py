@@ -31,7 +31,7 @@ from streamlda.sites.keys import RoundKey, Signed, SiteKey, check_exchange, chec
 _FILE = JsonKind(
     "streamlda-site-announcement",
     2,
-    "an announcement must be whole",
+    "an announcement is not whole",
     "ask the site to send it again",
 )
 

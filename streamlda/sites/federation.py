@@ -51,7 +51,7 @@ from streamlda.text.vocabulary import Vocabulary
 _FILE = JsonKind(
     "streamlda-roster",
     3,
-    "a federation config must be whole and keep its rules",
+    "a federation config is not whole, or breaks its rules",
     "make it again, and let all sites have the same",
 )
 
@@ -122,7 +122,7 @@ class FederationConfig:
             isinstance(label, str) and label.isprintable() and len(label) <= MAX_LABEL,
             f"a label must be one line of at most {MAX_LABEL} characters that can be shown",
             label=ascii(label)[:80],
-            remedy="what sites look at before they sign must be what is there",
+            remedy="sites look at it before they sign; take plain text",
         )
         check_weights([member.weight for member in members])
         check_colluders(self.colluders, len(members))
@@ -329,10 +329,10 @@ def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:
     wanted = " ".join(f"{name}={value}" for name, value in AGREED.items())
     require(
         found == AGREED,
-        f"sites must learn with {wanted}",
+        f"sites learn only with {wanted}",
         **found,
-        remedy="users and sums over time must be kept in one place, and probes of a power method "
-        "could be made up",
+        remedy="users and sums over time need one place, and probes of a power method could be "
+        "made up",
     )
     kind, words = vocabulary.kind, vocabulary.n_features
     check(

@@ -59,7 +59,7 @@ def check_members(values: Mapping[str, Any], made: Mapping[str, Any]) -> None:
     """Refuse values that differ from those that what was made of them would write."""
     if to_json(dict(values)) != to_json(dict(made)):
         odd = sorted(set(values) ^ set(made))
-        raise ValueError(f"it has other members than it must have: {str(odd)[:80]}")
+        raise ValueError(f"it has other members than such a file: {str(odd)[:80]}")
 
 
 def parse_content(

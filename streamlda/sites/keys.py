@@ -57,13 +57,13 @@ except ImportError as error:
 _KEY_FILE = JsonKind(
     "streamlda-site-key",
     2,
-    "a key file must be as keygen wrote it",
+    "a key file is not as keygen wrote it",
     "restore it, or make new keys",
 )
 _PUBLIC_FILE = JsonKind(
     "streamlda-site-public-keys",
     2,
-    "a file of a public key must be as keygen wrote it",
+    "a file of a public key is not as keygen wrote it",
     "ask the site for FILE.pub",
 )
 
@@ -220,7 +220,7 @@ class SiteKey:
         return f"SiteKey(name={self.public.name!r})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("secret keys must not be copied or pickled; load them where they are used")
+        raise TypeError("secret keys cannot be copied or pickled; load them where they are used")
 
 
 class RoundKey:
@@ -276,7 +276,7 @@ class RoundKey:
         return f"RoundKey(site={self.site!r})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("secret keys must not be copied or pickled")
+        raise TypeError("secret keys cannot be copied or pickled")
 
 
 def _draw_stream(key: bytes, n: int) -> Words:

@@ -58,7 +58,7 @@ class SignedFile(Signed):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file of `save`; who signed it is checked where it is used."""
         file = read_arrays(path, f"streamlda-{cls.kind}", cls.version)
-        rule, remedy = f"a {cls.kind} file must be whole", f"ask the {cls.sender} for it again"
+        rule, remedy = f"a {cls.kind} file is not whole", f"ask the {cls.sender} for it again"
         return parse_content(lambda: cls._parse(file), path, rule, remedy)
 
     @classmethod

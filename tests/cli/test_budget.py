@@ -94,7 +94,7 @@ def test_names_cannot_command_the_terminal(ledger):
 def test_a_ledger_that_cannot_be_trusted_counts_as_used_up(folder):
     path = folder / "ledger"
     message = refused("budget", path)
-    assert "there must be a ledger of that name" in message
+    assert "there is no ledger of that name" in message
     assert "copy" not in message
     assert "no regular file" in refused("budget", folder)
     for other in (folder, Path(__file__)):

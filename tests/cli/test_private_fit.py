@@ -150,7 +150,7 @@ def test_a_second_run_is_refused_and_spends_nothing(folder, fitted):
     to, _ = fitted
     before = (to / "L").read_bytes()
     again = refused("fit", folder / "a.jsonl", *options(folder, to))
-    assert "must not be in two releases" in again
+    assert "in two releases" in again
     assert again.count("\n") == 1
     # A name of the stream does not make other documents of them.
     assert "two releases" in fit(folder, to, "source.stream=other", code=78)
@@ -172,7 +172,7 @@ def test_users_pay_for_each_snapshot_until_nothing_is_left(folder, tmp_path):
     assert slots_of(report)[-1][1] == 9000
     model = (tmp_path / "m").read_bytes()
     message = refused("fit", tmp_path / "gone", *given, "source.stream=others")
-    for wanted in ("must fit into the privacy budget", "remaining=", "spent="):
+    for wanted in ("more than the privacy budget", "remaining=", "spent="):
         assert wanted in message
     assert message.count("\n") == 1
     assert len(check_releases(tmp_path)["snapshots"]) == 4
@@ -318,7 +318,7 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
     words, *others = (each["set_aside"] for each in report["snapshots"])
     assert model.vocabulary.selection["delta"] < words < 1e-6
     assert 0 < max(others) < 1e-9
-    assert "must not be in two releases" in refused("fit", source, *given)
+    assert "in two releases" in refused("fit", source, *given)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
     (tmp_path / "b.jsonl").write_text(records + json.dumps({"body": body}) + "\n", "ascii")
     given = options(folder, tmp_path, *field)
     said = run("fit", tmp_path / "b.jsonl", *given, code=65).stderr
-    assert "must show documents above the noise" in said
+    assert "no documents above the noise" in said
     assert "source.text_field" in said
     ((first, last),) = slots_of(check_releases(tmp_path))
     assert first == 0

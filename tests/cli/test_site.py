@@ -232,7 +232,7 @@ def test_one_site_among_invented_ones_signs_and_shares_nothing(folder, tmp_path)
     assert config.epsilon_alone is None or config.epsilon_alone > 3
     command = ("site", "sign", tmp_path / "config", "--expect", config.digest, "--key", own)
     command += ("-o", tmp_path / "east.signed")
-    message = "a site's own noise must keep its promise within max_epsilon_alone"
+    message = "does not keep max_epsilon_alone"
     assert message in run(*command, code=CONFIGURATION).stderr
     assert not (tmp_path / "east.key.rounds").exists()
     # Nor after it was signed all the same, with another limit.
@@ -371,17 +371,17 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
     # The attack: attempts of the aggregator alone, until a site has no documents left.
     command = ["site", "begin", *(tmp_path / f"{site}.again" for site in SITES), "-o"]
     command += [tmp_path / "forged", *hub[:2], "--round", again, "--key", folder / "hub.key"]
-    assert "an announcement must be of this round" in run(*command, code=CONFIGURATION).stderr
+    assert "is of another round" in run(*command, code=CONFIGURATION).stderr
 
 
 @pytest.mark.parametrize(
     ("changes", "message", "code"),
     [
-        ({"weights": "0.5,0.5"}, "every site must have a weight", USAGE),
+        ({"weights": "0.5,0.5"}, "not as many as sites", USAGE),
         ({"weights": "much"}, "is not a list of numbers", USAGE),
-        ({"vocabulary": None}, "words must be public", USAGE),
-        ({"epsilon": None, "delta": None}, "must agree on all terms: set --epsilon", USAGE),
-        ({"snapshot-every": None}, "must agree on all terms: set --snapshot-every", USAGE),
+        ({"vocabulary": None}, "no words are public", USAGE),
+        ({"epsilon": None, "delta": None}, "sites agree on is missing: set --epsilon", USAGE),
+        ({"snapshot-every": None}, "sites agree on is missing: set --snapshot-every", USAGE),
     ],
 )
 def test_bad_configs_are_refused(folder, changes, message, code):

@@ -26,13 +26,13 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     assert reader.generation == 4
     assert lda.privacy_["ledger"] == reader.ledger_id
     # Free again, and it refuses the same rows under the same name before it reads them.
-    with pytest.raises(LedgerError, match="must not be in two releases"):
+    with pytest.raises(LedgerError, match="in two releases"):
         private(ledger=str(path), stream="one").fit(X[:1000])
     # Other rows are told to take another name.
     with pytest.raises(LedgerError, match=r"stream='one' released=1000 .*another name \(stream="):
         private(ledger=str(path), stream="one").fit(X[2000:])
     again = private(ledger=path, stream="one", documents_per_snapshot=1000)
-    with pytest.raises(LedgerError, match="must not be in two releases"):
+    with pytest.raises(LedgerError, match="in two releases"):
         again.partial_fit(X[:5])
     assert LedgerReader(path).generation == 4
     other = private(ledger=path, stream="two", documents_per_snapshot=1000)
@@ -43,13 +43,13 @@ def test_a_ledger_remembers_across_fits(X, tmp_path):
     # Rows of a stage are charged that came in calls before the one that released it.
     assert LedgerReader(path).report()["documents"]["records"] == 3000
     assert other.privacy_["cohort"] == {"first": 0, "last": 999}
-    with pytest.raises(LedgerError, match="keeps the terms"):
+    with pytest.raises(LedgerError, match="made with other terms"):
         private(ledger=path, stream="four", epsilon=2.0).fit(X[:1000])
     users = [f"u{i}" for i in range(1500)]
     user = {"privacy_unit": "user", "documents_per_user": 1, "ledger": tmp_path / "users"}
     private(stream="one", **user).fit(X[:1500], users=users)
     late = private(stream="two", documents_per_snapshot=1500, snapshots=1, **user)
-    with pytest.raises(BudgetExceededError, match="must fit into the privacy budget"):
+    with pytest.raises(BudgetExceededError, match="more than the privacy budget"):
         late.partial_fit(X[1500:], users=users)
     # It had read none.
     late.set_params(ledger=tmp_path / "new").partial_fit(X[1500:], users=users)
@@ -69,7 +69,7 @@ ROWS_AGAIN = {
 def test_rows_are_known_whatever_their_stream_is_called(X, tmp_path, how):
     given = {"ledger": str(tmp_path / "L"), "documents_per_snapshot": 600}
     private(**given, stream="one").fit(X[:1000])
-    with pytest.raises(LedgerError, match="documents must not be in two releases"):
+    with pytest.raises(LedgerError, match="in two releases"):
         private(**given, stream="two").fit(ROWS_AGAIN[how](X[:1000]))
     assert LedgerReader(tmp_path / "L").generation == 4
 

@@ -157,7 +157,7 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
         by_user.fit(X)
     with pytest.raises(InvalidDocumentsError, match="n_users=2 n_samples=3000"):
         by_user.fit(X, users=["a", "b"])
-    with pytest.raises(InvalidDocumentsError, match="a user must be str, bytes or None"):
+    with pytest.raises(InvalidDocumentsError, match="a user is no str"):
         by_user.fit(X, users=range(3000))
     lda = by_user.fit(X, users=np.array([f"u{i}" for i in range(3000)]))
     assert lda.documents_seen_ == 3000
@@ -212,10 +212,8 @@ def test_a_call_that_failed_half_way_is_the_last_one(X, tmp_path, monkeypatch, r
             lda.partial_fit(X[rows : rows + 1000])
     said = "\n".join(getattr(caught.value, "__notes__", []))
     assert ("spent: epsilon=" in said) == ledger
-    assert ("gives no topics: topics need the releases of all stages" in said) != bool(rows)
-    assert (
-        "give no model of the newest window: topics need the releases of all stages" in said
-    ) == ledger
+    assert ("gives no topics: releases of stages" in said) != bool(rows)
+    assert ("give no model of the newest window: releases of stages" in said) == ledger
     # What was released is known; what was read is not read again.
     consumed = 600 if not rows else 1200
     for again in (X[rows : rows + 1000], X[2000:]):

@@ -205,7 +205,7 @@ def test_doubles_that_are_not_those_of_a_block_are_refused(name, wrong):
     good = joined([BLANK])
     for given_, match in (
         (good | {name: wrong}, f"block='{name}'"),
-        ({n: c for n, c in good.items() if n != name}, "each block must have a contribution"),
+        ({n: c for n, c in good.items() if n != name}, "not those of the blocks"),
     ):
         found = Sums(mechanism())
         with pytest.raises(InvalidSettingError, match=match):

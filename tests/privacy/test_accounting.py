@@ -119,7 +119,7 @@ def test_what_drawn_noise_takes_of_delta_adds_up():
         Approximate(GaussianRelease(5), 2**-40),
     ]
     assert cost(Composed(drawn))[3:] == pytest.approx((2**-40 + 2**-50, 2**-30), rel=1e-14)
-    with pytest.raises(InvalidSettingError, match="must be exact"):
+    with pytest.raises(InvalidSettingError, match="is not exact"):
         epsilon_spent(Composed(drawn), 1e-6)
 
 

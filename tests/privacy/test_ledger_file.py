@@ -169,7 +169,7 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     documents(path).write_bytes(own)
     for older in (kept, one):
         path.write_bytes(older)
-        refuse(path, "must not be older")
+        refuse(path, "is older than")
     path.write_bytes(newest)
     (folder / "b").mkdir()
     shutil.copy(documents(finished(folder / "b")), documents(path))
@@ -179,12 +179,12 @@ def test_older_copy_and_documents_of_another_ledger_are_found(folder):
     # A release beside it that is not on record.
     ledger.folder.mkdir()
     (ledger.folder / "000003-norms.safetensors").touch()
-    with pytest.raises(LedgerError, match="must not be older"):
+    with pytest.raises(LedgerError, match="is older than"):
         Ledger.open(path, TERMS)
 
 
 def test_a_ledger_is_made_only_where_asked_for(folder):
-    with pytest.raises(LedgerError, match="must be a ledger of that name"):
+    with pytest.raises(LedgerError, match="no ledger of that name"):
         Ledger.open(folder / "ledger", TERMS)
     assert not (folder / "ledger").exists()
     with pytest.raises(LedgerError, match="No such file"):

@@ -165,7 +165,7 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
         assert (released[block.name].shape, released[block.name].dtype) == (block.shape, float)
     few = {name: sums[name] for name in ("first", "documents")}
     for wrong in (few, {**sums, "more": np.zeros(3)}, {**sums, "pair": np.zeros((2, 6))}):
-        with pytest.raises(InvalidSettingError, match="sums must be those of the blocks"):
+        with pytest.raises(InvalidSettingError, match="sums are not those of the blocks"):
             mech.release(wrong, SeededNoise(0))
 
 
@@ -177,7 +177,7 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
         ({"z": math.nan}, "noise_multiplier must lie in"),
         ({"relation": "add"}, "neighboring_relation must be one of zero-out, replace-one"),
         ({"n_max": 0}, "n_max must lie in"),
-        ({"n_max": 10**7}, "rounding must cost at most 1 %"),
+        ({"n_max": 10**7}, "rounding costs more than 1 %"),
         ({"z": 1e9}, "at most 2\\^40 steps"),
         ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "fewer than 2\\^61"),
         ({"releases": 0}, "releases must lie in"),

@@ -317,11 +317,11 @@ def test_nothing_continues_after_a_step_that_broke_off():
     # A row may hold `gain` rounds, and these two are as large as that.
     largest = {name: 3 * release.strategy.gain * part for name, part in document().items()}
     release.step(largest, noise)
-    with pytest.raises(InvalidDocumentsError, match="a sum must be finite"):
+    with pytest.raises(InvalidDocumentsError, match="a sum is not finite"):
         release.step(largest, noise)
     assert release.rounds == 1
     for call in (lambda: release.step(zeros(BLOCKS), noise), release.state):
-        with pytest.raises(InvalidSettingError, match="a step must be finished"):
+        with pytest.raises(InvalidSettingError, match="a step was not finished"):
             call()
 
 

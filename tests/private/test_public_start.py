@@ -134,8 +134,8 @@ def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
     [
         (["a", "b"], 2, ["x"] * 8, VocabularyError, "at least 10% of the words, got share='0.0%'"),
         (["a", "b"], 1, ["a", "b"], InvalidSettingError, "topics=2 n_components=1"),
-        (None, 2, ["a", "b"], VocabularyError, "must have words"),
-        (["a", "b"], 2, None, VocabularyError, "must have the columns of the private rows"),
+        (None, 2, ["a", "b"], VocabularyError, "has no words"),
+        (["a", "b"], 2, None, VocabularyError, "has other columns"),
         (1, 2, ["a", "b"], VocabularyError, "not hashed or nameless columns, got vocabulary='h"),
     ],
 )
@@ -258,7 +258,7 @@ def test_runs_continue_bit_for_bit_and_are_made_of_released_sums_alone(public, d
 def test_an_engine_must_have_the_public_model_of_its_settings(public, other_field):
     config = settings_for(start_of(public))
     for start in (None, start_of(other_field)):
-        with pytest.raises(InvalidSettingError, match="must have the public model of its settings"):
+        with pytest.raises(InvalidSettingError, match="not that of the settings"):
             PublicRun(config, start)
 
 
@@ -305,5 +305,5 @@ def test_an_estimator_begins_with_a_file_a_model_or_a_fit(
         clone(estimator(public_model=fitted)).fit(X)
     with pytest.raises(InvalidSettingError, match="public_model needs epsilon"):
         StreamLDA(K, public_model=fitted).fit(X)
-    with pytest.raises(VocabularyError, match="must have the columns"):
+    with pytest.raises(VocabularyError, match="has other columns"):
         estimator(public_model=fitted).fit(X[:, :200])

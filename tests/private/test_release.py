@@ -196,7 +196,7 @@ def test_nothing_is_paid_or_drawn_where_another_release_lies(folder):
         (folder / "ledger.releases").mkdir()
         taken = folder / "ledger.releases/000001-pairs.safetensors"
         taken.write_bytes(b"of another")
-        with pytest.raises(LedgerError, match="there must be none but that of this ledger"):
+        with pytest.raises(LedgerError, match="this ledger did not publish"):
             feed(learner, documents(100))
         assert (witness.seen, ledger.generation, ledger.loss.mu_squared) == ([], 0, 0)
     assert [file.name for file in taken.parent.iterdir()] == [taken.name]

@@ -216,7 +216,7 @@ def test_the_noise_is_what_the_ledger_says(folder, monkeypatch):
     for factor in (0.999, 1.001):
         other = property(lambda self, z=paid * factor: z)
         monkeypatch.setattr(settings_module.PrivateSettings, "noise_multiplier", other)
-        with pytest.raises(InsufficientDataError, match="noise of a release must be what") as shown:
+        with pytest.raises(InsufficientDataError, match="noise of a release is not what") as shown:
             released_model(path)
         assert f"release=1 noise_multiplier={paid}" in str(shown.value)
 
@@ -269,5 +269,5 @@ def test_windows_and_runs_are_told_apart(folder):
         np.testing.assert_array_equal(model.components, made[window].components)
         assert model.privacy["stages"] == made[window].privacy["stages"]
     for number in (0, len(windows) + 1):
-        with pytest.raises(InvalidSettingError, match="must be in the ledger"):
+        with pytest.raises(InvalidSettingError, match="has no such release"):
             released_model(path, number)

@@ -54,7 +54,7 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         # Before a window is paid for, whose rounds cannot be released.
         (
             {"mode": "prefix", "epsilon": 8.0, "documents_per_snapshot": 3_000_000},
-            "sums must have fewer than",
+            "over 2^61 steps",
         ),
         ({"documents_per_user": 3}, "None for documents"),
         ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),
@@ -70,10 +70,10 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({**POWER, "documents_per_snapshot": 100, "n_iterations": 30}, "slots=0 rounds=62"),
         ({"refinement_rounds": -1}, "refinement_rounds=-1"),
         ({"refinement_rounds": 2}, "refinement_rounds=2"),
-        ({**POWER, "refinement_rounds": 1}, "refinement must follow common words"),
+        ({**POWER, "refinement_rounds": 1}, "cannot follow a power method"),
         ({**PREFIX, "refinement_rounds": 1}, "mode must be window"),
         *(
-            ({"public_model": "0" * 64, **more}, "a public model must begin windows of the whole")
+            ({"public_model": "0" * 64, **more}, "a public model begins only windows")
             for more in ({"clipping": "worst-case"}, {"solver": "simultaneous"}, PREFIX)
         ),
     ],

@@ -201,7 +201,7 @@ def altered(data):
     ("change", "error", "rule"),
     [
         (in_front, SourceError, "name the same files in the same order"),
-        (altered, LedgerError, "must begin with the records that were released under its name"),
+        (altered, LedgerError, "no longer begins with the records released"),
     ],
 )
 def test_files_that_are_not_as_they_were_are_refused(

@@ -158,7 +158,7 @@ def test_private_releases_are_those_of_one_process(cluster, tmp_path, monkeypatc
     ):
         # Models with noise of a seed are not private, and lie apart from those that will be.
         again = {"cluster.dask": more, "output.folder": str(tmp_path / "again")}
-        with pytest.raises(LedgerError, match="documents must not be in two releases"):
+        with pytest.raises(LedgerError, match="in two releases"):
             fitted(settings_of(tmp_path, records, **flags | again))
         assert (model.read_bytes(), ledger.read_bytes()) == before
 

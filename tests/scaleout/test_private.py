@@ -131,7 +131,7 @@ def test_any_cut_gives_the_sums_of_one_process(rows, stage):
 def test_what_gives_no_snapshot_or_is_not_what_was_counted_pays_nothing(client, rows):
     recorder = Recorder(SeededNoise(7))
     short = settings_of(documents_per_snapshot=2 * SLOTS)
-    with pytest.raises(InsufficientDataError, match="a whole window of slots, got slots=0"):
+    with pytest.raises(InsufficientDataError, match="a window of slots, got slots=0"):
         on_cluster(client, [rows], short, recorder=recorder)
     with pytest.raises(SourceError, match="records=40000 known=39999"):
         on_cluster(client, [rows], settings_of(), slots=SLOTS - 1, recorder=recorder)

@@ -32,7 +32,7 @@ def costly(sites, share, folder):
         return s.share("site1", s.first)
 
 
-ALTERED = ModelFileError, "as its site has signed it, and this one is another, got site="
+ALTERED = ModelFileError, "as its site has signed it, got site="
 
 
 def another(name):
@@ -49,11 +49,11 @@ CHANGED = {
     ),
     "other settings": (*(1, *another("config")), costly),
     "a missing block": (
-        *(0, ModelFileError, "blocks of its stage, got site="),
+        *(0, ModelFileError, "a block of its stage, got site="),
         lambda s, share, _: signed(s, share, arrays={"first": share.arrays["first"]}),
     ),
     "a mask of its own": (
-        *(0, InvalidSettingError, "masks of all sites must cancel"),
+        *(0, InvalidSettingError, "masks of all sites do not cancel"),
         lambda s, share, _: signed(s, share, arrays=moved(share, 2**61)),
     ),
 }

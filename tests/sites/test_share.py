@@ -135,7 +135,7 @@ def test_a_share_is_made_once(at_work, this, site, documents):
     with pytest.raises(LedgerError, match="one share of a round, and that of this round is there"):
         site.begin(this)
     path.write_bytes(b"another")
-    with pytest.raises(LedgerError, match="there must be none but that of this ledger"):
+    with pytest.raises(LedgerError, match="this ledger did not publish"):
         site.make_share(this, documents)
 
 
@@ -190,7 +190,7 @@ def test_windows_whose_sums_would_overflow_are_refused_before_a_round(tmp_path, 
 def test_attempts_of_a_round_are_capped_and_need_every_site(at_work, this):
     """The attack: attempts without end, each with other documents of a site."""
     announced = list(this.keys)
-    with pytest.raises(InvalidSettingError, match="an announcement must be of this round"):
+    with pytest.raises(InvalidSettingError, match="an announcement is of another round"):
         this.repeat(at_work.config, announced)
     this = at_work.again(at_work.again(this))
     assert this.attempt == MAX_ATTEMPTS == 3
@@ -268,7 +268,7 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
         {"following": (share.following,)},
     ):
         replace(share, **change).save(path)
-        with pytest.raises(ModelFileError, match="a share file must be whole"):
+        with pytest.raises(ModelFileError, match="a share file is not whole"):
             Share.load(path)
     following = at_work.answer(this).next_round
     following.save(path)
@@ -283,7 +283,7 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
         {"keys": ("west", "east")},
     ):
         replace(following, **change).save(path)
-        with pytest.raises(ModelFileError, match="a round file must be whole"):
+        with pytest.raises(ModelFileError, match="a round file is not whole"):
             Round.load(path)
 
 
@@ -294,5 +294,5 @@ def test_unknown_members_of_a_file_are_refused(at_work, this, tmp_path, monkeypa
     monkeypatch.setattr(type(made), "_metadata", lambda self: {**metadata, "snapshots": -1})
     made.save(tmp_path / path)
     monkeypatch.undo()
-    with pytest.raises(ModelFileError, match=f"a {kind} file must be whole.*snapshots"):
+    with pytest.raises(ModelFileError, match=f"a {kind} file is not whole.*snapshots"):
         type(made).load(tmp_path / path)

@@ -130,7 +130,7 @@ class ReleasedDocuments:
         repeated = self.count_repeats(values)
         require(
             REFUSED_OF * repeated < max(1, len(values)),
-            "documents must not be in two releases, and a third or more of these were in one",
+            "documents would be in two releases: a third or more of them were in one",
             repeated=repeated,
             documents=len(values),
             **where,

@@ -82,7 +82,7 @@ class LedgerFile:
                 self._lock = FileLock(self._lock_file)
             except LockedError as error:
                 raise failure(
-                    "a ledger must have one writer",
+                    "another writer has the ledger open",
                     path=str(self.path),
                     pid=error.pid,
                     remedy="stop that process, or read without writing",
@@ -99,8 +99,8 @@ class LedgerFile:
         lock = self._lock
         require(
             lock is not None and lock.held and lock.in_place and self._trusted,
-            "a ledger must be open for writing in this process, which was not forked since, with "
-            "its lock file in place and without a failed write",
+            "the ledger is not open for writing here: it was closed, the process was forked, the "
+            "lock file is gone, or a write failed",
             path=str(self.path),
             remedy="close it, remove the cause and open it again",
             error=LedgerError,
@@ -120,7 +120,7 @@ class LedgerFile:
     def load(self, visit: Callable[[Row], None]) -> None:
         """Check all of the ledger and show every row to `visit`, in order. Memory O(1) rows."""
         if not (os.path.lexists(self.path) or os.path.lexists(self.documents)):
-            rule = "there must be a ledger of that name"
+            rule = "there is no ledger of that name"
             remedy = "name the file that a private run had as its ledger"
             raise failure(rule, path=str(self.path), remedy=remedy, error=LedgerError)
         # A pipe would be waited for.
@@ -157,11 +157,9 @@ class LedgerFile:
     def _refusal(self, reason: str) -> StreamLDAError:
         """Return the error of a file that is no ledger, or of a ledger that cannot be trusted."""
         was = os.path.lexists(self.documents) or self._end
-        rule = "a ledger must be a whole, unaltered file, the newest that a private run made"
         remedy = EXHAUSTED if was else "name the file that a private run had as its ledger"
-        return failure(
-            f"{rule}, but {reason}", path=str(self.path), remedy=remedy, error=LedgerError
-        )
+        rule = f"the ledger cannot be trusted: {reason}"
+        return failure(rule, path=str(self.path), remedy=remedy, error=LedgerError)
 
     def open_to_write(self) -> None:
         """Drop a row that was cut short; after `load`."""
@@ -219,7 +217,7 @@ def translate_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise failure(
-            "a ledger, and all that lies beside it, must be readable and writable",
+            "a ledger, or what lies beside it, cannot be read or written",
             path=str(path),
             cause=f"{type(error).__name__}({error})",
             remedy="release nothing until the cause is gone; then open it again for writing",

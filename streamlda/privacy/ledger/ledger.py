@@ -55,31 +55,31 @@ SUFFIX, UNPUBLISHED = ".safetensors", ".new"
 FAULTS = Faults(
     {
         LedgerError: {
-            "terms": "a ledger keeps the terms it was made with; use those terms, or another "
-            "ledger for other documents",
-            "before": "a state from before a release must not be used again, since its documents "
-            "would take part twice; restore the newest checkpoint, or drop the state and continue "
-            "after the last cohort",
-            "another": "what a run adds to must be of its own ledger; open the ledger that it was "
-            "made with, or give other documents outputs (file, folder, topic, consumer group) of "
-            "other names",
-            "older": f"a ledger must not be older than what was made with it; {EXHAUSTED}",
-            "documents": "a ledger must have its own .documents file, which has the key of its "
+            "terms": "a ledger was made with other terms; use those terms, or another ledger for "
+            "other documents",
+            "before": "a state is from before a release, and its documents would take part "
+            "twice; restore the newest checkpoint, or drop the state and continue after the last "
+            "cohort",
+            "another": "what a run adds to is of another ledger; open the ledger that it was made "
+            "with, or give other documents outputs (file, folder, topic, consumer group) of other "
+            "names",
+            "older": f"a ledger is older than what was made with it; {EXHAUSTED}",
+            "documents": "a ledger lacks its own .documents file, which has the key of its "
             f"documents; {EXHAUSTED}",
-            "left": "a new ledger must not begin beside what another one left; if its documents "
+            "left": "a new ledger would begin beside what another one left; if its documents "
             f"are among those of this run, {EXHAUSTED}; else give other documents a ledger and "
             "outputs (file, folder, topic, consumer group) of other names",
-            "place": "where an artefact goes there must be none but that of this ledger, "
-            "unchanged; if it is newer than the ledger, the ledger is an old copy, else choose "
+            "place": "where an artefact goes is one that this ledger did not publish, or that "
+            "was changed; if it is newer than the ledger, the ledger is an old copy, else choose "
             "another place",
-            "pending": "one release must end before the next begins; publish it, or call recover() "
-            "if its process has ended",
-            "twice": "documents must not be in two releases; use new documents",
-            "rate": "what is released of users again must set no more of delta aside for each mu^2 "
-            "than their first release did; take fewer words, topics or rounds, or documents of "
+            "pending": "the release before has not ended; publish it, or call recover() if its "
+            "process has ended",
+            "twice": "documents would be in two releases; use new documents",
+            "rate": "what is released of users again sets more of delta aside for each mu^2 than "
+            "their first release did; take fewer words, topics or rounds, or documents of "
             "others",
-            "artefact": "an artefact must belong to the release that is pending, and each release "
-            "has one; publish what begin() returned last, once, or recover()",
+            "artefact": "an artefact is not of the release that is pending; publish what begin() "
+            "returned last, once, or recover()",
         },
     }
 )
@@ -293,7 +293,7 @@ class LedgerReader:
         if not terms.covers(loss.plus(price)):
             left, spent = round_down(self.left), round_up(loss.mu_squared)
             raise BudgetExceededError(
-                "a release must fit into the privacy budget left for its documents, got "
+                "a release costs more than the privacy budget left for its documents, got "
                 f"mu_squared={float(price.mu_squared)!r} set_aside={round_up(price.set_aside)!r} "
                 f"remaining={left!r} spent={spent!r} epsilon={terms.epsilon} delta={terms.delta}; "
                 "use more noise, take other documents, or stop: a budget cannot be raised "

@@ -52,7 +52,7 @@ class Cohort:
     values: Values = field(default_factory=lambda: NO_VALUES, compare=False)
 
     def __post_init__(self) -> None:
-        require(self.documents, "a release must be charged to records", slots=self.slots)
+        require(self.documents, "a release is charged to no records", slots=self.slots)
 
     def to_json(self) -> dict[str, Any]:
         """Return all but the values as plain JSON values."""
@@ -176,7 +176,7 @@ class Provenance:
             start = before if part is None else part.start
             require(
                 part is None or before >= part.stop,
-                "records of a release must come in their order",
+                "records of a release do not come in their order",
                 first=records[0],
                 remedy="continue from a checkpoint",
                 error=LedgerError,
