@@ -208,8 +208,11 @@ def test_nothing_is_signed_or_shared_unseen(folder, tmp_path):
     for command, message in (
         (sign_command(folder, tmp_path, "east", expect="0" * 64), "the one that you expect"),
         (sign_command(folder, tmp_path, "east", expect=digest[:32]), "the one that you expect"),
-        (sign_command(folder, tmp_path, "east", **{"max-epsilon-alone": 3}), "its promise within"),
-        (share_command(folder, tmp_path, "east", config="other"), "has not signed this one"),
+        (
+            sign_command(folder, tmp_path, "east", **{"max-epsilon-alone": 3}),
+            "not keep max_epsilon_alone",
+        ),
+        (share_command(folder, tmp_path, "east", config="other"), "has not signed the federation"),
         ([*share_command(folder, tmp_path, "east"), "--expect", digest], "that you expect"),
         ([*share_command(folder, tmp_path, "east"), "--max-epsilon-alone", 3], "no bound|within"),
     ):
@@ -265,7 +268,7 @@ def test_another_ledger_or_a_link_of_the_key_gives_no_second_share(folder, tmp_p
     assert "earlier shares were paid from another ledger" in run(*other, code=CONFIGURATION).stderr
     assert not (tmp_path / "other.ledger").exists()
     linked = [tmp_path / "linked" / "east.key" if part == str(key) else part for part in other]
-    assert "has not signed this one" in run(*linked, code=CONFIGURATION).stderr
+    assert "has not signed the federation" in run(*linked, code=CONFIGURATION).stderr
     # Signing again at the other place makes another key, which the round does not name.
     run(*sign_command(folder, tmp_path / "linked", "east"))
     assert "names another" in run(*linked, code=CONFIGURATION).stderr
@@ -355,7 +358,7 @@ def test_a_round_is_begun_again_when_a_share_was_lost_and_all_sites_agree(folder
     run(*share_command(folder, tmp_path, "east"))
     shutil.rmtree(tmp_path / "east.ledger.releases")
     result = run(*share_command(folder, tmp_path, "east"), code=CONFIGURATION)
-    assert "lost and is paid for, got site='east' round=1 attempt=1" in result.stderr
+    assert "paid for and is lost, got site='east' round=1 attempt=1" in result.stderr
     hub = ("--config", folder / "config", "--round", first)
     for site in SITES:
         again = sign_command(folder, tmp_path, site, round=first, output=tmp_path / f"{site}.again")

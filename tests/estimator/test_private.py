@@ -168,7 +168,7 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     with pytest.raises(InvalidSettingError, match="documents_per_snapshot=None; set it"):
         private().partial_fit(X)
     for call in (private().fit, private(documents_per_snapshot=500).partial_fit):
-        with pytest.raises(InsufficientDataError, match=r"no row is one.* not TF-IDF"):
+        with pytest.raises(InsufficientDataError, match=r"no row is a document.* not TF-IDF"):
             call(X.toarray() + 0.5)
 
 
@@ -259,7 +259,7 @@ def test_a_window_must_be_whole_and_the_last_snapshot_is_the_end(X, tmp_path):
     with pytest.raises(InsufficientDataError, match=r"slots=1000 documents_per_snapshot=2000"):
         private(documents_per_snapshot=2000).fit(X[:1000])
     blank = np.zeros((1000, 40))
-    with pytest.raises(InsufficientDataError, match=r"no row is one.*nothing was spent"):
+    with pytest.raises(InsufficientDataError, match=r"no row is a document.*nothing was spent"):
         private(ledger=str(tmp_path / "B")).fit(blank)
     assert LedgerReader(tmp_path / "B").generation == 0
     # Nor is a window begun that the rows cannot fill.

@@ -40,7 +40,7 @@ def test_other_terms_are_refused_by_name(ledger, name, value):
 def test_second_writer_is_told_who_holds_the_ledger(ledger, folder):
     (folder / "other").symlink_to(folder / "ledger")
     for name in ("ledger", "other"):
-        with pytest.raises(LedgerError, match=f"one writer.*pid={os.getpid()};"):
+        with pytest.raises(LedgerError, match=f"another writer.*pid={os.getpid()};"):
             Ledger.open(folder / name, TERMS)
     assert LedgerReader(folder / "other").loss.mu_squared == 0
     ledger.close()
@@ -57,7 +57,7 @@ def test_children_do_not_write(folder, crashes):
 def test_writer_notices_what_others_do_to_its_files(ledger, folder):
     (folder / "ledger.lock").unlink()
     with Ledger.open(folder / "ledger", TERMS) as other:
-        with pytest.raises(LedgerError, match="lock file in place"):
+        with pytest.raises(LedgerError, match="lock file is gone"):
             release(ledger, 0, 10)
         kept = (folder / "ledger").read_bytes()
         release(other, 0, 10)

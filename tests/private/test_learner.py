@@ -109,7 +109,7 @@ def test_nothing_is_taken_while_a_release_is_due():
     learner.accept(released)
     assert learner.due_stage is None
     assert learner.stage.name == "pairs"
-    with pytest.raises(InvalidSettingError, match="none is due"):
+    with pytest.raises(InvalidSettingError, match="no release is due"):
         learner.accept({})
 
 

@@ -43,7 +43,7 @@ def test_the_least_window_and_the_least_epsilon_just_show_all_topics():
     at = plan(found.least_records, documents_per_snapshot=found.least_records)
     assert at.topics_shown == 10
     assert at.warnings == plan(epsilon=found.least_epsilon).warnings == []
-    assert "a whole window" in plan(documents_per_snapshot=found.least_records).warnings[0]
+    assert "do not fill a window" in plan(documents_per_snapshot=found.least_records).warnings[0]
     below = plan(documents_per_snapshot=int(0.99 * found.least_records))
     assert below.topics_shown < 10
     assert plan(epsilon=found.least_epsilon / 1.06).topics_shown < 10

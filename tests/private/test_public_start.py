@@ -132,11 +132,11 @@ def test_words_are_found_by_name_and_others_are_as_probable_as_the_median():
 @pytest.mark.parametrize(
     ("names", "wanted", "words", "error", "rule"),
     [
-        (["a", "b"], 2, ["x"] * 8, VocabularyError, "at least 10% of the words, got share='0.0%'"),
+        (["a", "b"], 2, ["x"] * 8, VocabularyError, "less than 10% of the words, got share='0.0%'"),
         (["a", "b"], 1, ["a", "b"], InvalidSettingError, "topics=2 n_components=1"),
         (None, 2, ["a", "b"], VocabularyError, "has no words"),
         (["a", "b"], 2, None, VocabularyError, "has other columns"),
-        (1, 2, ["a", "b"], VocabularyError, "not hashed or nameless columns, got vocabulary='h"),
+        (1, 2, ["a", "b"], VocabularyError, "but hashed or nameless columns, got vocabulary='h"),
     ],
 )
 def test_a_model_that_is_of_no_use_is_refused(names, wanted, words, error, rule):

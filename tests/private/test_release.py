@@ -387,7 +387,7 @@ def test_a_state_does_not_continue_behind_another_release(tmp_path):
         other = learner_of(replace(LONG, n_components=3), ReleaseManager())
         ahead = learner_of(LONG, ReleaseManager())
         feed(ahead, documents(2001))
-        for each, rule in ((other, "same_settings=False"), (ahead, "directly follows it")):
+        for each, rule in ((other, "same_settings=False"), (ahead, "directly follow")):
             each._releaser = learner.releaser
             with pytest.raises(LedgerError, match=rule):
                 each.catch_up(ledger.last_release)

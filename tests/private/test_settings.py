@@ -71,7 +71,7 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         ({"refinement_rounds": -1}, "refinement_rounds=-1"),
         ({"refinement_rounds": 2}, "refinement_rounds=2"),
         ({**POWER, "refinement_rounds": 1}, "cannot follow a power method"),
-        ({**PREFIX, "refinement_rounds": 1}, "mode must be window"),
+        ({**PREFIX, "refinement_rounds": 1}, "unless the mode is window"),
         *(
             ({"public_model": "0" * 64, **more}, "a public model begins only windows")
             for more in ({"clipping": "worst-case"}, {"solver": "simultaneous"}, PREFIX)

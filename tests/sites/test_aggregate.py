@@ -36,7 +36,7 @@ ALTERED = ModelFileError, "as its site has signed it, got site="
 
 
 def another(name):
-    return InvalidSettingError, f"one of this round, and it differs, got differs={name!r} site="
+    return InvalidSettingError, f"of another round, got differs={name!r} site="
 
 
 #: Changes of one share: its number, the error, a part of its message, and what comes in its place.
@@ -77,9 +77,9 @@ def test_every_site_must_have_one_share_in_any_order(at_work, this, shares):
     stranger = replace(shares[0], site="west")
     for given, message in (
         ([*shares, stranger], "got site='west' .* sites='site0, site1, site2'"),
-        ([*shares, shares[1]], "one has two, got site='site1' round=1"),
-        (shares[:2], "some are missing, got sites='site2' round=1"),
-        ([], "some are missing, got sites='site0, site1, site2'"),
+        ([*shares, shares[1]], "has two shares in the round, got site='site1' round=1"),
+        (shares[:2], "masks do not cancel, got sites='site2' round=1"),
+        ([], "masks do not cancel, got sites='site0, site1, site2'"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             aggregate(at_work.config, this, given)
@@ -92,7 +92,7 @@ def test_members_are_known_by_their_keys_not_by_their_names(at_work, this, share
     keys = [at_work.keys[0], stranger, at_work.keys[2]]
     with Sites(forged, keys, tmp_path) as others:
         share = others.share("site1", others.first)
-    with pytest.raises(ModelFileError, match="and this one is another, got site='site1'"):
+    with pytest.raises(ModelFileError, match="as its site has signed it, got site='site1'"):
         aggregate(at_work.config, this, [shares[0], share])
 
 

@@ -195,12 +195,15 @@ def twins():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda: config_of(KEYS[:2], weights=[1.0, 0.0]), "of a weight between 0 and 1"),
+        (lambda: config_of(KEYS[:2], weights=[1.0, 0.0]), "weight is not between 0 and 1"),
         (lambda: config_of(KEYS[:2]).loss_factor(2), "colluders=2"),
         (lambda: config_of(KEYS[:2], weights=[0.5, 0.6]), "do not sum to 1"),
-        (lambda: config_of(KEYS[:1]), "at least two sites"),
+        (lambda: config_of(KEYS[:1]), "fewer than two sites"),
         (lambda: config_of(KEYS[:2], colluders=2), "colluders=2 sites=2"),
-        (lambda: config_of([KEYS[0], KEYS[0]]), "two have one, got same='name' value='site0'"),
+        (
+            lambda: config_of([KEYS[0], KEYS[0]]),
+            "the same name or key, got same='name' value='site0'",
+        ),
         (lambda: config_of(KEYS[:2], aggregator=SiteKey.generate("site0").public), "same='name'"),
         (lambda: config_of(twins()), "same='signing'"),
         (lambda: two(mode="prefix", snapshots=3), "got .*mode='prefix'"),
@@ -212,7 +215,10 @@ def twins():
         (lambda: two(solver="online-power", documents_per_snapshot=9000), "solver='online-power'"),
         (lambda: config_of(KEYS[:2], vocabulary=words_of(29)), "words=29 n_features=30"),
         (lambda: config_of(KEYS[:2], settings_of(n_features=3), vocabulary=LEARNED), "'learned'"),
-        (lambda: config_of(KEYS[:2], weights=[0.999, 0.001]), "one has none, got site='site1'"),
+        (
+            lambda: config_of(KEYS[:2], weights=[0.999, 0.001]),
+            "no slot in a stage, got site='site1'",
+        ),
         (lambda: config_of(KEYS[:2]).member("west"), "got site='west' .* sites='site0, site1'"),
         (lambda: config_of(KEYS, settings_of(epsilon=23.0, delta=1e-4)), "100 times"),
     ],

@@ -200,7 +200,7 @@ def announced(key):
 )
 def test_keys_of_low_order_are_refused_where_they_are_read(make, key):
     """The attack: every secret with such a key is the same, and everybody can sign with it."""
-    with pytest.raises(InvalidSettingError, match="not of low order, got site='south'"):
+    with pytest.raises(InvalidSettingError, match="is of low order, got site='south'"):
         make(key)
     with pytest.raises(InvalidSettingError, match="64 hex digits"):
         make(key[:-1] + "z")

@@ -39,7 +39,7 @@ def test_a_round_key_masks_one_share_whatever_the_ledger_says(tmp_path):
         with pytest.raises(LedgerError, match="round key of this round was used"):
             other.publish(late)
         other.ledger.recover()
-        with pytest.raises(LedgerError, match="that of this round was lost"):
+        with pytest.raises(LedgerError, match="share of the round was paid for"):
             other.begin(this)
         kept.unlink()
         fresh = sites.opened.enter_context(

@@ -132,7 +132,7 @@ def test_a_share_is_made_once(at_work, this, site, documents):
     assert site.make_share(this, pytest.fail) == path
     assert path.read_bytes() == before
     assert spent(at_work) == {"site0": 1, "site1": 0, "site2": 0}
-    with pytest.raises(LedgerError, match="one share of a round, and that of this round is there"):
+    with pytest.raises(LedgerError, match="share of the round is there"):
         site.begin(this)
     path.write_bytes(b"another")
     with pytest.raises(LedgerError, match="this ledger did not publish"):
@@ -163,7 +163,7 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
     path = site.make_share(this, documents)
     lost = Share.load(path)
     path.unlink()
-    message = "lost and is paid for, got site='site0' round=1 attempt=1"
+    message = "paid for and is lost, got site='site0' round=1 attempt=1"
     with pytest.raises(LedgerError, match=message):
         site.make_share(this, documents)
     again = at_work.again(this)
@@ -174,14 +174,14 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
     for name, values in share.arrays.items():
         assert not np.any(values == lost.arrays[name])
     assert aggregate(at_work.config, again, at_work.shares(again)).released
-    with pytest.raises(LedgerError, match="lost and is paid for"):
+    with pytest.raises(LedgerError, match="paid for and is lost"):
         site.begin(this)
 
 
 @pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])
 def test_windows_whose_sums_would_overflow_are_refused_before_a_round(tmp_path, slots, epsilon):
     with (
-        pytest.raises(InvalidSettingError, match="must"),
+        pytest.raises(InvalidSettingError, match="must|costs more|steps of the grid"),
         Sites.of(2, tmp_path, documents_per_snapshot=slots, epsilon=epsilon),
     ):
         pytest.fail("a round was made")
@@ -212,7 +212,7 @@ def test_a_crash_while_noise_is_drawn_costs_the_share(at_work, this, site, docum
     with pytest.raises(KeyboardInterrupt):
         dying.make_share(this, documents)
     assert site.ledger.recover().state == "lost"
-    with pytest.raises(LedgerError, match="lost and is paid for"):
+    with pytest.raises(LedgerError, match="paid for and is lost"):
         at_work.share("site0", this)
     assert site.get_slots(at_work.again(this)) == (106, 212)
 
@@ -237,8 +237,8 @@ def test_documents_that_were_spent_are_not_in_another_share(at_work, this, site,
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("site0", "this is another, got site='site0'"),
-        ("west", "in the federation config, got site='west'"),
+        ("site0", "another key for this site, got site='site0'"),
+        ("west", "config has no such site, got site='west'"),
     ],
 )
 def test_the_keys_must_be_those_of_the_config(at_work, site, name, message):

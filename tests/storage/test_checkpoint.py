@@ -310,7 +310,7 @@ def test_a_private_checkpoint_needs_its_ledger(tmp_path, ledger):
             store.newest()
         with (
             open_ledger(tmp_path / "other", PRIVATE) as other,
-            pytest.raises(LedgerError, match="of its own ledger"),
+            pytest.raises(LedgerError, match="of another ledger"),
         ):
             store.newest(other)
         store.write(store.capture(Engine(SETTINGS), {}, WORDS))
