@@ -22,7 +22,7 @@ def test_planned_releases_fit_exactly_and_one_more_is_refused(folder):
             release(ledger, 10 * i, 10 * i + 10, event)
         report, cohort = ledger.report(), cohort_of(70, 80)
         for attempt in (ledger.check, lambda event, cohort: ledger.begin(cohort, event)):
-            with pytest.raises(BudgetExceededError, match="fit into the privacy budget") as caught:
+            with pytest.raises(BudgetExceededError, match="more than the privacy budget") as caught:
                 attempt(event, cohort)
             assert caught.value.requested == cost(event).mu_squared
             assert caught.value.spent == report["spent"]["mu_squared"]

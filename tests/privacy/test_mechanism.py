@@ -172,14 +172,14 @@ def test_the_largest_sum_is_accepted_and_sums_stay_unchanged():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"parts": []}, "different names"),
-        ({"parts": [Block("x", (2,), 1.0), Block("x", (3,), 1.0)]}, "different names"),
+        ({"parts": []}, "two of one name"),
+        ({"parts": [Block("x", (2,), 1.0), Block("x", (3,), 1.0)]}, "two of one name"),
         ({"z": math.nan}, "noise_multiplier must lie in"),
         ({"relation": "add"}, "neighboring_relation must be one of zero-out, replace-one"),
         ({"n_max": 0}, "n_max must lie in"),
         ({"n_max": 10**7}, "rounding costs more than 1 %"),
-        ({"z": 1e9}, "at most 2\\^40 steps"),
-        ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "fewer than 2\\^61"),
+        ({"z": 1e9}, "more than 2\\^40 steps"),
+        ({"z": 1e-3, "n_max": 10**8, "roundings": 1000, "term_roundings": 9}, "over 2\\^61"),
         ({"releases": 0}, "releases must lie in"),
         ({"strategy_sensitivity": 0.9}, "strategy_sensitivity must lie in"),
         ({"releases": 4, "strategy_sensitivity": 2.1}, "strategy_sensitivity must lie in"),

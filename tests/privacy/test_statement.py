@@ -146,7 +146,9 @@ def test_a_missing_or_wrong_key_is_refused_and_shown_as_not_private():
     for key in KEYS - {"statement"}:
         statement = claimed()
         del statement[key]
-        with pytest.raises(InvalidSettingError, match=f"all that its .* got reason=.*{key}"):
+        with pytest.raises(
+            InvalidSettingError, match=f"a private statement is not .* got reason=.*{key}"
+        ):
             check_statement(statement)
         lines = statement_lines(statement)
         assert lines[0] == "privacy     not private"

@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_refused_and_takes_no_slot():
     weights = DocumentBatch(
         np.array([1.5, 3.0]), np.array([0, 1], np.int32), np.array([0, 2]), D, integral=False
     )
-    for batch, rule in ((weights, "whole counts"), (batch_of_counts([{0: 3}], 7), "n_features=7")):
+    for batch, rule in ((weights, "are not whole"), (batch_of_counts([{0: 3}], 7), "n_features=7")):
         with pytest.raises(InvalidDocumentsError, match=rule):
             learner.add(batch)
     assert learner.slots == learner.stage.slots_filled == 0

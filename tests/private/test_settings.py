@@ -54,7 +54,7 @@ def test_a_digest_tells_settings_apart_but_not_seeds(options):
         # Before a window is paid for, whose rounds cannot be released.
         (
             {"mode": "prefix", "epsilon": 8.0, "documents_per_snapshot": 3_000_000},
-            "over 2^61 steps",
+            r"over 2\^61 steps",
         ),
         ({"documents_per_user": 3}, "None for documents"),
         ({**USERS, "documents_per_user": None}, "documents_per_user must be a number for users"),

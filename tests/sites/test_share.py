@@ -181,7 +181,7 @@ def test_a_lost_share_is_paid_for_and_the_round_is_begun_again(at_work, this, si
 @pytest.mark.parametrize(("slots", "epsilon"), [(2**62, 1e-6), (2**53, 1e-3), (2**45, 1e-9)])
 def test_windows_whose_sums_would_overflow_are_refused_before_a_round(tmp_path, slots, epsilon):
     with (
-        pytest.raises(InvalidSettingError, match="must|costs more|steps of the grid"),
+        pytest.raises(InvalidSettingError, match=r"must|costs more|steps of the grid"),
         Sites.of(2, tmp_path, documents_per_snapshot=slots, epsilon=epsilon),
     ):
         pytest.fail("a round was made")
