@@ -114,8 +114,7 @@ def test_a_file_that_is_none_is_named_with_what_to_do(folder, tmp_path, command,
     assert done.exit_code in (65, 74, 78), done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("streamlda: error: ")
-    rule, _, found = line.partition(", got ")
-    assert "must" in rule
+    found = line.partition(", got ")[2]
     assert f"='{path}'" in found
     assert "; " in found
     assert "Errno" not in line
