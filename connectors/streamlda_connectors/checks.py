@@ -1,4 +1,4 @@
-"""Faults of sources and positions: rule, remedy and class of each are data."""
+"""Faults of sources and positions: finding, remedy and class of each are data."""
 
 from __future__ import annotations
 
@@ -13,64 +13,63 @@ _FAULTS = errors.Faults(
         errors.InvalidSettingError: {
             "append": "columns can only be appended to CSV; convert the file, or leave "
             "--append out",
-            "certificates": "the files of certificates and keys must be readable, and in PEM; "
-            "correct their names, permissions or contents, or take the password from the key",
-            "delimiter": "a delimiter must be one ASCII character, and no quote, blank or line "
-            "end; leave it out to find it by the header",
-            "encoding": "an encoding must be one of text that Python knows, such as cp1252, utf-16 "
-            "or shift_jis; leave it out to find it by the bytes",
+            "certificates": "certificates or keys cannot be read as PEM; correct their names, "
+            "permissions or contents, or take the password from the key",
+            "delimiter": "delimiter must be one ASCII character, and no quote, blank or line end; "
+            "leave it out to find it by the header",
+            "encoding": "Python knows no such encoding of text; name another, such as cp1252, or "
+            "leave it out to find it by the bytes",
             "inside": "records can only be inside an object in the format json; name the format "
             "json, or leave records_field out",
             "no fields": "users, times and ids can only be read from a format with fields; name "
             "another format, or leave them out",
-            "registry url": "the url of a schema registry must begin with http:// or https://, "
-            "name one address, and name no user; set a username and the file of its password apart",
-            "timeout": "a poll must be given 0 seconds or more",
+            "registry url": "the url of the schema registry is not one http:// or https:// address "
+            "without a user; set a username and the file of its password apart",
+            "timeout": "timeout_seconds must be 0 or more",
             "url": "only local files without compression can be followed; read others from files",
         },
         errors.SourceError: {
             "closed": "the source is not open; make a new one",
-            "column": "a file must have the text column, and it must hold strings; set text_field "
-            "(--text-field) to one that holds text, or leave the file out (--include)",
+            "column": "the file has no such column of text; set text_field (--text-field) to one "
+            "that holds text, or leave the file out (--include)",
             "gap": "a file was removed, compressed or cut before it was read to its end; put it "
             "back, or start with allow_gaps to do without the rest",
-            "name": "the name of a file must be UTF-8; rename it",
-            "replay": "a stream must be replayed from its start; send the same input again, or "
+            "name": "the name of a file is not UTF-8; rename it",
+            "replay": "the stream is not replayed from its start; send the same input again, or "
             "start from the beginning",
-            "records": "records must be readable; check the disks of the brokers, then poll again",
+            "records": "records cannot be read; check the disks of the brokers, then poll again",
             "shorter": "a file ends before what was read of it; restore it, or start from the "
             "beginning",
-            "stream": "a stream must be readable; redirect a file or pipe to it",
+            "stream": "the stream cannot be read; redirect a file or pipe to it",
         },
         errors.SinkAwayError: {
             # Where no restart is needed, only somebody who corrects the topic.
-            "letters refused": "the brokers must take dead letters; check the topic, its "
+            "letters refused": "the brokers refuse dead letters; check the topic, its "
             "max.message.bytes and the access rules, then try again",
-            "letters late": "the brokers must take dead letters in time; check that they run and "
+            "letters late": "the brokers took no dead letters in time; check that they run and "
             "that all in-sync replicas answer, then try again",
         },
         errors.SourceAwayError: {
-            "answer": "the brokers must answer; wait, or check that they run",
+            "answer": "the brokers do not answer; wait, or check that they run",
             "directory": "the directory of a file that is not read to its end is missing; bring "
             "it back, or start from the beginning",
-            "topic": "a topic must exist; create it, or correct its name; who waits for it "
+            "topic": "the topic does not exist; create it, or correct its name; who waits for it "
             "continues then",
         },
         errors.SourceRefusedError: {
-            "another topic": "a topic must stay the same while it is read; start from the "
-            "beginning if it was replaced by another",
-            "chosen partitions": "the chosen partitions must exist; name others, or add partitions "
-            "to the topic",
-            "cut log": "a log must not be cut before what was read of it; the brokers lost "
-            "records: start with allow_gaps to continue without what was written there since",
+            "another topic": "the topic was replaced by another while it was read; start from "
+            "the beginning",
+            "chosen partitions": "the topic lacks chosen partitions; name others, or add them",
+            "cut log": "the log was cut before what was read of it; the brokers lost records: "
+            "start with allow_gaps to continue without what was written there since",
             "other files": "the position was made with another list of files; name the same files "
             "in the same order, or start from the beginning",
             "other log": "the position was made with another topic and the partitions; connect to "
             "the same topic with the same partitions, or start from the beginning",
             "paths": "the position was made with other paths; name the same paths, and perhaps "
             "more, or start from the beginning",
-            "position": "a position must be one that position() of this connector returned; start "
-            "from the beginning",
+            "position": "position() of this connector never returned the position; start from the "
+            "beginning",
         },
     }
 )
@@ -106,7 +105,7 @@ def unreadable(name: str, error: OSError) -> errors.StreamLDAError:
     """Return the error for a file or directory that the system does not let us read."""
     why = error.strerror or type(error).__name__
     remedy = f"check that it exists and its permissions ({why})"
-    rule = "files and directories must be readable"
+    rule = "a file or directory cannot be read"
     return errors.failure(rule, name=name, remedy=remedy, error=errors.SourceAwayError)
 
 

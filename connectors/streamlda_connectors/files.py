@@ -156,7 +156,7 @@ class FileSource:
             if kind is not None and file.listed:
                 return kind[0]
             if kind is not None:
-                rule, about = "a file must hold text or a table", {"name": file.name}
+                rule, about = "the file holds neither text nor a table", {"name": file.name}
                 raise failure(rule, **about, kind=kind[0], remedy=kind[1], error=SourceError)
             if file.format in ("csv", "parquet"):
                 FileReader(file, self._options, 0, 0).close()

@@ -115,12 +115,12 @@ class Commands(click.Group):
 
 
 def _message(error: Exception) -> str:
-    """Return the message of an error; where the system alone has spoken of a path, with a rule."""
+    """Return the message of an error; with a remedy where the system alone spoke of a path."""
     of_paths = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
     if not isinstance(error, of_paths) or error.strerror != os.strerror(error.errno or 0):
         return str(error)
     path, reason = str(error.filename), error.strerror
-    return f"a path must be usable, got {path=} {reason=}; check its spelling and rights"
+    return f"a path cannot be used, got {path=} {reason=}; check its spelling and rights"
 
 
 def _report(message: str, code: int) -> int:

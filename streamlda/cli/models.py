@@ -364,7 +364,7 @@ def rename(
     for text in names:
         number, equals, name = text.partition("=")
         if not (equals and number.isdecimal()):
-            raise click.UsageError(f"a name must be TOPIC=NAME, as in 3=sport, got {text[:40]!r}")
+            raise click.UsageError(f"a name is not TOPIC=NAME, as in 3=sport, got {text[:40]!r}")
         found[int(number)] = name.strip() or None
     if Path(path).is_dir() == bool(output):
         raise click.UsageError("--output must be given with a model file, and only with one")

@@ -201,7 +201,7 @@ class SettingsCommand(Command):
                     hint = f"; it is of streamlda {' and '.join(others)}"
                 raise click.UsageError(f"--set {name}: {self.name} has no such setting{hint}", ctx)
             if name in values:
-                raise click.UsageError(f"{name} must be given once, got --set and its flag", ctx)
+                raise click.UsageError(f"{name} is given twice, by --set and its flag", ctx)
             values[name] = value
         ctx.params["given"] = Given(self, values, ctx.params.pop("config", None))
         return rest

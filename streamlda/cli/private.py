@@ -53,7 +53,7 @@ def plan(
     """
     settings = given.read()
     if not settings.private:
-        raise click.UsageError("a private run must have a budget: set --epsilon and --delta")
+        raise click.UsageError("the private run has no budget: set --epsilon and --delta")
     private = settings.vocabulary.kind == "private"
     if settings.snapshots.every is None:
         documents = settings.vocabulary.documents
@@ -114,7 +114,7 @@ def budget(
     if model_file is not None:
         require(
             not os.path.lexists(model_file),
-            "a model of what was released must not replace a file",
+            "the model would replace a file",
             path=model_file,
             remedy="name another one",
         )

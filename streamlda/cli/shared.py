@@ -158,7 +158,7 @@ def check_lost(
     lost = max(rejects / max(1, counts.records), of_bytes)
     require(
         lost <= most,
-        f"at most {most:.4g} of the records may be rejected, or of stored bytes be lost",
+        f"more than {most:.4g} of the records were rejected, or of stored bytes lost",
         lost=round(lost, 4),
         records=counts.records,
         rejects=rejects,
@@ -172,7 +172,7 @@ def find_newest(path: str) -> NamedModel:
     """Return the model of a file, or the newest of a folder of snapshots."""
     from streamlda.storage.snapshots import NewestModel
 
-    newest, rule = NewestModel(path).find(), "a folder must have a snapshot"
+    newest, rule = NewestModel(path).find(), "the folder has no snapshot"
     if newest is None:
         raise failure(rule, path=path, remedy="name a model file", error=ModelFileError)
     return newest
@@ -239,7 +239,7 @@ def read_documents(settings: RunSettings, source: Any = None) -> Iterator[Docume
     warn_about(counts)
     require(
         n > rejects[UNREADABLE] or not rejects,
-        "a source must have a document that can be read",
+        "no document of the source can be read",
         rejects=format_reasons(rejects) + fields_found(counts.fields),
         remedy="check the format, the text field and the analyzer",
         error=InvalidDocumentsError,

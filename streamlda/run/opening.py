@@ -59,27 +59,26 @@ RUN_FILE = "run"
 FAULTS = Faults(
     {
         LedgerError: {
-            "spent": "documents must not be in two releases, and too few of these were in none; "
+            "spent": "documents would be in two releases, and too few are new; "
             f"{UNSPENT}; what was released gives a model (budget --publish)",
-            "behind": "a run must have the checkpoints that go with its ledger; bring the folder "
-            "back, or begin with other documents",
-            "other release": "a release must be that of this run, and come after that of its "
-            "words; use the settings that it was made with, or begin with other documents",
-            "run file": "a folder with checkpoints of a private run must have the file that names "
-            "it, 16 hexadecimal digits; bring it back, or begin with other documents in an empty "
-            "folder",
-            "begins": "a run must begin after all releases of its log, and skip none but its own; "
+            "behind": "the checkpoints do not go with the ledger; bring their folder back, or "
+            "begin with other documents",
+            "other release": "the release is not of this run, or not of its words; use the "
+            "settings that it was made with, or begin with other documents",
+            "run file": "the file that names the private run of the checkpoints is missing or "
+            "damaged; bring it back, or begin with other documents in an empty folder",
+            "begins": "the run begins before releases of its log end, or skips more than its own; "
             "bring the folder of checkpoints back, or take later records: use an empty folder and "
             "kafka.start=latest",
         },
         InsufficientDataError: {
-            "few slots": "a private snapshot needs a whole window of record slots, after those of "
-            "the vocabulary; set snapshots.every (--snapshot-every) to at most the room, "
+            "few slots": "the record slots after those of the vocabulary make no whole window; "
+            "set snapshots.every (--snapshot-every) to at most the room, "
             "take fewer records for the vocabulary, or read more; nothing was spent",
         },
         SourceAwayError: {
-            "silent": "a source must answer while records of a release are skipped; wait, or check "
-            "that it runs",
+            "silent": "the source does not answer while records of a release are skipped; wait, or "
+            "check that it runs",
         },
     }
 )
@@ -281,8 +280,8 @@ def check_same(values: dict[str, tuple[Any, Any]]) -> None:
     differing = [f"{name}={a!r} (saved: {b!r})" for name, (a, b) in values.items() if a != b]
     require(
         not differing,
-        f"a run must continue with the settings of its checkpoints, got {', '.join(differing)}",
-        remedy="use those, or begin in an empty checkpoint.folder",
+        f"settings differ from those of the checkpoints, got {', '.join(differing)}",
+        remedy="use the saved ones, or begin in an empty checkpoint.folder",
     )
 
 

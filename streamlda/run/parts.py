@@ -31,11 +31,11 @@ SKIPPED_RECORDS = 4096
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "no file": "an output must be a regular file; choose another name",
-            "an input": "an output must not replace what is read, or another output; choose "
+            "no file": "the output is no regular file; choose another name",
+            "an input": "the output would replace what is read, or another output; choose "
             "another name",
-            "a ledger's": "an output must not be where a ledger keeps its own; choose another name",
-            "no folder": "the folder of an output must exist and be writable; make the folder or "
+            "a ledger's": "the output lies where a ledger keeps its own; choose another name",
+            "no folder": "the folder of the output is missing or not writable; make it, or "
             "choose another",
         }
     }
@@ -177,7 +177,7 @@ def skip_records(
         on_poll(batch.n_records)
         require(
             not (batch.exhausted and records),
-            "a source must still hold the records that were read or counted in it",
+            "the source lacks records that were read or counted in it",
             error=SourceError,
             records_missing=records,
             remedy="bring it back as it was",

@@ -142,8 +142,7 @@ class Inference:
     def _check_private(self, newest: NamedModel) -> None:
         errors.require(
             self._settings.infer.disclose or not is_private(newest.model),
-            "proportions by a private model must be disclosed on purpose: they tell of each "
-            "document, and no promise covers them",
+            "proportions by a private model tell of each document, and no promise covers them",
             disclose=False,
             remedy="set infer.disclose if these documents are not those of the "
             "promise, or all who read the topic may know them",

@@ -170,7 +170,7 @@ class Account:
         if not differing and shown["records"] == records:
             return
         raise failure(
-            "each record that the source passed must be in the state once",
+            "the state lacks records that the source passed, or has some twice",
             **shown,
             in_state=records,
             too_many=dict([*differing.items()][:MOST_PARTS]),
@@ -189,7 +189,7 @@ def check_has_document(has_one: bool, slots: int) -> None:
     """Refuse to pay for records of which none is a document (`InsufficientDataError`)."""
     require(
         has_one,
-        f"a private run needs documents of {MIN_TOKENS} known words or more, and no record is one",
+        f"no record is a document of {MIN_TOKENS} known words or more",
         slots=slots,
         remedy=f"{CHECK_TEXTS} (in UTF-8, words in lower case, no stop words); nothing was spent",
         error=InsufficientDataError,

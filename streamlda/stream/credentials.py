@@ -30,7 +30,7 @@ def read_secret(file: str | None, variable: str | None) -> str:
     # Raised here and not above: the context of an error would hold bytes that are not UTF-8.
     require(
         found,
-        "a secret must be readable and not empty",
+        "the secret cannot be read, or is empty",
         **{"variable": variable} if file is None else {"file": file, "problem": problem},
         remedy="write it into the first line of the file, or set the variable",
     )

@@ -171,7 +171,7 @@ class TimeReader:
         require(
             form in (None, UNIX, EXCEL)
             or (example != other and _parse_formatted(example, form or "") is not None),
-            "a form of event times must be one of strptime with a year",
+            "time_format must be one of strptime with a year",
             time_format=form,
             remedy=f"write it as %d/%m/%Y %H:%M, or {UNIX}, or {EXCEL}",
         )

@@ -47,16 +47,15 @@ FORMATS = ("text", "file", "jsonl", "json", "csv", "parquet")
 _FAULTS = Faults(
     {
         SourceError: {
-            "empty": "a directory or glob must contain files, and some that patterns to include "
-            "match; check both; hidden files do not count",
-            "gone": "a path must exist; check the spelling, or use the full path",
-            "none": "a file source must be given at least 1 path; name a file or directory",
-            "special": "a path must be a regular file or a directory; read a pipe with the "
-            "connector stdin",
-            "twice": "each file must be named once; leave out one of the paths that lead to it",
-            "unread": "a path must be readable; check its permissions",
-            "url": "a URL must be one that fsspec can open; check protocol and address, or install "
-            "what it needs",
+            "empty": "a directory or glob has no files, or none that patterns to include match; "
+            "check both; hidden files do not count",
+            "gone": "the path does not exist; check the spelling, or use the full path",
+            "none": "no path is given; name a file or directory",
+            "special": "the path is no file or directory; read a pipe with the connector stdin",
+            "twice": "a file is named twice; leave out one of the paths that lead to it",
+            "unread": "the path cannot be read; check its permissions",
+            "url": "fsspec cannot open the URL; check protocol and address, or install what "
+            "it needs",
         },
         InvalidSettingError: {
             "mail": "mail, HTML and XML are not read; extract their text first "

@@ -218,7 +218,7 @@ class Pipeline(Generic[LearnerT]):
 
     def add(self, batch: RecordBatch) -> None:
         """Take records, at most those until a release is `due`. Time O(characters + learning)."""
-        rule, n, due = "records must not come after a release is due", batch.n_records, self.due
+        rule, n, due = "records come after a release is due", batch.n_records, self.due
         fits = due is not None and n <= due
         require(fits, rule, records=n, due=due, remedy="call release first")
         first = self.counts.records + 1
@@ -394,7 +394,7 @@ class Pipeline(Generic[LearnerT]):
         """Return the error of a run that ends without topics; a private one names slots alone."""
         counts = self.counts
         if self.counts_slots:
-            rule = "a private snapshot needs a whole window of record slots"
+            rule = "the record slots make no whole window"
             remedy = "take smaller windows, or read more"
             got = f"slots={counts.records} window={self._every}"
             return InsufficientDataError(reason or f"{rule}, got {got}; {remedy}")

@@ -130,8 +130,8 @@ class RecordBatch:
         aligned = {*sizes} <= {0, self.n_records} and len(self.rejects) <= self.texts.count(None)
         require(
             aligned and self.n_records <= max_records,
-            "a batch must hold one text or None, location, user and time for each of its records, "
-            "and no more of them than its poll allows",
+            "the batch has columns of several lengths, too many rejects, or more records than its "
+            "poll allows",
             sizes=sizes,
             rejects=len(self.rejects),
             max_records=max_records,
@@ -223,7 +223,7 @@ def _load(group: str, kind: str, name: str) -> Any:
     found = entry_points(group=group)
     require(
         name in found.names,
-        f"a {kind} must be installed before it is used",
+        f"no such {kind} is installed",
         **{kind: name},
         remedy=f"known {kind}s: {', '.join(sorted(found.names)) or 'none'}",
         error=SourceError,

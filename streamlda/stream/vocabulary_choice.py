@@ -259,7 +259,7 @@ class PrivateVocabularySelection:
         found = released["words"].tobytes().decode("utf-8")
         if not found:
             got = {"words": 0, "slots": self.slots, "threshold": f"{facts['threshold']:.4g}"}
-            rule = "a private choice must find a word that enough documents use"
+            rule = "the choice found no word that enough documents use"
             remedy = "choose from more slots, or bring a public word list"
             raise failure(rule, **got, remedy=remedy, error=InsufficientDataError)
         words = found.split("\n")[: self._size]

@@ -66,7 +66,7 @@ def test_more_rejects_than_allowed_end_with_65_and_all_rows(folder, records, tmp
     given = ["infer", str(folder / "model"), str(records), "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(commands, given)
     assert result.exit_code == DATA
-    assert "bytes be lost, got lost=0.2 records=5" in result.stderr
+    assert "bytes lost, got lost=0.2 records=5" in result.stderr
     assert len((tmp_path / "out").read_text().splitlines()) == 5
 
 
@@ -105,7 +105,7 @@ def test_a_file_appears_whole_or_not_at_all(folder, records, tmp_path, kind, mon
 def test_a_folder_of_snapshots_stands_for_the_newest(folder, records, tmp_path):
     snapshots = Snapshots(tmp_path / "snapshots")
     snapshots.folder.mkdir()
-    assert "must have a snapshot" in refused("infer", snapshots.folder, records, code=65)
+    assert "has no snapshot" in refused("infer", snapshots.folder, records, code=65)
     other = load(folder / "truth")
     for number, model in ((1, other), (2, load(folder / "model"))):
         snapshots.publish(number, model)

@@ -81,7 +81,7 @@ def test_what_cannot_be_joined_is_one_line_and_an_exit_code(daemons, tmp_path):
         (("merge", one), "Missing option '--output'", 2),
         (("merge", one, two, one, *model), "must be in one of the states", 78),
         (("merge", one, tmp_path / "first", *model), ",None; make one", 78),
-        (("merge", one, "-o", tmp_path / "no" / "model"), "must exist and be writable", 78),
+        (("merge", one, "-o", tmp_path / "no" / "model"), "missing or not writable", 78),
         (("merge", one, gone, *model), "must have its index", 65),
         (("projection", gone, *model), "must have its index", 65),
         (("merge", empty, *model), "let the daemon save first", 65),

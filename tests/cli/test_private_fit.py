@@ -240,7 +240,7 @@ def test_standard_input_without_a_document_costs_nothing(folder, tmp_path, encod
         words = ("--vocabulary", tmp_path / "words")
     arguments = ("fit", "-", *options(folder, tmp_path, *words, words=False))
     said = run(*arguments, given=text.encode(encoding), code=65).stderr
-    assert "no record is one, got slots=" in said
+    assert "no record is a document of 3 known words or more, got slots=" in said
     assert said.rstrip().endswith("nothing was spent")
     assert "releases    none yet" in run("budget", tmp_path / "L").stdout
     # The same ledger serves once the text can be read.
@@ -253,7 +253,7 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
         ("refinement_rounds needs --epsilon", (*full[:6], "privacy.refinement_rounds=0")),
         ("min_document_frequency must be left out", (*full, "vocabulary.min_document_frequency=2")),
         ("or another output", (*full, "--ledger", tmp_path / "m")),
-        ("must not replace what is read", (*full, "--ledger", folder / "a.jsonl")),
+        ("replace what is read", (*full, "--ledger", folder / "a.jsonl")),
         *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),
         ("topics=61 words=60", (*full, "-k", 61)),
         ("must have a word of the vocabulary", (*full, "--seed-topic", "none: nowhere")),
@@ -271,7 +271,7 @@ def test_no_output_replaces_what_a_ledger_has(folder, fitted):
 
     kept = files()
     (one, *_) = (to / "L.releases").iterdir()
-    rule = "must not be where a ledger keeps its own"
+    rule = "where a ledger keeps its own"
     fit = ("fit", folder / "a.jsonl", "-k", 3, "-o")
     for path in (to / "L", one, one.with_name("m"), *beside(to / "L")):
         if not path.is_dir():
@@ -324,7 +324,7 @@ def test_words_that_one_document_has_are_never_published(folder, tmp_path):
 @pytest.mark.parametrize(
     ("slots", "wanted", "spent"),
     [
-        (20, "must find a word", 1),
+        (20, "found no word", 1),
         (5201, "slots=9200 documents_per_snapshot=4000 vocabulary_documents=5201", 0),
     ],
 )
@@ -353,7 +353,7 @@ def test_a_wrong_name_of_a_field_costs_the_first_stage_and_no_window(folder, tmp
     """Under one of a thousand keys, noise passes for documents and the window is read on."""
     field, records = ("--text-field", "body"), (folder / "a.jsonl").read_text("ascii")
     said = fit(folder, tmp_path, *field, code=65)
-    assert "3 known words or more, and no record is one" in said
+    assert "no record is a document of 3 known words" in said
     assert "nothing was spent" in said
     # One record has the field.
     body = " ".join((folder / "words").read_text("ascii").split()[:3])
@@ -443,7 +443,7 @@ def test_a_run_that_fails_in_a_round_names_the_command_that_gives_its_model(
     assert matched_l1_error(load(folder / "truth").components, model.components).mean < 0.35
     shown = run("topics", model_file).stdout
     assert "incomplete  without choice" in shown
-    assert "must not replace a file" in refused(*command[1].split(), "--publish", model_file)
+    assert "would replace a file" in refused(*command[1].split(), "--publish", model_file)
     # What a second run is refused by leads there, too.
     again = fit(folder, tmp_path, every=7000, code=78)
     assert f"streamlda budget {tmp_path / 'L'}" in again

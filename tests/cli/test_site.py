@@ -296,7 +296,7 @@ def test_a_site_without_the_slots_of_a_whole_window_pays_for_no_round_of_it(fold
     assert "remaining rounds of a window" in said
     assert f"slots={wanted - 1} expected={wanted}" in said
     few.write_text("\n" * wanted, "ascii")
-    assert "no record is one" in run(*short, code=DATA).stderr
+    assert "no record is a document" in run(*short, code=DATA).stderr
     assert not json.loads(run("budget", tmp_path / "east.ledger", "--json").stdout)["snapshots"]
     # One record, whose bytes look like UTF-16, does not decide how the others are read.
     few.write_text("x\0" * 250_000 + "\n" + "".join(lines[1:wanted]), "ascii")
@@ -333,7 +333,7 @@ def test_records_that_a_site_has_shared_from_standard_input_are_known(folder, tm
     first = begun(folder, tmp_path)
     # Lines without a document cost nothing.
     whole, records = records, b'{"txet": "one"}\n' * records.count(b"\n")
-    assert "no record is one" in at_east(tmp_path, first, code=DATA)
+    assert "no record is a document" in at_east(tmp_path, first, code=DATA)
     assert "none yet" in run("budget", tmp_path / "east.ledger").stdout
     records = whole
     at_east(tmp_path, first)

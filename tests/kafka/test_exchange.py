@@ -82,7 +82,7 @@ def test_each_document_has_one_answer_under_its_key_in_its_partition(
     topics, topic, output, exchange_of
 ):
     topics.make(topic, 3)
-    with pytest.raises(SourceError, match=f"a topic must exist.*{output}"):
+    with pytest.raises(SourceError, match=f"topic does not exist.*{output}"):
         exchange_of()
     topics.make(output, 2)
     for number in range(3):

@@ -142,7 +142,7 @@ def test_without_checkpoints_a_run_skips_the_records_of_its_release_alone(
     with open_run(**MANY) as (run, source, _):
         release(run, source)
     with (
-        pytest.raises(LedgerError, match="must begin after all releases of its log"),
+        pytest.raises(LedgerError, match="before releases of its log end"),
         open_run(**MANY | {name.replace("__", "."): value for name, value in other.items()}),
     ):
         pass

@@ -171,7 +171,7 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
         assert read(source, 6)[0] == texts_from(3, 9)
         return
     for _ in range(3):
-        with pytest.raises(SourceError, match="must not be cut"):
+        with pytest.raises(SourceError, match="log was cut"):
             source.poll(5)
 
 
@@ -192,7 +192,7 @@ def test_a_topic_that_is_replaced_while_it_is_read_is_refused(topics, topic, sou
     topics.remove(topic)
     # Longer than what was read: no offset tells them apart.
     topics.fill(topic, numbers(0, 9))
-    said = "SourceRefusedError: a topic must stay the same while it is read"
+    said = "SourceRefusedError: the topic was replaced by another"
     wait_until(lambda: refusal_by(source).startswith(said), 60)
     with pytest.raises(SourceError, match="topic_id="):
         at(source_of(topics, topic), position)
@@ -204,8 +204,8 @@ def test_a_topic_that_is_deleted_is_missing_and_does_not_come_back(topics, topic
     source = source_of(topics, topic, refresh_seconds=0.3)
     read(source, 3)
     topics.remove(topic)
-    wait_until(lambda: "a topic must exist" in refusal_by(source), 60)
-    assert "a topic must exist" in refusal_by(source)
+    wait_until(lambda: "topic does not exist" in refusal_by(source), 60)
+    assert "topic does not exist" in refusal_by(source)
     assert topic not in topics.admin.list_topics()
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_batch_is_refused(broker, topics, topic, source_of):
     source = source_of(topics, topic)
     assert read(source, 10)[0] == texts_from(0, 10)
     for _ in range(2):
-        with pytest.raises(SourceError, match="records must be readable"):
+        with pytest.raises(SourceError, match="records cannot be read"):
             read(source, 1)
         assert source.position()["offsets"] == {"0": 10}
 

@@ -218,9 +218,9 @@ def test_what_is_known_is_read_while_the_registry_is_away(registry):
     registry.stop()
     assert decode(values[1])[0] == "b"
     for _ in range(2):
-        with pytest.raises(SourceAwayError, match="must be reachable"):
+        with pytest.raises(SourceAwayError, match="cannot be reached"):
             decode(other[0])
-    with pytest.raises(SourceAwayError, match="must be reachable"):
+    with pytest.raises(SourceAwayError, match="cannot be reached"):
         decoder(registry)
     registry.start()
     assert decode(other[0])[0] == "c"
@@ -250,7 +250,7 @@ def test_an_answer_that_is_none_is_no_fault_of_a_record(registry, answer, kind):
     decode = decoder(registry)
     registry.answer = answer
     for ask in (lambda: decode(value), lambda: decoder(registry)):
-        with pytest.raises(kind, match=r"^the schema registry must") as caught:
+        with pytest.raises(kind, match=r"^the schema registry ") as caught:
             ask()
         assert type(caught.value) is kind
         assert "\n" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
     registry.login = "ann:right-one"
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "wrong-one")
     for settings in (LOGIN, {}):
-        with pytest.raises(SourceAccessError, match="let this user read") as caught:
+        with pytest.raises(SourceAccessError, match="not let this user read") as caught:
             decoder(registry, **settings)
         assert "wrong-one" not in str(caught.value)
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "right-one")
@@ -272,7 +272,7 @@ def test_a_login_is_checked_at_once_and_read_for_each_schema(registry, monkeypat
     (value,) = avro(registry, {"text": "a"})
     registry.login = "ann:next-one"
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "")
-    with pytest.raises(InvalidSettingError, match="a secret must be readable and not empty"):
+    with pytest.raises(InvalidSettingError, match="secret cannot be read, or is empty"):
         decode(value)
     monkeypatch.setenv("STREAMLDA_TEST_REGISTRY", "next-one")
     assert decode(value)[0] == "a"

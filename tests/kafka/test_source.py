@@ -118,7 +118,7 @@ def test_what_was_gathered_goes_out_before_a_failure_of_on_reject(topics, topic,
 
     def put(record, reason):
         if away[0]:
-            raise SourceError("the brokers must take dead letters, got none; wait")
+            raise SourceError("the brokers took no dead letters in time; wait")
         skipped.append((record.offset, reason))
 
     source = source_of(topics, topic, format="jsonl", on_reject=put)

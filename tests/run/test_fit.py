@@ -55,8 +55,8 @@ def test_a_stop_learns_from_all_that_was_read_and_a_source_without_topics_raises
         ("output.file", "stop", "replace what is read"),
         ("output.file", "link", "replace what is read"),
         # A run that is refused later would leave what is taken for the rest of another ledger.
-        *((f"output.{name}", "L.releases", "must not") for name in ("file", "folder")),
-        ("checkpoint.folder", "L.releases", "must not"),
+        *((f"output.{name}", "L.releases", "the output") for name in ("file", "folder")),
+        ("checkpoint.folder", "L.releases", "where a ledger"),
     ],
 )
 def test_no_output_replaces_what_is_read_or_what_a_new_ledger_will_have(
@@ -109,7 +109,7 @@ def test_a_run_whose_vocabulary_grows_continues_where_it_stopped(tmp_path, monke
     assert parts.representative_documents == whole.representative_documents
     assert parts.settings["vocabulary_changes"]["entered"] > 5
     assert sum(word.startswith("w1") for word in whole.vocabulary.words) >= 5
-    with pytest.raises(InvalidSettingError, match=r"its checkpoints, got vocabulary\.g"):
+    with pytest.raises(InvalidSettingError, match=r"the checkpoints, got vocabulary\.g"):
         model_of("third", **kept, **{"vocabulary.grow_every": 151})
 
 
@@ -127,9 +127,7 @@ def test_a_checkpoint_holds_how_text_is_read_and_a_finished_run_gives_its_topics
     again = model_of("two")
     np.testing.assert_array_equal(first.components, again.components)
     for wrong in ({"vocabulary.stop_words": "none"}, {"source.text_field": "body"}):
-        with pytest.raises(
-            InvalidSettingError, match=r"settings of its checkpoints, got (voc|sou)"
-        ):
+        with pytest.raises(InvalidSettingError, match=r"of the checkpoints, got (voc|sou)"):
             model_of("three", **wrong)
 
 

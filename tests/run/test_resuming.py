@@ -154,7 +154,7 @@ def test_a_run_without_its_name_is_refused(tmp_path, data, monkeypatch, held):
     name.unlink()
     if held is not None:
         name.write_bytes(held)
-    with pytest.raises(LedgerError, match="must have the file that names it"):
+    with pytest.raises(LedgerError, match="file that names the private run"):
         fitted(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 3
 
@@ -171,7 +171,7 @@ def test_a_release_that_was_paid_and_never_stored_is_not_drawn_again(tmp_path, d
     assert model.privacy["generation"] == read_report(settings.privacy.ledger)["generation"]
     settings = settings_at(tmp_path / "short", data, "hashed", **{"snapshots.every": 450})
     cut_at(settings, monkeypatch, 3, lost=True)
-    with pytest.raises(InsufficientDataError, match="needs a whole window"):
+    with pytest.raises(InsufficientDataError, match="make no whole window"):
         fitted(settings)
     assert read_report(settings.privacy.ledger)["generation"] == 3
 
@@ -184,7 +184,7 @@ def test_two_releases_without_a_checkpoint_are_refused(tmp_path, data, monkeypat
     cut_at(settings, monkeypatch, 2)
     shutil.rmtree(kept)
     (tmp_path / "before").rename(kept)
-    with pytest.raises(LedgerError, match=r"releases=2 path=.*bring the folder back"):
+    with pytest.raises(LedgerError, match=r"releases=2 path=.*bring their folder back"):
         fitted(settings)
 
 
@@ -236,7 +236,7 @@ def test_a_command_that_is_refused_leaves_the_run_that_can_resume(tmp_path, data
     with pytest.raises(InvalidSettingError, match="must continue with the settings"):
         fitted(settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 9000}))
     changed = {"snapshots.every": 9000, "checkpoint.folder": str(tmp_path / "other")}
-    with pytest.raises(LedgerError, match="too few of these were in none"):
+    with pytest.raises(LedgerError, match="too few are new"):
         fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
     fitted(settings)
     assert read_report(settings.privacy.ledger)["lost"] == []

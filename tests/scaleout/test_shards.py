@@ -69,7 +69,7 @@ def test_shards_read_what_one_source_reads_in_its_order(folder):
         assert 1 <= len(corpus.shards) <= shards
         assert len({shard.name for shard in corpus.shards}) == len(corpus.shards)
     assert texts_of(of_files((folder / "a.jsonl").as_uri())) == polled(str(folder / "a.jsonl"))
-    with pytest.raises(SourceError, match="a path must exist"):
+    with pytest.raises(SourceError, match="path does not exist"):
         of_files(folder / "missing.jsonl")
     with pytest.raises(InvalidSettingError, match="shards=0"):
         of_files(folder, shards=0)

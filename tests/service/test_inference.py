@@ -128,7 +128,7 @@ def test_proportions_by_a_private_model_are_disclosed_on_purpose_alone(tmp_path)
     for disclose in (False, True):
         given = load_settings(None, {}, {**flags, "infer.disclose": disclose}, INFER)
         inference = Inference(given, newest)
-        with nullcontext() if disclose else pytest.raises(InvalidSettingError, match="on purpose"):
+        with nullcontext() if disclose else pytest.raises(InvalidSettingError, match="no promise"):
             inference._check_private(newest.find())
 
 

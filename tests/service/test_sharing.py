@@ -337,7 +337,7 @@ def test_a_beginning_can_be_given_and_at_the_end(here, tmp_path):
     # A partition that comes later is read from its first record on.
     assert beginning.find_position(2) is None
     for other, said in (
-        ({"topics": replace(topics, seed=1)}, "a run must continue with the settings of its"),
+        ({"topics": replace(topics, seed=1)}, "differ from those of the checkpoints"),
         ({"topics": replace(topics, refine=True)}, r"refine=True \(saved: False\)"),
         ({"vocabulary": replace(settings.vocabulary, hash_bits=9)}, r"=9 \(saved: 8\)"),
         ({"source": replace(settings.source, text_field="body")}, r"'body' \(saved: 'text'\)"),

@@ -109,7 +109,7 @@ def test_every_route_reads_the_same_files_in_the_same_order(tree, patterns, n_sh
             assert texts_of_shards(paths, n_shards) == texts
         else:
             for route in (texts_of_source, lambda paths: texts_of_shards(paths, n_shards)):
-                with pytest.raises(SourceError, match=r"must (exist|contain|be a reg|be named)"):
+                with pytest.raises(SourceError, match=r"not exist|no files|no file or|twice"):
                     route(paths)
 
 
@@ -143,18 +143,18 @@ def test_sizes_and_formats_are_those_of_the_names(tmp_path):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("missing.txt", "must exist, got path="),
-        ("dangling", "must exist, got path=.*dangling"),
-        ("*.none", "must contain files"),
-        ("empty", "must contain files"),
+        ("missing.txt", "does not exist, got path="),
+        ("dangling", "does not exist, got path=.*dangling"),
+        ("*.none", "has no files"),
+        ("empty", "has no files"),
         ("pipe", "connector stdin"),
-        ("nosuchprotocol://x", "fsspec can open, .*Protocol not known"),
-        ("data:,one", "fsspec can open, .*IndexError"),
-        ("zip://a::file://TMP/a.txt", "fsspec can open, .*BadZipFile"),
-        ("tar://a::file://TMP/a.txt", "fsspec can open, .*ReadError"),
-        ("filecache::simplecache::file://TMP/a.txt", "fsspec can open, .*TypeError"),
-        ([], "at least 1 path"),
-        (["a.txt", "*.txt"], r"named once, got name=.*a\.txt"),
+        ("nosuchprotocol://x", "fsspec cannot open the URL, .*Protocol not known"),
+        ("data:,one", "fsspec cannot open the URL, .*IndexError"),
+        ("zip://a::file://TMP/a.txt", "fsspec cannot open the URL, .*BadZipFile"),
+        ("tar://a::file://TMP/a.txt", "fsspec cannot open the URL, .*ReadError"),
+        ("filecache::simplecache::file://TMP/a.txt", "fsspec cannot open the URL, .*TypeError"),
+        ([], "no path is given"),
+        (["a.txt", "*.txt"], r"named twice, got name=.*a\.txt"),
     ],
 )
 def test_paths_without_files_or_with_one_twice_are_refused(path, message, tmp_path, monkeypatch):
@@ -195,9 +195,9 @@ def test_a_folder_or_link_that_may_not_be_read_is_named_wherever_it_is():
             find_files(top / "c", "xml")
         top.chmod(0o755)
         deep.chmod(0)
-        with without_rights(), pytest.raises(SourceError, match=f"readable, got path='{deep}'"):
+        with without_rights(), pytest.raises(SourceError, match=f"be read, got path='{deep}'"):
             find_files(name, "auto")
         deep.chmod(0o755)
         (top / "link").symlink_to("x" * 1000)
-        with pytest.raises(SourceError, match=r"must be readable, got path=.*link"):
+        with pytest.raises(SourceError, match=r"cannot be read, got path=.*link"):
             find_files(name, "auto")

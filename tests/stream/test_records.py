@@ -53,16 +53,16 @@ def test_the_first_line_of_a_file_or_a_variable_is_read_and_never_shown(tmp_path
     assert read_secret(None, "TEST_SECRET") == "other"
     # No error holds any of a secret.
     for data, message in (
-        (b"secret\xff", "must be readable and not empty, got file=.*UnicodeDecodeError"),
-        (b"\nsecret", "not empty, got file="),
-        (None, "must be readable and not empty, got file=.*FileNotFoundError"),
+        (b"secret\xff", "cannot be read, or is empty, got file=.*UnicodeDecodeError"),
+        (b"\nsecret", "is empty, got file="),
+        (None, "cannot be read, or is empty, got file=.*FileNotFoundError"),
     ):
         (tmp_path / "file").unlink()
         if data is not None:
             (tmp_path / "file").write_bytes(data)
         with pytest.raises(InvalidSettingError, match=message) as caught:
             read_secret(str(tmp_path / "file"), "TEST_SECRET")
-        assert "secret" not in str(caught.value).replace("a secret", "")
+        assert "secret" not in str(caught.value).replace("the secret", "")
         assert caught.value.__cause__ is caught.value.__context__ is None
     monkeypatch.setenv("TEST_SECRET", "")
     with pytest.raises(InvalidSettingError, match="got variable='TEST_SECRET'"):

@@ -155,7 +155,7 @@ class Brokers:
                 client.close()
             if isinstance(error, SourceError):
                 raise
-            raise self.refused("be reachable", error) from error
+            raise self.refused("cannot be reached", error) from error
         self._connecting = False
 
     def partition(self, number: int) -> Any:
@@ -186,15 +186,15 @@ class Brokers:
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
     @contextmanager
-    def asking(self, rule: str) -> Iterator[None]:
+    def asking(self, problem: str) -> Iterator[None]:
         """Turn errors of the package into those of `refused`."""
         try:
             yield
         except self.kafka.errors.KafkaError as error:
-            raise self.refused(rule, error) from error
+            raise self.refused(problem, error) from error
 
-    def refused(self, rule: str, error: BaseException) -> StreamLDAError:
-        """Return the error for brokers that do not do what they must, with the reason."""
+    def refused(self, problem: str, error: BaseException) -> StreamLDAError:
+        """Return the error for a problem of the brokers, with the reason."""
         settings, errors = self.settings, self.kafka.errors
         reason, kind = type(error).__name__, SourceError
         if isinstance(error, errors.UnknownTopicOrPartitionError):
@@ -204,13 +204,13 @@ class Brokers:
             kind = SourceAwayError
             if reason.partition(":")[0] in NO_ACCESS:
                 kind = SourceAccessError
-                rule = "accept the login" if "login" in reason else "have a trusted certificate"
+                problem = "refuse the login" if "login" in reason else "have no trusted certificate"
         elif isinstance(error, errors.AuthorizationError | errors.SaslAuthenticationFailedError):
             kind = SourceAccessError
         elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
             kind = SourceRefusedError
         found = failure(
-            f"the brokers must {rule}",
+            f"the brokers {problem}",
             bootstrap_servers=settings.bootstrap_servers,
             topic=settings.topic,
             reason=reason,

@@ -63,7 +63,7 @@ class Consumer(Brokers):
     def find_entries(self, partitions: set[int]) -> dict[int, Any]:
         """Return offset and metadata of partitions under the group, of those that have them."""
         found, missing = {}, self.kafka.errors.GroupIdNotFoundError
-        with self.asking("tell the offsets of the group"), suppress(missing):
+        with self.asking("do not tell the offsets of the group"), suppress(missing):
             for number in sorted(partitions):
                 part = self.partition(number)
                 entry = self.consumer.committed(part, metadata=True, timeout_ms=self.timeout_ms)
@@ -123,7 +123,7 @@ class Client(Consumer):
     def bounds(self, partitions: set[int]) -> dict[int, range]:
         """Return the offsets that the log of each partition holds now, up to the last stable."""
         parts = [self.partition(number) for number in sorted(partitions)]
-        with self.asking("tell the offsets"):
+        with self.asking("do not tell the offsets"):
             first = self.consumer.beginning_offsets(parts, timeout_ms=self.timeout_ms)
             end = self.consumer.end_offsets(parts, timeout_ms=self.timeout_ms)
         return {part.partition: range(first[part], end[part]) for part in parts}
@@ -149,7 +149,7 @@ class Client(Consumer):
             ) from error
         except Exception as error:
             if isinstance(error, errors.AuthorizationError) or getattr(error, "retriable", False):
-                raise self.refused("allow reading", error) from error
+                raise self.refused("do not allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
@@ -294,7 +294,7 @@ class GroupMember(Consumer):
     def assigned(self) -> Assignment:
         """Return our partitions. Raises `SourceError` if the brokers do not let us join."""
         if self._error is not None:
-            raise self.refused("let it join the group", self._error) from self._error
+            raise self.refused("do not let it join the group", self._error) from self._error
         return self._assignment
 
     def confirm(self, partition: int) -> bool:

@@ -122,15 +122,15 @@ class RegistryDecoder:
         status = answer.status
         if status == 404 and _UNKNOWN.search(answer.body):
             return records.Rejected("unknown-schema")
-        rule = "answer as one"
+        problem = "does not answer as one"
         if status in (401, 403):
-            rule = "let this user read"
+            problem = "does not let this user read"
         elif answer.untrusted:
-            rule = "have a trusted certificate"
+            problem = "has no trusted certificate"
         elif not status or status >= 500 or status in (408, 429):
-            rule, kind = "be reachable", errors.SourceAwayError
+            problem, kind = "cannot be reached", errors.SourceAwayError
         found = errors.failure(
-            f"the schema registry must {rule}",
+            f"the schema registry {problem}",
             registry=self._registry.url,
             problem=answer.reason,
             remedy="check that it runs, its address, certificates and login",

@@ -89,7 +89,7 @@ class Security:
         if self.sasl:
             errors.one_of(MECHANISMS, mechanism=self.mechanism)
         certificates = self.ca_file or self.certificate_file or self.key_file
-        endpoint, rule = self.token_endpoint, "settings of a connection must fit together"
+        endpoint, rule = self.token_endpoint, "settings of the connection do not fit together"
         for holds, remedy in (
             (self.sasl or not self.username, "set protocol to SASL_SSL for a login"),
             (self.tls or not certificates, "set protocol to SSL or SASL_SSL for certificates"),
@@ -257,5 +257,5 @@ class TokenProvider:
                 return token, float(seconds) if known else 0.0
             problem = "token:missing"
         kind = errors.SourceAwayError if problem.startswith("token:") else errors.SourceAccessError
-        rule, about = "the endpoint must give a token", {"token_endpoint": endpoint}
+        rule, about = "the endpoint gives no token", {"token_endpoint": endpoint}
         raise with_reason(errors.failure(rule, **about, reason=problem, error=kind), problem)

@@ -300,7 +300,7 @@ class KafkaSource:
         at, topic = to.offsets[number], self.settings.topic
         if not self._allow_gaps:
             raise failure(
-                "the log must hold the next record of each partition",
+                "the log does not hold the next record",
                 topic=topic,
                 partition=number,
                 offset=at,

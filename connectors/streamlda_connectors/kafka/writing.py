@@ -121,7 +121,7 @@ class DeadLetters:
                 delivery_timeout_ms=2**31 - 1,  # The longest: 24 days.
             )
         try:
-            with self._brokers.asking("name the partitions of the topic"):
+            with self._brokers.asking("do not name the partitions of the topic"):
                 # Else the first message would wait for this.
                 producer.partitions_for(topic)
             again = [(row, producer.send(topic, **row)) for row, _ in self._pending]
@@ -260,7 +260,7 @@ class KafkaExchange:
             pass
         except (errors.KafkaError, ValueError, Broken) as error:
             self.close()
-            raise self._brokers.refused("take answers", error) from error
+            raise self._brokers.refused("do not take answers", error) from error
         self.close()
         return False
 

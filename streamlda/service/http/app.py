@@ -55,7 +55,7 @@ def make_app(
     known = [each for each in (token, operator_token) if each is not None]
     require(
         all(known) and len({*known}) == len(known),
-        "a token must have a character, and that of operators must differ from that of viewers",
+        "a token is empty, or that of operators is that of viewers",
         tokens=len(known),
         remedy="set another one, or None for none",
     )
@@ -135,14 +135,14 @@ class _Api:
         try:
             with self._reading:
                 if not self._may_show(self._snapshots.summary(int(number))):
-                    rule = "a daemon in private mode must serve only private snapshots"
+                    rule = "the daemon serves only private snapshots"
                     raise Refused(403, rule, f"{found} private=false", "ask for another one")
                 return json_response(self._snapshots.topics(int(number), int(asked)))
         except FileNotFoundError:
             raise _no_snapshot(found) from None
         except (ModelFileError, OSError) as error:
             rule, found = (
-                "a snapshot must be a whole model file",
+                "the snapshot is no whole model file",
                 f"{found} error={type(error).__name__}",
             )
             raise Refused(503, rule, found, "restore its file from a copy") from None
@@ -158,13 +158,13 @@ async def _file(parts: Sequence[Path], kind: str, request: Request) -> Response:
 
 async def _not_there(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    rule, found = "a path must be one of the daemon's", "path=another"
+    rule, found = "the daemon has no such path", "path=another"
     if error.status_code == 405:
-        rule, found = "a route must be asked by its method", "method=another"
+        rule, found = "the route has no such method", "method=another"
     remedy = "see Routes of the daemon in the documentation"
     return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
 
 
 def _no_snapshot(found: str) -> Refused:
     remedy = "see /snapshots for those that are there, or wait for the next one"
-    return Refused(404, "a snapshot must have been published", found, remedy)
+    return Refused(404, "no such snapshot was published", found, remedy)

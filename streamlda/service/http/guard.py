@@ -116,7 +116,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         host = _HOST.fullmatch(headers.get("host", ""))
         if host is None or not (self._hosts is None or host[1].lower() in self._hosts):
-            rule = "the Host header must name the address that the server is bound to"
+            rule = "the Host header does not name the server's address"
             remedy = "open it by that address, or let the proxy send that Host"
             raise Refused(421, rule, f"host={'another' if host else 'none'}", remedy)
         is_operator = _carries(headers, self._operator_token)
@@ -127,21 +127,21 @@ class Guard:
         if not is_known:
             sent = "another" if "authorization" in headers else "none"
             rule, remedy = (
-                "a request must carry the token of the server",
+                "the request lacks the token of the server",
                 "send Authorization: Bearer TOKEN",
             )
             asked = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, rule, f"authorization={sent}", remedy, asked)
         # Loopback opens nothing: behind a proxy that names no client it is everybody.
         if self._private and path in OPERATING and not is_operator:
-            rule = "operating figures are not private, and must go to the operator only"
+            rule = "operating figures are not private, and go to the operator only"
             found = f"operator_token={'none' if self._operator_token is None else 'another'}"
             remedy = "send the token of http.operator_token_file, and set one if there is none"
             raise Refused(403, rule, found, remedy)
 
 
 _FAILED = Refused(
-    500, "a request must not fail", "error=internal", "see the log of the daemon, and report it"
+    500, "the request failed", "error=internal", "see the log of the daemon, and report it"
 )
 
 

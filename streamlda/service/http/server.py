@@ -110,7 +110,7 @@ class Server:
             if not self._thread.is_alive() or time.monotonic() > until:
                 self.stop()
                 raise StreamLDAError(
-                    f"the server must start within {START_SECONDS:g} seconds, got "
+                    f"the server did not start in {START_SECONDS:g} seconds, got "
                     f"host={host} port={self.port}; see the log"
                 )
             time.sleep(0.005)
@@ -133,6 +133,6 @@ def _listen(host: str, port: int) -> socket.socket:
         number = errno.EADDRNOTAVAIL if unknown else error.errno or errno.EIO
         raise OSError(
             number,
-            f"an address must be free to listen on ({os.strerror(number)}), got "
+            f"the server cannot listen here ({os.strerror(number)}), got "
             f"host={host} port={port}; set http.host and http.port",
         ) from error
