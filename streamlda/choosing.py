@@ -31,7 +31,7 @@ COUNTS = (5, 10, 20, 40, 80)
 #: A number of topics is as good as the best if it is behind by at most this many standard errors.
 MOST_ERRORS = 2.0
 
-_LEFT = "documents must be left to fit, and to hold out; pass more, or hold out another share"
+_LEFT = "no documents are left to fit, or to hold out; pass more, or hold out another share"
 _check = Faults({InsufficientDataError: {"left": _LEFT}}).check
 
 

@@ -41,15 +41,14 @@ Buffer = bytes | memoryview
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "array": f"an array must have a name of its own and be one of {', '.join(DTYPES)}; "
+            "array": f"an array has no name of its own, or is none of {', '.join(DTYPES)}; "
             "rename or convert it first",
         },
         ModelFileError: {
-            "damaged": "a streamlda file must be in its format, whole and unaltered; restore it "
-            "from a copy, or write it again",
-            "no file": "a streamlda file must be a regular file; pass a file",
-            "other file": "a file must be one that streamlda wrote; name a file of that kind",
-            "other kind": "a file must be of the wanted kind; name a file of that kind",
+            "damaged": "a streamlda file is damaged; restore it from a copy, or write it again",
+            "no file": "a streamlda file is no regular file; pass a file",
+            "other file": "a file was not written by streamlda; name a file of that kind",
+            "other kind": "a file is of another kind; name a file of the wanted kind",
         },
     }
 )
@@ -86,7 +85,7 @@ def write_arrays(
                 file.write(piece)
     except OSError as error:
         message = (
-            f"a file must be written whole or not at all ({error.strerror or error}), got "
+            f"a file cannot be written ({error.strerror or error}), got "
             f"kind={kind} size_bytes={sum(map(len, pieces))}; nothing has changed there: make room "
             "or choose another folder, then write again"
         )
@@ -151,7 +150,7 @@ def check_version(
         kinds, when = OlderFormatError, "an earlier"
         to_do = "continue with the version of streamlda that wrote it, or start anew without it"
     values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
-    rule = f"a file must not be in {when} format than this streamlda reads"
+    rule = f"a file is in {when} format than this streamlda reads"
     raise failure(rule, **values, remedy=remedy or to_do, error=error or kinds)
 
 
@@ -170,7 +169,7 @@ def valid_content(
         raise
     except (StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise failure(
-            f"a {kind} file must hold a valid {kind}",
+            f"a {kind} file holds no valid {kind}",
             why=f"{type(error).__name__}: {str(error)[:200]}",
             path=str(path),
             remedy=f"it was not written by this streamlda: {remedy}",
@@ -185,7 +184,7 @@ def to_json(value: Any) -> str:
         plain = json.loads(json.dumps(value, allow_nan=False))
         return json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        rule = f"metadata must be plain JSON values, finite numbers and string keys: {error}"
+        rule = f"metadata is not plain JSON values, finite numbers and string keys: {error}"
         remedy = "convert NumPy values first and store None for what is not finite"
         raise failure(rule, remedy=remedy) from error
 

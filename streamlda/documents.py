@@ -25,7 +25,7 @@ _require = partial(require, error=InvalidDocumentsError)
 MIN_TOKENS = 3
 
 #: Rule, and what to do, where documents are too few for a model.
-TOPICS_NEED = f"topics need at least 2 documents of {MIN_TOKENS} known words or more"
+TOPICS_NEED = f"fewer than 2 documents have {MIN_TOKENS} known words or more"
 CHECK_TEXTS = "check the format, the text field, the token pattern and the vocabulary"
 
 #: Largest total count of one document: products of three counts stay finite and sums exact.
@@ -42,22 +42,22 @@ _FROM_MATRIX = "build the batch with DocumentBatch.from_matrix"
 _FAULTS = Faults(
     {
         InvalidDocumentsError: {
-            "columns": f"counts must have at most {MOST_FEATURES} columns; keep the columns of "
+            "columns": f"counts have more than {MOST_FEATURES} columns; keep the columns of "
             "words that some document has",
-            "finite": "counts must be finite; remove NaN and infinity",
-            "fractions": "counts must be whole numbers of tokens; pass CountVectorizer output, not "
+            "finite": "counts are not finite; remove NaN and infinity",
+            "fractions": "counts are no whole numbers of tokens; pass CountVectorizer output, not "
             "TF-IDF",
-            "length": f"a document must have at most {MAX_TOKENS} tokens; split it",
-            "matrix": "counts must be a matrix of documents by words; put a single document into a "
+            "length": f"a document has more than {MAX_TOKENS} tokens; split it",
+            "matrix": "counts are no matrix of documents by words; put a single document into a "
             "matrix of one row",
-            "negative": "Negative values in data passed to streamlda: counts must be >= 0; pass "
-            "word counts, not centred or signed features",
-            "order": f"word ids must rise strictly within a document; {_FROM_MATRIX}",
-            "outside": "word ids must lie in 0..n_features-1; encode by the vocabulary",
-            "pointers": "row pointers must rise from 0 to the number of entries, with one count a "
-            f"word id; {_FROM_MATRIX}",
-            "real": "counts must be real numbers; convert them first",
-            "zeros": f"a batch must store counts above 0 only; {_FROM_MATRIX}",
+            "negative": "Negative values in data passed to streamlda; pass word counts, not "
+            "centred or signed features",
+            "order": f"word ids do not rise strictly within a document; {_FROM_MATRIX}",
+            "outside": "word ids lie outside 0..n_features-1; encode by the vocabulary",
+            "pointers": "row pointers do not rise from 0 to the number of entries, with one count "
+            f"a word id; {_FROM_MATRIX}",
+            "real": "counts are no real numbers; convert them first",
+            "zeros": f"a batch stores counts that are not above 0; {_FROM_MATRIX}",
         },
     }
 )
@@ -212,7 +212,7 @@ class DocumentBatch:
 
     def check_features(self, expected: int, of: str) -> None:
         """Raise `InvalidDocumentsError` unless the words are as many as those `of` something."""
-        rule = f"documents must use the vocabulary of the {of}"
+        rule = f"documents do not use the vocabulary of the {of}"
         _require(self.n_features == expected, rule, n_features=self.n_features, expected=expected)
 
     def find_end(
@@ -420,8 +420,8 @@ def read_counts(X: Any, stacklevel: int = 3) -> DocumentBatch:
     if batch.whole:
         return batch
     warnings.warn(
-        "counts must be whole numbers of tokens, got fractional values: rows are taken as word "
-        "frequencies without sampling noise; pass CountVectorizer output, not TF-IDF",
+        "counts are no whole numbers of tokens: rows are taken as word frequencies without "
+        "sampling noise; pass CountVectorizer output, not TF-IDF",
         UserWarning,
         stacklevel=stacklevel,
     )

@@ -1,6 +1,6 @@
 """Errors that streamlda raises on purpose, and the checks of values that raise them.
 
-A message states the rule, then ``name=value``, then what to do. It never holds document text.
+A message states what is wrong, then ``name=value``, then what to do. It never holds document text.
 Values are passed to a check by keyword, under the name that the user knows them by::
 
     at_least(1, n_components=K)
@@ -179,7 +179,7 @@ def require_state(holds: object, **found: Any) -> None:
     """Refuse arrays that `state` cannot have returned."""
     require(
         holds,
-        "a saved state must hold what state() returned, whole and within its ranges",
+        "a saved state is not what state() returned, or not whole or in its ranges",
         **found,
         remedy="restore the checkpoint whole, with the settings it was made with",
     )

@@ -60,30 +60,29 @@ class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[mi
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "ended": "a private fit that has ended, or a copy or pickle of it, must not continue: "
-            "it keeps the published model only, got no sums; call fit",
-            "names": "names must have one word for each column; pass the vectorizer that made the "
+            "ended": "a private fit that has ended, or a copy or pickle of it, cannot continue: it "
+            "keeps the published model only; call fit",
+            "names": "names have not one word for each column; pass the vectorizer that made the "
             "counts",
-            "users": "users need epsilon, whose unit they are; set epsilon and delta, or leave "
-            "users out",
+            "users": "users are given without epsilon, whose unit they are; set epsilon and delta, "
+            "or leave users out",
         },
         InvalidDocumentsError: {
             "matrix": "X must be a matrix of word counts or, without epsilon, documents: a list, "
             "series or table of one column of texts, or of lists or bags of words; choose the "
             "column, or count words by scikit-learn's CountVectorizer (with epsilon: public words)",
-            "no texts": "X must have a document; check how it was read",
-            "no words": "texts need a fit of texts, and this one was fitted to a matrix of word "
-            "counts, which has no words; count them by the CountVectorizer of that matrix, or fit "
-            "texts",
+            "no texts": "X has no document; check how it was read",
+            "no words": "texts are given to a fit of a matrix of word counts, which has no words; "
+            "count them by the CountVectorizer of that matrix, or fit texts",
         },
         InsufficientDataError: {
-            "tokens": "documents must have at least 2 tokens to be scored; pass more or longer "
+            "tokens": "no document has the 2 tokens that a score takes; pass more or longer "
             "documents",
         },
         NoSnapshotError: {
-            "no snapshot": "a private estimator must have read a whole window before its topics "
-            "are read; fit it, or pass that many further rows to partial_fit (after a call that "
-            "failed half way, to another estimator)",
+            "no snapshot": "a private estimator has read no whole window yet; fit it, or pass that "
+            "many further rows to partial_fit (after a call that failed half way, to another "
+            "estimator)",
         },
     }
 )
@@ -651,7 +650,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
         require(
             not changed,
-            "parameters must stay as they were when a fit began",
+            "parameters were changed after a fit began",
             **{name: now[name] for name in changed},
             remedy=f"set {old} again, or call fit",
         )

@@ -13,7 +13,7 @@ from streamlda.errors import InvalidDocumentsError, failure
 #: Most tokens of a bag of words, which are listed one by one.
 MOST_WORDS = 10**6
 
-RULE = "each document must be a str, a list of words, or a bag of words (a dict of counts)"
+RULE = "a document is no str, list of words or bag of words (a dict of counts)"
 
 
 class TokenizedText(str):
@@ -52,7 +52,7 @@ def check_texts(texts: Iterable[Any]) -> Iterator[str]:
     """Yield documents as texts, and raise at the first that is none."""
     if isinstance(texts, str):
         raise failure(
-            "texts must be a sequence of documents, got one string",
+            "texts are one string, and no sequence of documents",
             remedy="put it into a list",
             error=InvalidDocumentsError,
         )
@@ -104,7 +104,7 @@ def check_counts(X: Any) -> Any:
     """Return a matrix of counts; raise `InvalidDocumentsError` for text that is no sequence."""
     if holds_texts(X):
         raise failure(
-            "documents must be counts, or a list, series or table of one column of texts",
+            "documents are neither counts nor a list, series or table of one column of texts",
             type=type(X).__name__,
             remedy="choose the column of the text, put one text into a list, or use map_partitions",
             error=InvalidDocumentsError,

@@ -212,7 +212,7 @@ def test_what_is_refused_is_named(tmp_path):
     with pytest.raises(ModelFileError, match="format='streamlda-test' wanted='streamlda-other'"):
         read_arrays(tmp_path / "file", "streamlda-other", 7)
     safetensors.numpy.save_file(ARRAYS, tmp_path / "plain", metadata={"format": KIND})
-    with pytest.raises(ModelFileError, match=r"in its format.*KeyError.*streamlda.*size_bytes"):
+    with pytest.raises(ModelFileError, match=r"is damaged.*KeyError.*streamlda.*size_bytes"):
         read_arrays(tmp_path / "plain", KIND, 1)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_arrays(tmp_path / "nowhere", KIND, 1)
@@ -252,7 +252,7 @@ def test_a_write_follows_links_and_the_umask_and_needs_its_folder(tmp_path, vali
         assert stat.S_IMODE(path.stat().st_mode) == wanted
     assert link.is_symlink()
     assert path.read_bytes() == valid
-    with pytest.raises(FileNotFoundError, match="whole or not at all") as caught:
+    with pytest.raises(FileNotFoundError, match="cannot be written") as caught:
         write_arrays(tmp_path / "none" / "file", KIND, 1, ARRAYS, METADATA)
     assert caught.value.errno == errno.ENOENT
 

@@ -33,7 +33,7 @@ def begun(
     check_solver(settings)
     require(
         not settings.seed_topics,
-        "seeded topics must have a start of their own, not a shared one",
+        "seeded topics cannot begin with a shared start",
         seed_topics=len(settings.seed_topics),
         remedy="leave out the seeds or the shared start",
     )
@@ -44,19 +44,19 @@ def begun(
         fits, shape = not settings.refine, beginning.shape
         require(
             np.isfinite(beginning).all(),
-            "a shared projection must be finite, got NaN or infinite entries",
+            "a shared projection has NaN or infinite entries",
             remedy="make another one",
         )
         expected = settings.n_features, settings.n_columns
     require(
         fits,
-        "an engine must refine from a shared start, and sum through a shared projection",
+        "an engine that sums was given a start, or one that refines a projection",
         refine=settings.refine,
         remedy="leave it out, or begin otherwise",
     )
     require(
         shape == expected,
-        "a shared beginning must have the words, topics and oversampling of the engine",
+        "a shared beginning has other words, topics or oversampling than the engine",
         shape=shape,
         expected=expected,
         remedy="use the settings and the vocabulary that it was made with, or make another one",
@@ -91,7 +91,7 @@ def merged(mine: Phase, other: Phase) -> Phase:
     """
     require(
         other is not mine,
-        "an engine must be merged with another one, got the same engine twice",
+        "an engine cannot be merged with itself",
         remedy="its documents would count twice",
     )
     ours, theirs = asdict(mine.settings), asdict(other.settings)
@@ -102,13 +102,13 @@ def merged(mine: Phase, other: Phase) -> Phase:
     ]
     require(
         not differing,
-        f"engines must have equal settings to be merged, got {' '.join(differing)}",
+        f"engines to merge differ in settings, got {' '.join(differing)}",
         remedy="run all of them with the same settings",
     )
     digests = [digest_of(beginning_of(each)) for each in (mine, other)]
     require(
         digests[0] is not None and digests[0] == digests[1],
-        f"engines must have one start to be merged, got start={digests[0]},{digests[1]}",
+        f"engines to merge have no common start, got start={digests[0]},{digests[1]}",
         remedy="make one (`streamlda projection`), and begin all engines with it",
     )
     if isinstance(mine, SharedSums) and isinstance(other, SharedSums):

@@ -162,7 +162,7 @@ class OnlineRounds(Phase):
         found, settings = self.power.components(), self.settings
         if found.eigenvalues.size == 0:
             raise failure(
-                "an online solver needs the rounds of at least one component",
+                "an online solver has ended the rounds of no component yet",
                 documents_seen=self.counters.documents_seen,
                 documents_per_round=self.power.documents_per_round,
                 n_iterations=settings.n_iterations,
@@ -187,7 +187,7 @@ class OnlineRounds(Phase):
         finished, warnings = self.power.method.n_found, list(model.diagnostics["warnings"])
         if missing:
             warnings.append(
-                f"the rounds of {self.settings.solver} must all end before every topic is found, "
+                f"the rounds of {self.settings.solver} have not found every topic yet, "
                 f"got documents_missing={missing} components_finished={finished} "
                 f"n_components={self.settings.n_components}; read that many more documents, or "
                 "take fewer per round"

@@ -149,7 +149,7 @@ class Refinement(Phase):
     def rounds(self) -> list[Moments]:
         """Raise: there are no sums any more."""
         raise failure(
-            "sums must be there to be read, but an engine that refines has dropped them",
+            "sums cannot be read: an engine that refines has dropped them",
             documents_seen=self.counters.documents_seen,
             warmup_documents=self.settings.warmup_documents,
             remedy="take a snapshot, or learn with refine=False (of a daemon: "

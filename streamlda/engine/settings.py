@@ -122,7 +122,7 @@ class EngineSettings(TopicSettings):
         object.__setattr__(self, "seed_topics", seeds)
         require(
             not self.seed_topics or self.solver == WHITENED_TENSOR or self.refines,
-            f"seeded topics must be refined, or have solver={WHITENED_TENSOR!r}",
+            f"seeded topics are neither refined nor of solver={WHITENED_TENSOR!r}",
             solver=self.solver,
             refine=self.refine,
             seed_topics=len(self.seed_topics),

@@ -14,49 +14,48 @@ from streamlda.errors import (
 _FAULTS = Faults(
     {
         InsufficientDataError: {
-            "coherence": "coherence needs at least 1 document; add documents that hold words of "
-            "the model",
-            "halves": "document completion needs a document with both halves non-empty; evaluate "
-            "on more or longer documents",
+            "coherence": "coherence has no document to count; add documents that hold words of the "
+            "model",
+            "halves": "no document has two non-empty halves to complete; evaluate on more or "
+            "longer documents",
         },
         InvalidDocumentsError: {
-            "column": "a column must have one value for each document; pass the column of the same "
+            "column": "a column has not one value for each document; pass the column of the same "
             "table",
-            "split": "document completion splits tokens, so counts must be whole numbers, got "
-            "fractions; pass CountVectorizer output, not TF-IDF",
+            "split": "document completion cannot split fractions; pass CountVectorizer output, not "
+            "TF-IDF",
         },
         InvalidSettingError: {
             "alpha": "alpha must be a vector of finite numbers > 0; raise its zero entries to a "
             "small positive number",
-            "documents of models": "models to merge must know how many documents they have seen; "
+            "documents of models": "a model to merge does not know how many documents it has seen; "
             "set it with dataclasses.replace(model, documents_seen=...)",
-            "mapping": "settings and what is known of a model must be mappings; pass a dict",
-            "model": "models must be of type TopicModel; read a file by streamlda.load(path)",
-            "models to merge": "models to merge must be two or more, all different; pass each "
-            "model once",
-            "name of topic": "the name of a topic must be a line of 1 to 100 characters; shorten "
-            "it, or pass None for no name",
-            "probabilities": "rows must be probabilities, with the sum 1 within 1e-6; clip and "
+            "mapping": "what is known of a model is no mapping; pass a dict",
+            "model": "a model is no TopicModel; read a file by streamlda.load(path)",
+            "models to merge": "models to merge are fewer than two, or one twice; pass each model "
+            "once",
+            "name of topic": "the name of a topic is no line of 1 to 100 characters; shorten it, "
+            "or pass None for no name",
+            "probabilities": "rows are no probabilities with the sum 1 within 1e-6; clip and "
             "normalize them first",
             "shapes": "components must be (K, V), alpha (K,) and background (V,) with K, V >= 1; "
             "pass arrays of one fit",
-            "topic to name": "a topic to name must be one of the model; count topics from 0, as "
-            "streamlda topics does",
+            "topic to name": "the model has no such topic; count topics from 0, as streamlda "
+            "topics does",
         },
         ModelFileError: {
-            "metadata": "the metadata must be those of the format",
-            "type of array": "an array must be float64",
+            "metadata": "the metadata are not those of the format",
+            "type of array": "an array is not float64",
         },
         VocabularyError: {
-            "line feed": "words must not contain a line feed; change the tokenizer",
-            "no vocabulary": "a model must have a vocabulary to read text, got a model of "
-            "matrices; pass counts, or save it with the names of its words",
-            "surrogate": "words must be valid Unicode text, got a lone surrogate; decode as UTF-8",
-            "vocabulary": "a vocabulary must have one word for each column of components; pass the "
+            "line feed": "a word contains a line feed; change the tokenizer",
+            "no vocabulary": "a model of matrices has no vocabulary to read text; pass counts, or "
+            "save it with the names of its words",
+            "surrogate": "a word has a lone surrogate; decode as UTF-8",
+            "vocabulary": "a vocabulary has not one word for each column of components; pass the "
             "one of the fit",
-            "words of models": "models to merge must have words that one analyzer finds, the same "
-            "hashed columns, or be of matrices of one width; fit them with the same settings of "
-            "words",
+            "words of models": "models to merge have words of different analyzers, hashes or "
+            "widths; fit them with the same settings of words",
         },
     }
 )

@@ -97,7 +97,7 @@ def merge_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
         and all(len(group) > 1 for group in groups)
         and all(type(row) is int and 0 <= row < K for row in rows)
         and len(set(rows)) == len(rows),
-        "topics to merge must be lists of two or more topics of the model, each in one list",
+        "topics to merge are no lists of two or more topics of the model, each in one list",
         groups=[list(group) for group in groups],
         topics=K,
         remedy="name them as streamlda topics does, as in [[3, 7]]",

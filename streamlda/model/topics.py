@@ -368,7 +368,7 @@ class Topics:
             raise fault("no vocabulary")
         encoded = self.vocabulary.encode(texts)
         for document in encoded.unreadable:
-            rule = "the analyzer of a model must read each text"
+            rule = "the analyzer of the model cannot read a text"
             raise failure(rule, document=document, error=InvalidDocumentsError)
         return encoded.batch
 

@@ -12,45 +12,44 @@ from streamlda.errors import (
 _FAULTS = Faults(
     {
         InsufficientDataError: {
-            "documents": "a mean over three different documents needs as many; add more documents",
+            "documents": "a mean over three different documents has fewer; add more documents",
         },
         InvalidDocumentsError: {
-            "fractions": "moments with a privacy bound need whole counts, got fractions; pass "
-            "counts of tokens, not weights",
+            "fractions": "moments with a privacy bound are given fractions; pass counts of tokens, "
+            "not weights",
         },
         InvalidSettingError: {
-            "budget": "epsilon and delta go together; give both, or neither for no privacy",
+            "budget": "epsilon and delta are not both given; give both, or neither for no privacy",
             "delta": "delta must be at least 10 times what the samplers take; take a larger delta "
             "or a smaller epsilon",
-            "entry": "entry neighbours need a magnitude and nothing of documents; pass a public "
-            "bound on the Frobenius norm of the tensor",
+            "entry": "entry neighbours lack a magnitude, or say something of documents; pass a "
+            "public bound on the Frobenius norm of the tensor",
             "gaussian": "the paper's Gaussian mechanism is proven for epsilon <= 1 a release only; "
             "take a smaller epsilon, or accounting='exact'",
-            "grid": "values must have fewer than 2^61 steps of the grid; take a smaller epsilon",
-            "nothing left": "delta must leave something for the noise; raise delta",
+            "grid": "values have more than 2^61 steps of the grid; take a smaller epsilon",
+            "nothing left": "delta leaves nothing for the noise; raise delta",
             "order": "noise is calibrated for tensors of order 3; take a method of order 3",
-            "probe": "a probe must be a unit vector; divide it by its length",
-            "pure": "pure epsilon needs global l1 sensitivities, which only configuration 1 has; "
-            "take configuration 1, or Gaussian noise",
-            "rounding": "rounding must cost at most 1 % of the sensitivity; use fewer cells or "
+            "probe": "a probe is no unit vector; divide it by its length",
+            "pure": "pure epsilon has no global l1 sensitivities in this configuration; take "
+            "configuration 1, or Gaussian noise",
+            "rounding": "rounding costs more than 1 % of the sensitivity; use fewer cells or "
             "documents, or a larger epsilon",
-            "rows": "n_max must bound the number of rows; raise it",
-            "samples": "the sums of a site must be those of as many clipped samples as the network "
+            "rows": "n_max is below the number of rows; raise it",
+            "samples": "the sums of a site are not those of as many clipped samples as the network "
             "has there; give the network the size of each site, and clip to the radius",
-            "spaces": "sites must have one dimension and radius and the sizes of the network; make "
+            "spaces": "sites differ in dimension or radius, or from the sizes of the network; make "
             "the network for these sites",
-            "stddevs": "every site must have a standard deviation > 0 and finite; give one for "
-            "each",
-            "symmetry": "a tensor must be symmetric, and finite; average it over all orders of its "
-            "indices, or embed it by `symmetrised`",
+            "stddevs": "a site has no standard deviation > 0 and finite; give one for each",
+            "symmetry": "a tensor is not symmetric, or not finite; average it over all orders of "
+            "its indices, or embed it by `symmetrised`",
             "textbook": "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 "
             "a release; use streamlda.guarantee.accounting.noise_multiplier",
-            "triples": "a triple moment over words must be of few words; take a configuration "
-            "that sees it through a projection (2, 3 or 4), or fewer words",
-            "weights": "there must be at least two sites, of weights between 0 and 1 that sum to "
-            "1; leave out sites of no weight, and divide each by their sum",
-            "words": "sites must have the same words and the sizes of the network; make the "
-            "network for these sites",
+            "triples": "a triple moment over words is of too many words; take a configuration that "
+            "sees it through a projection (2, 3 or 4), or fewer words",
+            "weights": "sites are fewer than two, or of weights not in 0..1 or not of sum 1; leave "
+            "out sites of no weight, and divide each by their sum",
+            "words": "sites differ in words, or from the sizes of the network; make the network "
+            "for these sites",
         },
     }
 )

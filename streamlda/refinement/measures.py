@@ -136,7 +136,7 @@ def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]
     end = low if alpha.sum() <= low else high
     warnings = [
         *model.diagnostics.get("warnings", []),
-        f"alpha_0 must lie between {low} and {high} to be estimated, got an end of the range: "
-        f"alpha_0={end}; set alpha_0 to a number",
+        f"the estimate of alpha_0 is an end of its range, {low} to {high}, got alpha_0={end}; "
+        "set alpha_0 to a number",
     ]
     return alpha * (end / alpha.sum()), {"warnings": warnings}

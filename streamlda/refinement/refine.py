@@ -150,7 +150,7 @@ def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:
     known = of_start(model.diagnostics)
     if done["steps"] < STEPS // 2:
         known["warnings"].append(
-            f"a refinement must take about {STEPS} steps for topics to settle, got "
+            f"a refinement took too few of about {STEPS} steps for topics to settle, got "
             f"steps={done['steps']} refinement_passes={done['passes']}; make more passes, or none"
         )
     asked = {"refinement_passes": done["passes"], "refinement_sweeps": done["sweeps"]}

@@ -41,17 +41,17 @@ SHOWN_WORDS = 10
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "few words": "there must be at least as many words as topics; ask for fewer topics or "
-            "more words: learned ones come from more documents, or with a higher "
-            "max_document_frequency (1.0 keeps all)",
-            "window": "partial_fit must know how many rows a private snapshot is made of; set it, "
-            "or pass all rows to fit",
-            "same name": "seeded topics must have names of their own; name each once",
-            "few topics": "there must be at least as many topics as seeded ones; ask for more "
-            "topics, or seed fewer",
-            "no word": "a seeded topic must have a word of the vocabulary; seed it by other words, "
-            "or bring a vocabulary with these",
-            "no seed": "a seeded topic must be a name, a colon and words; write it as in 'space: "
+            "few words": "there are fewer words than topics; ask for fewer topics or more words: "
+            "learned ones come from more documents, or with a higher max_document_frequency (1.0 "
+            "keeps all)",
+            "window": "partial_fit does not know how many rows a private snapshot is made of; set "
+            "it, or pass all rows to fit",
+            "same name": "seeded topics share a name; name each once",
+            "few topics": "there are fewer topics than seeded ones; ask for more topics, or seed "
+            "fewer",
+            "no word": "a seeded topic has no word of the vocabulary; seed it by other words, or "
+            "bring a vocabulary with these",
+            "no seed": "a seeded topic is not a name, a colon and words; write it as in 'space: "
             "orbit launch nasa'",
         }
     }

@@ -63,7 +63,7 @@ def load_settings(
                 problems.append(f"{name[:80]!r} {problem}")
             elif name == setting.name and setting.kind == "secret" and origin != "environment":
                 problems.append(
-                    f"{name} is a secret, and must stand in a file or in {setting.variable}: set "
+                    f"{name} is a secret outside of a file and of {setting.variable}: set "
                     f"{name}_file ({origin})"
                 )
             elif setting.name in taken:
@@ -83,7 +83,7 @@ def load_settings(
         raise InvalidSettingError(f"{problems[0]}; {see}")
     if problems:
         raise InvalidSettingError(
-            f"settings must be known and fit together, got problems={len(problems)}; correct "
+            f"settings are unknown or do not fit together, got problems={len(problems)}; correct "
             f"these, and {see}:\n" + "\n".join(f"- {problem}" for problem in problems)
         )
     return settings
@@ -170,8 +170,7 @@ def _from_file(path: str | os.PathLike[str] | None, problems: list[str]) -> dict
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         problems.append(
-            "the settings file must be TOML in UTF-8 that can be read, "
-            f"got path={str(path)!r}: {reason}"
+            f"the settings file cannot be read as TOML in UTF-8, got path={str(path)!r}: {reason}"
         )
         return {}
     values: dict[str, Any] = {}

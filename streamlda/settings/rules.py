@@ -114,7 +114,7 @@ SOURCE: Rules = {
         lambda s: s.source.kind != "kafka" and s.source.files and s.kafka.topic,
     "{source.kind} follow needs a daemon (streamlda run): a fit reads files once":
         lambda s: s.source.kind == "follow" and s.command == FIT,
-    "standard input (-) must be the only source":
+    "standard input (-) is not the only source":
         lambda s: "-" in s.source.files and (len(s.source.files) > 1 or s.source.kind != "files"),
     "{kafka.mechanism}, {kafka.username} and {kafka.password} must be set for SASL; OAUTHBEARER "
     "needs {kafka.token}, or {kafka.token_endpoint} and both, and AWS_MSK_IAM SASL_SSL":

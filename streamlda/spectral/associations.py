@@ -110,7 +110,7 @@ class VectorAssociation(Association[Array]):
         """
         require(
             batch.ndim == 2 and batch.shape[1] == self.dimension,
-            "vectors must be rows of the association's dimension",
+            "vectors are no rows of the association's dimension",
             shape=batch.shape,
             dimension=self.dimension,
             remedy="reshape them",
@@ -124,7 +124,7 @@ class VectorAssociation(Association[Array]):
                 finite = np.isfinite(x).all(axis=1)
                 require(
                     finite.all(),
-                    f"vectors must be finite, got NaN or infinity in row={first + finite.argmin()}",
+                    f"vectors are not finite, got NaN or infinity in row={first + finite.argmin()}",
                     remedy="remove such rows",
                     error=InvalidDocumentsError,
                 )

@@ -226,7 +226,7 @@ class Moments:
     def _require(self, documents: int) -> None:
         require(
             self.documents >= documents,
-            f"a mean must be over at least {documents} documents of 3 tokens or more",
+            f"a mean is over fewer than {documents} documents of 3 tokens or more",
             documents=self.documents,
             skipped=self.skipped,
             remedy="add more documents first",

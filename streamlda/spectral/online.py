@@ -102,7 +102,7 @@ class OnlinePower(Generic[Batch]):
         at_least(1, documents_per_round=documents_per_round, remedy="see suggested_documents")
         require(
             method.order == association.order,
-            "method and association must be of one order",
+            "method and association are of different orders",
             method=method.order,
             association=association.order,
             remedy="make both for one tensor",

@@ -93,7 +93,7 @@ class DeflatedPower:
         require(seed < 2**64, "seed must be a number of 64 bits", seed=seed)
         require(
             n_components <= dimension,
-            "there must be no more components than dimensions",
+            "there are more components than dimensions",
             n_components=n_components,
             dimension=dimension,
             remedy="ask for fewer components",
@@ -281,14 +281,14 @@ def _checked_answer(
     shape = None if images is None else images.shape
     require(
         values.shape == probes.shape[1:] and (values_only or shape == probes.shape),
-        "an answer must fit the probes",
+        "an answer does not fit the probes",
         images=shape,
         values=values.shape,
         probes=probes.shape,
     )
     require(
         np.isfinite(values).all() and (images is None or np.isfinite(images).all()),
-        "power iterations must be answered with finite numbers, got NaN or infinity",
+        "power iterations are answered with NaN or infinity",
         remedy="check the tensor or the documents",
         error=InvalidDocumentsError,
     )

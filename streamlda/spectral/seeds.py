@@ -55,7 +55,7 @@ def checked_seeds(
     """Return seeds, also from their JSON form; they must be topics at most."""
     require(
         len(seeds) <= n_components,
-        "there must be at least as many topics as seeded ones",
+        "there are fewer topics than seeded ones",
         n_components=n_components,
         seed_topics=len(seeds),
         remedy="ask for more topics, or seed fewer",

@@ -68,8 +68,7 @@ def whitening_root(inner: Array, n_components: int) -> Array:
     leading = np.flatnonzero(usable)[::-1][:n_components]
     require(
         len(leading),
-        "whitening needs documents whose words vary, got a pair moment without a positive "
-        "eigenvalue",
+        "words of the documents do not vary: their pair moment has no positive eigenvalue",
         remedy="read more documents",
         error=InsufficientDataError,
     )

@@ -121,7 +121,7 @@ class CheckpointIndex:
         if not rows:
             return None
         raise errors.failure(
-            f"one of {len(rows)} checkpoints must be whole, and none is: {'; '.join(problems)}",
+            f"none of {len(rows)} checkpoints is whole: {'; '.join(problems)}",
             path=str(self._folder),
             remedy="restore the folder from a copy, or start in an empty one",
             error=errors.ModelFileError,
@@ -340,9 +340,9 @@ def load_state(
         others += learner.settings.differing(state["settings"])
         errors.require(
             not others,
-            f"a state must continue with the settings it was made with, not {', '.join(others)}",
+            f"a state was made with other settings: {', '.join(others)}",
             path=str(path),
-            remedy="use those, or drop the state and begin after the last cohort",
+            remedy="use the saved ones, or drop the state and begin after the last cohort",
         )
         learner.restore(arrays, state)
     if run["missed"] is not None:

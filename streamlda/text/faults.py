@@ -11,56 +11,55 @@ from streamlda.errors import (
 )
 
 _ROOM = (
-    "the document frequencies must leave room between them; lower min_document_frequency, raise "
+    "the document frequencies leave no room between them; lower min_document_frequency, raise "
     "max_document_frequency (1.0 keeps all), or give more documents"
 )
 
 _FAULTS = Faults(
     {
         InvalidSettingError: {
-            "analyzer": "an analyzer must return a list of words, each a str, for any text",
+            "analyzer": "an analyzer returns no list of words, each a str, for a text",
             "clean": "clean must be of attachments, urls, emails, html, initialisms",
-            "function": "a token pattern and an analyzer must not both be given",
+            "function": "a token pattern and an analyzer are both given",
             "groups": "token_pattern must be text with at most one group; write other groups as "
             "(?:...)",
-            "language": "stop words must be of a known language; name one of known, or give a file",
+            "language": "stop words are of no known language; name one of known, or give a file",
             "lowercase": "lowercase must be true, false, or turkish with normalize",
             "ngrams": "ngram_range must be two whole numbers with 1 <= shortest <= longest",
             "normalize": "normalize must be true or false",
             "pattern": "token_pattern must be a regular expression",
-            "phrase": "phrases must each be of two words or more once stop words are dropped; "
-            "leave it out, or add words that the analyzer keeps",
+            "phrase": "a phrase has fewer than two words once stop words are dropped; leave it "
+            "out, or add words that the analyzer keeps",
             "phrases": "phrases must be a list of them, got one string; put it in a list",
             "room of counts": _ROOM,
             "stop words": "stop_words must be languages such as english,german, a list of words "
             "or None",
-            "stop words of text": "stop_words must hold strings only, got something else in it",
-            "unknown analyzer": "an analyzer must be module:function",
+            "stop words of text": "stop_words holds something other than strings",
+            "unknown analyzer": "an analyzer is not named module:function",
         },
         InsufficientDataError: {"room": _ROOM},
         InvalidDocumentsError: {
-            "texts": "texts must be a list, series, array or table of one column of documents; put "
+            "texts": "texts are no list, series, array or table of one column of documents; put "
             "them into a list",
         },
         VocabularyError: {
-            "analyzer of a model": "the analyzer that a model was made with must be given before "
-            "it is called; use the option, or streamlda.load(path, analyzer=...)",
-            "fingerprint": "the words must be those that the metadata was made with",
-            "hashed": "a vocabulary has words or, if hashed, hash bits",
+            "analyzer of a model": "the analyzer that a model was made with is not given; use the "
+            "option, or streamlda.load(path, analyzer=...)",
+            "fingerprint": "the words are not those that the metadata was made with",
+            "hashed": "words and hash bits of a vocabulary do not fit its kind",
             "kind": "the kind of a vocabulary must be given, learned, selected or hashed",
-            "learned": "a learned vocabulary must have at least one word within the document "
-            "frequencies; give more documents, or raise max_document_frequency (1.0 keeps all "
-            "words)",
-            "list": "a word list must be a readable file; check the name",
-            "metadata": "the metadata of a vocabulary must be whole",
-            "names": "names must be those of all columns of a hashed vocabulary",
-            "no words": "a word list must have at least one word; put one on each line",
-            "one string": "words must be a list of words, got one string",
+            "learned": "no word lies within the document frequencies; give more documents, or "
+            "raise max_document_frequency (1.0 keeps all words)",
+            "list": "a word list cannot be read; check the name",
+            "metadata": "the metadata of a vocabulary is damaged",
+            "names": "names are not those of all columns of a hashed vocabulary",
+            "no words": "a word list has no word; put one on each line",
+            "one string": "words are one string, and no list of words",
             "selection": "selection must be a mapping of plain JSON values that says how the words "
             "were selected; pass the record of the private selection",
-            "twice": "a word list must have each word once; remove one of them",
-            "utf8": "a word list must be UTF-8; convert the file",
-            "word": "each word must be a non-empty str",
+            "twice": "a word list has a word twice; remove one of them",
+            "utf8": "a word list is not UTF-8; convert the file",
+            "word": "a word is empty, or no str",
         },
     }
 )

@@ -87,7 +87,7 @@ def _import_analyzer(name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:
-        rule = f"an analyzer must be importable: {type(error).__name__}: {error}"
+        rule = f"an analyzer cannot be imported: {type(error).__name__}: {error}"
         remedy = "install its package, or put its folder on PYTHONPATH"
         raise failure(rule, analyzer=name, remedy=remedy) from error
     return found

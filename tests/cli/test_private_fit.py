@@ -256,7 +256,7 @@ def test_what_a_private_fit_must_not_have_is_refused_and_touches_nothing(folder,
         ("replace what is read", (*full, "--ledger", folder / "a.jsonl")),
         *(("or another output", (*full, "-o", path)) for path in beside(tmp_path / "L")),
         ("topics=61 words=60", (*full, "-k", 61)),
-        ("must have a word of the vocabulary", (*full, "--seed-topic", "none: nowhere")),
+        ("has no word of the vocabulary", (*full, "--seed-topic", "none: nowhere")),
         ("delta must be at least ten times", (*full, "--delta", "1e-60")),
     ):
         assert wanted in refused(*arguments)

@@ -17,7 +17,7 @@ PLAN = "plan --records 1000 --epsilon 1"
 #: Arguments, exit code, and words of the line.
 REFUSED = [
     ("topics {new}/gone", 74, "No such file"),
-    ("topics {folder}/held_out.txt", 65, "a file must be one that streamlda wrote"),
+    ("topics {folder}/held_out.txt", 65, "not written by streamlda"),
     ("fit --nonsense", 2, "No such option"),
     # What stands behind --set.
     (f"{CORPUS} topics.cuont=3", 2, "--set topics.cuont: fit has no such setting; did you mean to"),

@@ -269,9 +269,9 @@ def test_a_shared_projection_that_does_not_fit_is_refused(documents):
     broken = shared.copy()
     broken[3, 2] = np.nan
     for make, message in (
-        (lambda: sharing(shared[:, :-1]), r"oversampling of the engine, got shape=\(150, 13\)"),
-        (lambda: sharing(broken), "must be finite"),
-        (lambda: sharing(refine=True), "sum through a shared projection, got refine=True"),
+        (lambda: sharing(shared[:, :-1]), r"oversampling than the engine, got shape=\(150, 13\)"),
+        (lambda: sharing(broken), "NaN or infinite"),
+        (lambda: sharing(refine=True), "that refines a projection, got refine=True"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             make()

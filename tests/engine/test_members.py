@@ -185,16 +185,16 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added():
     other_start = replace(start, stepwise=start.stepwise.copy())
     other_start.stepwise.steps += 1
     for other, rule in [
-        (learner, "the same engine twice; its documents would count twice"),
-        (KINDS["refining"].engine(), r"one start.*start=[0-9a-f]{16},None; make one"),
+        (learner, "with itself; its documents would count twice"),
+        (KINDS["refining"].engine(), r"no common start, got start=[0-9a-f]{16},None; make one"),
         (Engine(SETTINGS, shared_start=other_start), r"start=[0-9a-f]{16},[0-9a-f]{16};"),
-        (KINDS["started"].engine(seed=7), "equal settings to be merged, got seed=0,7"),
+        (KINDS["started"].engine(seed=7), "differ in settings, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             learner.merge(other)
     assert_same_state(learner, before)
     for change, rule in [
-        ({"refine": False}, "must refine from a shared start, and .* got refine=False"),
+        ({"refine": False}, "sums was given a start, .* got refine=False"),
         ({"solver": "online-power"}, "solver='online-power'"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):

@@ -27,7 +27,7 @@ from streamlda.settings.load import settings_of_parameters
 from streamlda.simulate import PlantedLDA
 from streamlda.utils.threads import limit_threads
 
-FRACTIONAL = "ignore:counts must be whole numbers:UserWarning"
+FRACTIONAL = "ignore:counts are no whole numbers:UserWarning"
 PRIVATE = {"epsilon": 1.0, "delta": 1e-6}
 NAMELESS = "ignore:X (does not have valid|has) feature names:UserWarning"
 
@@ -156,7 +156,7 @@ def test_a_saved_model_reads_counts_and_texts_as_the_estimator_does(fitted, X, t
     texts = [f"{words[0]} {words[5]} {words[0]} unknown", "unknown", ""]
     np.testing.assert_array_equal(model.transform(texts), model.transform(counts))
     np.testing.assert_allclose(model.transform(texts)[1], model.alpha / model.alpha_0)
-    with pytest.raises(streamlda.errors.VocabularyError, match="got a model of matrices"):
+    with pytest.raises(streamlda.errors.VocabularyError, match="a model of matrices has no"):
         fitted.to_model().transform(texts)
     with pytest.raises(ValueError, match="119"):
         model.transform(np.ones((2, 119)))
@@ -222,8 +222,8 @@ def test_bad_counts_are_refused_and_fractional_ones_warned_about(X):
     for number, rule in (
         (-1.0, "Negative values in data"),
         (np.inf, "infinity"),
-        (1e12, "at most 2147483648 tokens"),
-        (0.0, "at least 2 documents of 3 known words or more"),
+        (1e12, "more than 2147483648 tokens"),
+        (0.0, "fewer than 2 documents have 3 known words or more"),
     ):
         with pytest.raises(ValueError, match=rule):
             StreamLDA(1).fit(np.array([[1.0, number], [2.0, 0.0]]))

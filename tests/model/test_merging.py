@@ -174,13 +174,13 @@ def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
 @pytest.mark.parametrize(
     ("other", "error", "said"),
     [
-        ({}, InvalidSettingError, r"all different, got models=2 equal=\[0, 1\]; pass each"),
+        ({}, InvalidSettingError, r"or one twice, got models=2 equal=\[0, 1\]; pass each"),
         ({"documents_seen": 0}, InvalidSettingError, "how many documents"),
         ({"vocabulary": None}, VocabularyError, "vocabularies=\\['given', 'none'\\]"),
         (
             {"vocabulary": Vocabulary.given(WORDS, TextAnalyzer(lowercase=False))},
             VocabularyError,
-            "one analyzer",
+            "different analyzers",
         ),
         ({"privacy": private()}, InvalidSettingError, "private=1 of=2; merge private models only"),
         ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2; merge private models only"),
@@ -206,9 +206,9 @@ def test_the_command_merges_model_files(tmp_path):
     assert said.startswith("20 record slots of 2 sources")
     (tmp_path / "folder").mkdir()
     for arguments, wanted, code in (
-        ((*files, tmp_path / "folder", *output), "must have its index", 65),
+        ((*files, tmp_path / "folder", *output), "has no index", 65),
         ((*files, "-o", tmp_path / "a"), "must not replace", 78),
-        ((tmp_path / "a", *output), "two or more", 78),
+        ((tmp_path / "a", *output), "fewer than two", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),
     ):
         assert wanted in refused("merge", *arguments, code=code)

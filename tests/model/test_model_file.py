@@ -146,15 +146,15 @@ def test_arrays_are_copied_if_others_can_write_them_and_shared_if_not():
 
 
 INVALID = [
-    ({"components": np.ones((2, 4))}, "must be probabilities.*array='components'.*largest_error=3"),
+    ({"components": np.ones((2, 4))}, "no probabilities.*array='components'.*largest_error=3"),
     ({"components": np.array([[2, -1, 0, 0], [0, 0, 0, 1.0]])}, "array='components' min=-1"),
-    ({"components": np.full((2, 4), np.nan)}, "must be probabilities.*min=nan"),
+    ({"components": np.full((2, 4), np.nan)}, "no probabilities.*min=nan"),
     ({"alpha": np.ones(3)}, r"alpha=\(3,\)"),
     ({"alpha": np.array([1.0, 0.0])}, "alpha must be a vector of finite numbers > 0.*min=0"),
     ({"vocabulary": Vocabulary.given(["a"])}, "words=1 columns=4"),
     ({"vocabulary": Vocabulary.given(["a", "b", "c", "d\n"])}, "line feed, got word_id=3"),
-    ({"vocabulary": Vocabulary.given(["a", "b", "c", "\ud800"])}, "got a lone surrogate"),
-    ({"settings": {"a": float("inf")}}, "must be plain JSON"),
+    ({"vocabulary": Vocabulary.given(["a", "b", "c", "\ud800"])}, "a lone surrogate"),
+    ({"settings": {"a": float("inf")}}, "not plain JSON"),
     ({"documents_seen": -1}, "documents_seen must be a whole number >= 0"),
     ({"created": "yesterday"}, "created must be a time in ISO 8601"),
     ({"created": "2026-01-02T03:04:05+02:00"}, "in UTC, got created="),
@@ -242,7 +242,7 @@ def test_errors_of_files_are_told_apart(tmp_path):
     with pytest.raises(NewerFormatError, match="format_version=3 readable=2"):
         load(tmp_path / "model")
     (tmp_path / "model").write_bytes(GOLDEN.read_bytes()[:-1])
-    with pytest.raises(ModelFileError, match=r"whole and unaltered.*path='.*model'; restore"):
+    with pytest.raises(ModelFileError, match=r"is damaged.*path='.*model'; restore"):
         load(tmp_path / "model")
 
 

@@ -118,7 +118,7 @@ def test_settings_know_them():
     (said,) = config.differing(json.loads(json.dumps(asdict(config_of(SEEDS[:1])))))
     assert said.startswith("seed_topics=")
     assert config_hash(config, "public") != config_hash(config_of(()), "public")
-    with pytest.raises(InvalidSettingError, match="as many topics as seeded ones"):
+    with pytest.raises(InvalidSettingError, match="fewer topics than seeded ones"):
         config_of(SEEDS, n_components=2)
 
 

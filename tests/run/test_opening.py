@@ -224,7 +224,7 @@ def test_a_run_continues_from_its_own_beginning_alone(tmp_path, kind):
     if kind == "started":
         # From shared topics a run must refine.
         asked = run_settings(kind, tmp_path, {"topics.refine": False})
-        with pytest.raises(InvalidSettingError, match=r"refine from a shared start.*refine=False"):
+        with pytest.raises(InvalidSettingError, match=r"sums was given a start.*refine=False"):
             open_pipeline(asked)
 
 

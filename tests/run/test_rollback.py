@@ -191,7 +191,7 @@ def test_private_snapshots_and_others_do_not_share_a_folder(scene):
         if private:
             with Store.open(output=scene.folder / folder, private=False) as store:
                 store.publish(replace(load(scene.folder / "model"), privacy=not_private()))
-        with pytest.raises(InvalidSettingError, match="must not lie in one folder with others"):
+        with pytest.raises(InvalidSettingError, match="would lie in one folder with others"):
             Store.open(output=scene.folder / folder, private=private)
     # What was refused holds no lock.
     Store.open(output=scene.folder / "out", private=True).close()

@@ -125,7 +125,7 @@ def test_first_records_are_not_read_again(tmp_path):
         assert [rows.texts for rows in again] == [rows.texts for rows in polls]
         assert [rows.notes for rows in again] == [rows.notes for rows in polls]
     write_lines(tmp_path / "0.jsonl", ["longer"])
-    with pytest.raises(SourceError, match=r"must not change.*0\.jsonl.*files=4 bytes="):
+    with pytest.raises(SourceError, match=r"changed.*0\.jsonl.*files=4 bytes="):
         list(rows_of(shard, None))
 
 
@@ -156,13 +156,13 @@ def test_records_are_documents_or_slots(tmp_path):
 
 def test_other_partitions_are_refused_without_their_text():
     for value in ("secret", [1, 2], ["secret", 5], 7, [b"secret"]):
-        with pytest.raises(InvalidDocumentsError, match="must be a") as caught:
+        with pytest.raises(InvalidDocumentsError, match=" no ") as caught:
             list(rows_of(Shard("p"), value))
         assert "secret" not in str(caught.value)
     with pytest.raises(InvalidDocumentsError, match="choose the column of the text") as caught:
         list(rows_of(Shard("p"), pd.DataFrame({"id": ["1"], "text": ["secret"]})))
     assert "secret" not in str(caught.value)
-    with pytest.raises(InvalidDocumentsError, match="read by a vocabulary") as caught:
+    with pytest.raises(InvalidDocumentsError, match="no vocabulary") as caught:
         list(Census(spans=(), n_features=2).batches(Shard("p"), ["secret words"], RecordCounts()))
     assert "secret" not in str(caught.value)
     for value in ([], "text", None, 5):

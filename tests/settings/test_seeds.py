@@ -34,10 +34,10 @@ def test_a_program_gives_them_as_lines_or_a_mapping(given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["space:"], "must be a name, a colon and words"),
+        (["space:"], "is not a name, a colon and words"),
         (["none"], "got seed_topic='none'"),
-        (["a: x", "a: y"], "names of their own"),
-        (["a: x", "b: y", "c: z"], "as many topics as seeded ones, got topics=2 seeded=3"),
+        (["a: x", "a: y"], "share a name"),
+        (["a: x", "b: y", "c: z"], "fewer topics than seeded ones, got topics=2 seeded=3"),
     ],
 )
 def test_seeds_that_are_none_are_refused(given, message):

@@ -138,7 +138,7 @@ def test_a_command_takes_only_the_settings_that_it_names():
     for environment, named, message in (
         ({"STREAMLDA_SOURCE_TEXT": "body"}, flags, "'STREAMLDA_SOURCE_TEXT' is no known variable"),
         (mine, {}, "^source.files must name files, or for a"),
-        (mine, {"source.files": ["-", "a"]}, "must be the only source"),
+        (mine, {"source.files": ["-", "a"]}, "is not the only source"),
     ):
         with pytest.raises(InvalidSettingError, match=message):
             load_settings(environment=environment, flags=named, command="infer", names=names)
@@ -176,7 +176,7 @@ def test_all_problems_are_reported_at_once_as_they_were_given(write):
         ("[vocabulary]\nngrams = '1..2'\n", "vocabulary.ngrams must be an integer"),
         ("[snapshots]\ntime_bins = 'days'\n", "time_bins must be one of hour, day, week, month"),
         ("[kafka]\ntopic = 'a/b'\n", "topic must be a name of Kafka: at most 249 letters"),
-        ("not toml", "must be TOML"),
+        ("not toml", "cannot be read as TOML"),
     ],
 )
 def test_a_wrong_file_is_refused_with_a_hint(write, text, hint):
@@ -186,7 +186,7 @@ def test_a_wrong_file_is_refused_with_a_hint(write, text, hint):
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path):
     assert "none.toml': No such file" in problems_of(tmp_path / "none.toml")[0]
     (tmp_path / "latin").write_bytes(b"\xff")
-    assert "must be TOML in UTF-8" in problems_of(tmp_path / "latin")[0]
+    assert "as TOML in UTF-8" in problems_of(tmp_path / "latin")[0]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_settings_that_clash_are_refused(flags, hint):
     ("flags", "hint"),
     [
         ({"output.file": None}, "output.file must be set"),
-        ({"source.files": ["-", "a"]}, "standard input (-) must be the only source"),
+        ({"source.files": ["-", "a"]}, "standard input (-) is not the only source"),
         ({"source.time_field": "@record"}, "source.time_field @record needs source.kind kafka"),
         ({**DASK, "source.time_field": "at"}, "source.time_field must be left out"),
         ({**DASK, "source.files": ["-"]}, "cluster.dask needs files"),
@@ -296,7 +296,7 @@ def test_a_secret_comes_from_a_file_or_a_variable_and_is_never_shown(tmp_path, w
 def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value):
     path = write(f"[kafka]\npassword = {value!r}\n")
     for found in (problems_of(path), problems_of(flags={"kafka.password": value})):
-        assert "is a secret, and must stand in a file" in "\n".join(found)
+        assert "is a secret outside of a file" in "\n".join(found)
         assert str(value) not in "\n".join(found)
 
 

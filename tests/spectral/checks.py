@@ -149,10 +149,10 @@ def check_bad_answers(make_solver):
         spoilt_images, spoilt_values = images.copy(), values.copy()
         spoilt_images[0, 0] = spoilt_values[0] = bad
         for wrong in ((spoilt_images, values), (images, spoilt_values)):
-            with pytest.raises(InvalidDocumentsError, match="finite"):
+            with pytest.raises(InvalidDocumentsError, match="NaN or infinity"):
                 solver.advance(*wrong)
     for wrong in ((None, values), (images[1:], values), (images, values[1:])):
-        with pytest.raises(InvalidSettingError, match="must fit the probes"):
+        with pytest.raises(InvalidSettingError, match="does not fit the probes"):
             solver.advance(*wrong)
     assert state_bytes(solver) == before
 

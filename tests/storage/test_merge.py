@@ -99,10 +99,10 @@ def test_what_cannot_be_merged_is_refused_and_nothing_added(documents):
     other_projection[0, 0] += 1e-12
     other_seed = replace(SETTINGS, seed=7)
     for other, rule in [
-        (engine, "the same engine twice; its documents would count twice"),
+        (engine, "with itself; its documents would count twice"),
         (own, r"start=[0-9a-f]{16},None; make one"),
-        (learned(documents, 500, shared=other_projection), "one start.*start="),
-        (learned(documents, 500, settings=other_seed), "equal settings to be merged, got seed=0,7"),
+        (learned(documents, 500, shared=other_projection), "no common start.*start="),
+        (learned(documents, 500, settings=other_seed), "differ in settings, got seed=0,7"),
     ]:
         with pytest.raises(InvalidSettingError, match=rule):
             engine.merge(other)
@@ -174,7 +174,7 @@ def test_folders_of_daemons_that_run_are_joined(folders, documents):
 
 def test_no_document_counts_twice_as_far_as_positions_say(folders, tmp_path, documents):
     (tmp_path / "link").symlink_to(folders[0])
-    with pytest.raises(InvalidSettingError, match=r"not in both, got paths=.*/0', '.*/0'"):
+    with pytest.raises(InvalidSettingError, match=r"states to merge, got paths=.*/0', '.*/0'"):
         merge_checkpoints([folders[0], folders[1], tmp_path / "link"])
     both = save(tmp_path / "both", learned(documents, 0, 10), kafka({"2": 3, "7": 7}))
     with pytest.raises(InvalidSettingError, match=r"news' partitions=2.*disjoint part"):
@@ -195,7 +195,9 @@ def test_a_private_state_is_never_read(tmp_path, documents):
     save(tmp_path / "a", learner, {})
     ledger.close()
     for read in (read_newest_engine, lambda folder: merge_checkpoints([folder])):
-        with pytest.raises(InvalidSettingError, match=r"not be private, got .*daemon publishes"):
+        with pytest.raises(
+            InvalidSettingError, match=r"cannot leave its daemon, got .*daemon publishes"
+        ):
             read(tmp_path / "a")
 
 
@@ -223,7 +225,7 @@ def test_files_that_vanish_meanwhile_are_looked_for_again(tmp_path, documents, m
         assert "generation 3" in checkpoint.skipped[0]
         for path in (tmp_path / "a").glob("state-*"):
             path.unlink()
-        with pytest.raises(ModelFileError, match="one of 2 checkpoints must be whole"):
+        with pytest.raises(ModelFileError, match="none of 2 checkpoints is whole"):
             read_newest_engine(tmp_path / "a")
 
 
@@ -241,7 +243,7 @@ def test_a_projection_comes_back_with_its_words(path, documents):
     assert (found.vocabulary, found.digest) == (WORDS, saved.digest)
     assert EngineSettings(**found.settings) == SETTINGS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(VocabularyError, match=r"read by the same words, got kinds=.*path="):
+    with pytest.raises(VocabularyError, match=r"by different words, got kinds=.*path="):
         check_same_words(found.vocabulary, OTHERS, str(path))
     hashed = Vocabulary.hashed(5)
     batch = PlantedLDA(2, 32, seed=1).documents(50)

@@ -172,7 +172,7 @@ def stage(**changes):
     return lambda arrays, metadata: metadata["state"]["stage"].update(changes)
 
 
-NOT_SUMS = "a saved state must hold what state"
+NOT_SUMS = "a saved state is not what state"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ NOT_SUMS = "a saved state must hold what state"
     [
         (lambda a, m: a.pop("learner.sums/pair"), InvalidSettingError, NOT_SUMS),
         (stage(places=10_000), InvalidSettingError, "slots=10000"),
-        (lambda a, m: m["state"].pop("stage"), ModelFileError, "hold a valid state.*KeyError"),
+        (lambda a, m: m["state"].pop("stage"), ModelFileError, "no valid state.*KeyError"),
     ],
     ids=["no sums", "past its end", "no stage"],
 )
@@ -206,7 +206,7 @@ def test_other_settings_and_another_beginning_are_refused(saved, path, documents
         ({"clipping": "worst-case"}, r"clipping='worst-case' \(saved: 'quantile'\)"),
     ]:
         other = saved.fresh(PrivateSettings(**{**BASE, **changes}))
-        with pytest.raises(InvalidSettingError, match=rf"continue with the settings.*{shown}.*use"):
+        with pytest.raises(InvalidSettingError, match=rf"other settings.*{shown}.*use"):
             load_state(path, other)
     learner = saved.fresh()
     elsewhere = PrivateLearner(
@@ -217,7 +217,7 @@ def test_other_settings_and_another_beginning_are_refused(saved, path, documents
     with pytest.raises(InvalidSettingError, match="private=True learner=False"):
         load_state(path)
     alone = PrivateLearner(saved.settings, ReleaseManager(SeededNoise(1)), vocabulary="public")
-    with pytest.raises(InvalidSettingError, match=r"beside a ledger.*got ledger=None"):
+    with pytest.raises(InvalidSettingError, match=r"has no ledger.*got ledger=None"):
         save_state(path, alone)
     save_state(path, Engine(EngineSettings(n_components=3, n_features=40)))
     with pytest.raises(InvalidSettingError, match="private=False learner=True"):

@@ -199,7 +199,7 @@ class NoisyPower:
         if len(self._done) >= self.rounds:
             spent, wanted = (cost(x).mu_squared for x in (self.spent, self._done[-1]))
             raise BudgetExceededError(
-                f"queries must fit into the privacy budget of the tensor, got spent={spent!r} "
+                f"queries exceed the privacy budget of the tensor, got spent={spent!r} "
                 "remaining=0.0; ask fewer queries, or take other documents",
                 **{"spent": spent, "remaining": 0.0, "requested": wanted},
             )

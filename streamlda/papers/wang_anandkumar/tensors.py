@@ -75,7 +75,7 @@ def checked_array(array: ArrayLike, order: int | None = None) -> Array:
     order = order or max(checked.ndim, 3)
     require(
         len(set(checked.shape)) == 1 and checked.ndim == order,
-        f"a symmetric tensor must have {'three' if order == 3 else order} equal sides",
+        f"a symmetric tensor has not {'three' if order == 3 else order} equal sides",
         shape=checked.shape,
         remedy="pass T(W, W, W) of one projection W",
     )
