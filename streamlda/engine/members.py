@@ -133,7 +133,7 @@ def check_solver(settings: EngineSettings) -> None:
     """Raise unless the solver is the one that has beginnings to share."""
     require(
         settings.solver == WHITENED_TENSOR,
-        f"only engines with solver={WHITENED_TENSOR!r} share projections",
+        "engines of this solver share no beginning",
         solver=settings.solver,
-        remedy="choose that solver",
+        remedy=f"choose {WHITENED_TENSOR!r}",
     )

@@ -306,7 +306,7 @@ class Topics:
         near = ", ".join(difflib.get_close_matches(word.lower(), listed, n=3))
         require(
             len(found) == 1,
-            "topics are looked up of one word that the model knows",
+            "what is looked up is no single word of the model",
             word=word,
             known_words=len(found),
             remedy=f"pass one of {near}" if near else "check how it is spelled",

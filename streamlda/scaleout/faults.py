@@ -71,8 +71,8 @@ _FAULTS = Faults(
             "effort": "a collection takes no quick or thorough fit; set it to 'auto' or a number",
             "private collection": "a collection cannot be fitted privately; fit a matrix, or run "
             "streamlda fit --dask",
-            "solver": f"shards are summed by solver={WHITENED_TENSOR!r} alone; choose the other "
-            "solver, or fit in one process",
+            "solver": f"shards cannot be summed by the solver; choose {WHITENED_TENSOR!r}, or "
+            "fit in one process",
             "seeds": "seeded topics cannot be learned on a cluster; fit in one process",
             "stage": "sums are of another stage; sum all documents through the stage that was "
             "handed out, and keep no sums from one stage to the next or from one fit to another",

@@ -63,7 +63,7 @@ def load_settings(
                 problems.append(f"{name[:80]!r} {problem}")
             elif name == setting.name and setting.kind == "secret" and origin != "environment":
                 problems.append(
-                    f"{name} is a secret outside of a file and of {setting.variable}: set "
+                    f"{name} is a secret in the open: set {setting.variable} or "
                     f"{name}_file ({origin})"
                 )
             elif setting.name in taken:

@@ -118,7 +118,7 @@ class Moments:
         require(
             self.triple_columns == other.triple_columns
             and np.array_equal(self.whitening, other.whitening),
-            "moments can be merged only when they share projection and triple columns, got "
+            "moments to merge differ in projection or triple columns, got "
             f"triple_columns={self.triple_columns},{other.triple_columns}",
             remedy="accumulate both from one engine state",
         )

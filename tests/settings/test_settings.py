@@ -296,7 +296,7 @@ def test_a_secret_comes_from_a_file_or_a_variable_and_is_never_shown(tmp_path, w
 def test_a_secret_in_the_settings_file_or_a_flag_is_refused_unseen(write, value):
     path = write(f"[kafka]\npassword = {value!r}\n")
     for found in (problems_of(path), problems_of(flags={"kafka.password": value})):
-        assert "is a secret outside of a file" in "\n".join(found)
+        assert "is a secret in the open" in "\n".join(found)
         assert str(value) not in "\n".join(found)
 
 
