@@ -27,8 +27,7 @@ _FAULTS = Faults(
             "client": "a Dask collection has no client; make one first: "
             'distributed.Client("tcp://host:8786"), or distributed.Client() for the cores of this '
             "machine",
-            "killer": "a task ends its workers; see their logs, which nothing but this task seems "
-            "to end",
+            "killer": "a task ends its workers; see their logs: nothing else seems to end them",
             "lost scheduler": "the scheduler was lost; start the cluster and fit again",
             "lost workers": "the cluster has lost its workers; start workers and fit again",
             "room for tasks": "a worker lacks room for its tasks; give workers more memory, or cut "

@@ -7,8 +7,7 @@ from streamlda import errors
 FAULTS = errors.Faults(
     {
         errors.InvalidSettingError: {
-            "no folder": "a folder of a run is none, and cannot be made in its parent; choose "
-            "another, or make its parent",
+            "no folder": "a folder of a run cannot be made; choose another, or make its parent",
             "locked": "another process holds the lock on a folder; stop that process, or choose "
             "another folder",
             "read-only": "a folder of a run is not writable; make it writable, or choose another",
