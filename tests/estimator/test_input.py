@@ -94,7 +94,7 @@ def test_a_fit_that_fails_changes_nothing(fitted, X):
     assert np.array_equal(lda.transform(X[:5]), before)
     assert (lda.n_features_in_, hasattr(lda, "feature_names_in_")) == (120, False)
     new = StreamLDA(2)
-    with pytest.raises(ValueError, match="at most 2147483648 tokens"):
+    with pytest.raises(ValueError, match="more than 2147483648 tokens"):
         new.partial_fit(np.full((3, 9), 1e10))
     assert vars(new) == vars(StreamLDA(2))
     # A later fit that names no columns forgets the names.

@@ -194,7 +194,7 @@ def test_a_whole_file_without_a_model_in_it_is_refused(tmp_path, case):
     assert_same(load(tmp_path / "model"), make_model(privacy={"statement": "none"}))
     FORGED[case](arrays, metadata)
     write_arrays(tmp_path / "model", FORMAT, 1, arrays, metadata)
-    with pytest.raises(ModelFileError, match="must hold a valid model, got why="):
+    with pytest.raises(ModelFileError, match="holds no valid model, got why="):
         load(tmp_path / "model")
 
 

@@ -251,7 +251,7 @@ def test_files_are_read_as_written_and_damage_is_found(at_work, tmp_path, this):
     share.save(path)
     found = Share.load(path)
     assert (found.content, found.signature) == (share.content, share.signature)
-    with pytest.raises(ModelFileError, match="of the wanted kind"):
+    with pytest.raises(ModelFileError, match="of another kind"):
         Round.load(path)
     data = bytearray(path.read_bytes())
     data[-3] ^= 1

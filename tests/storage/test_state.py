@@ -164,7 +164,7 @@ def test_only_the_owner_reads_it_whatever_umask_and_file_say_and_it_is_no_model(
         os.umask(old)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
-    with pytest.raises(ModelFileError, match="wanted kind, got format='streamlda-state'"):
+    with pytest.raises(ModelFileError, match="another kind, got format='streamlda-state'"):
         streamlda.load(path)
 
 

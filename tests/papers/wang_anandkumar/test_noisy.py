@@ -166,7 +166,7 @@ def test_with_hardly_any_noise_it_is_algorithm_1():
         neighbours=Neighbours("entry", magnitude=1e15 * K, roundings=1),
         epsilon=1e5,
     )
-    with pytest.raises(InvalidSettingError, match="rounding must cost at most"):
+    with pytest.raises(InvalidSettingError, match="rounding costs more"):
         tiny.run()
     exact, tensor = deflated(), orthonormal(scale=2e4)[0]
     while not exact.finished:
