@@ -215,7 +215,7 @@ def _charge(learner: PrivateLearner, batch: DocumentBatch) -> list[str]:
 
 def _check_users(unit: str, users: Users | None, rows: int) -> Users | None:
     given = users is not None
-    rule = "users must be given where they are the privacy unit, and only there"
+    rule = "users are missing, or the privacy unit is the document"
     remedy = "pass users=..., or set privacy_unit='user'"
     require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
     if users is None:

@@ -117,14 +117,13 @@ class Plan:
             )
         if self.delta * self.documents_per_snapshot >= 1:
             found.append(
-                "delta should be far below 1 / documents, else whole documents may be shown, got "
+                "delta is not far below 1 / documents, so whole documents may be shown, got "
                 f"delta={self.delta:g} documents_per_snapshot={self.documents_per_snapshot}"
             )
         chosen = self.words_chosen
         if chosen is not None and 2 * chosen < self.words_wanted:
             found.append(
-                "a private choice of words should find half of those wanted, expected "
-                f"words={chosen:.0f} "
+                f"a private choice finds less than half of the words, expected words={chosen:.0f} "
                 f"wanted={self.words_wanted} documents={self.words_records} "
                 f"topics={self.n_components}; choose from more records (vocabulary.documents), "
                 "want fewer words (vocabulary.size), or bring a public list (--vocabulary)"
@@ -137,14 +136,14 @@ class Plan:
                 "fewer words",
             ]
             found.append(
-                f"noise should not hide topics, expected topics_shown={self.about:.0f} "
+                f"noise hides topics, expected topics_shown={self.about:.0f} "
                 f"topics={self.n_components}; all would need " + ", or ".join(remedies)
             )
         ratio = self.perplexity_over_frequencies
         if alone and ratio is not None and ratio > 1:
             times = self.word_noise / noise_of_ratio(1.0)
             found.append(
-                "topics should predict documents better than their word frequencies do, expected "
+                "topics predict documents no better than their word frequencies, expected "
                 f"perplexity={ratio:.2f} times theirs word_noise={self.word_noise:.3g}; take a "
                 f"window of {times * self.documents_per_snapshot:,.0f} records, "
                 f"{self.n_features / times:,.0f} words, a larger epsilon, or a public model "

@@ -34,7 +34,7 @@ def model_of(
     notes = notes_of(found, settings.n_components)
     if hidden:
         notes["warnings"].append(
-            f"seeded topics should be about their words, got others={len(hidden)}: "
+            f"seeded topics are not about their words, got others={len(hidden)}: "
             f"{', '.join(hidden)}, which documents or noise do not show; take more documents per "
             "snapshot, a larger epsilon, or more frequent words"
         )
@@ -152,7 +152,7 @@ def describe_useless(found: PrivateTopics) -> str:
     assert found.ratio is not None
     ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
     return (
-        "topics should predict documents better than their word frequencies do, expected "
+        "topics predict documents no better than their word frequencies, expected "
         f"perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take more documents per "
         "snapshot, fewer words, a larger epsilon, or a public model (privacy.public_model)"
     )

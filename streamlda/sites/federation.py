@@ -120,7 +120,7 @@ class FederationConfig:
         label = self.label
         require(
             isinstance(label, str) and label.isprintable() and len(label) <= MAX_LABEL,
-            f"a label must be one line of at most {MAX_LABEL} characters that can be shown",
+            f"a label is not one line of at most {MAX_LABEL} characters that can be shown",
             label=ascii(label)[:80],
             remedy="sites look at it before they sign; take plain text",
         )

@@ -14,7 +14,7 @@ def test_a_plan_is_shown_in_words_and_as_json(folder):
         "1 window of 60,000 record slots; the number of records is not hidden\n" in planned.stdout
     )
     assert "about 10 of 20 topics of text shown" in planned.stdout
-    assert "noise should not hide topics" in planned.stderr
+    assert "noise hides topics" in planned.stderr
     shown = run("plan", "--records", 60_000, *PRIVATE, "-k", 20, "--json")
     found = json.loads(shown.stdout)
     assert found["n_features"] == 8000

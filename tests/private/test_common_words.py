@@ -247,7 +247,7 @@ def test_a_model_says_how_its_topics_are_expected_to_predict():
             assert each["expected"] == pytest.approx(said[0]["expected"] * np.exp(-gain))
             assert each["noise"] == pytest.approx(0.02 * each["expected"])
         for found, each, of in zip((alone, some, many), notes, said, strict=True):
-            marked = any("better than their word frequencies do" in w for w in each["warnings"])
+            marked = any("no better than their word frequencies" in w for w in each["warnings"])
             assert marked is found.is_useless is (of["expected"] >= 1)
         assert alone.is_useless
         assert some.is_useless is (noise > 1)

@@ -156,7 +156,7 @@ def test_a_config_is_read_as_written(tmp_path):
 def test_a_label_cannot_change_what_sites_see_before_they_sign(label):
     """The attack: a label that clears the terminal, or has lines of its own."""
     config = config_of(KEYS[:3])
-    with pytest.raises(InvalidSettingError, match="label must be one line"):
+    with pytest.raises(InvalidSettingError, match="label is not one line"):
         replace(config, label=label)
     shown = describe(replace(config, label="Themen, \u00f6ffentlich"))
     assert len(shown) == len(describe(config))
