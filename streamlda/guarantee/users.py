@@ -91,7 +91,7 @@ class UserBound:
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
         """Continue exactly where `state` was taken."""
-        rule = "a saved state must hold what state() returned, whole and within its ranges"
+        rule = "a saved state is not what state() returned, or not whole or in its ranges"
         names, remedy = {"documents_per_user", "key", "digests", "accepted"}, "restore it whole"
         require(set(state) == names, rule, arrays=sorted(state), remedy=remedy)
         accepted, digests = state["accepted"].tolist(), [row.tobytes() for row in state["digests"]]

@@ -153,7 +153,7 @@ def test_blank_rows_take_record_slots_and_users_need_names(X, seeded):
     blanks[::3] = 0
     assert private().fit(blanks).documents_seen_ == 3000
     by_user = private(privacy_unit="user", documents_per_user=1)
-    with pytest.raises(InvalidSettingError, match=r"users must be given.*users=False"):
+    with pytest.raises(InvalidSettingError, match=r"users are missing.*users=False"):
         by_user.fit(X)
     with pytest.raises(InvalidDocumentsError, match="n_users=2 n_samples=3000"):
         by_user.fit(X, users=["a", "b"])
