@@ -94,7 +94,7 @@ def test_the_command_and_the_report_show_the_tree(tmp_path):
     assert load(few).digest == made.reduce(3).digest
     for arguments, wanted, code in (
         (("-k", 6, "-o", few), "n_topics=6; pass a number of topics up to the 5", 78),
-        (("-k", 2, "-o", tmp_path / "m"), "must not replace", 78),
+        (("-k", 2, "-o", tmp_path / "m"), "would replace", 78),
     ):
         assert wanted in refused("reduce", tmp_path / "m", *arguments, code=code)
 

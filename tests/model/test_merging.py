@@ -207,7 +207,7 @@ def test_the_command_merges_model_files(tmp_path):
     (tmp_path / "folder").mkdir()
     for arguments, wanted, code in (
         ((*files, tmp_path / "folder", *output), "has no index", 65),
-        ((*files, "-o", tmp_path / "a"), "must not replace", 78),
+        ((*files, "-o", tmp_path / "a"), "would replace", 78),
         ((tmp_path / "a", *output), "fewer than two", 78),
         ((tmp_path / "a", tmp_path / "a", *output), f"equal=['{tmp_path / 'a'}', ", 78),
     ):
