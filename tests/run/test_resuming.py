@@ -222,7 +222,7 @@ def test_other_settings_begin_another_run_with_what_is_unspent(tmp_path, data, m
     first = read_report(settings.privacy.ledger)["snapshots"][0]["run"]
     for other in ({"topics.seeds": ("mine: orbit launch",)}, {"topics.seed": 1}):
         changed = {"snapshots.every": 120, **other}
-        with pytest.raises(InvalidSettingError, match="must continue with the settings"):
+        with pytest.raises(InvalidSettingError, match="made with other settings"):
             fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
     changed["checkpoint.folder"] = str(tmp_path / "other")
     fitted(settings_at(tmp_path / "L", data, "hashed", **changed))
@@ -233,7 +233,7 @@ def test_other_settings_begin_another_run_with_what_is_unspent(tmp_path, data, m
 def test_a_command_that_is_refused_leaves_the_run_that_can_resume(tmp_path, data, monkeypatch):
     settings = settings_at(tmp_path / "L", data, "hashed")
     cut_at(settings, monkeypatch, 2)
-    with pytest.raises(InvalidSettingError, match="must continue with the settings"):
+    with pytest.raises(InvalidSettingError, match="made with other settings"):
         fitted(settings_at(tmp_path / "L", data, "hashed", **{"snapshots.every": 9000}))
     changed = {"snapshots.every": 9000, "checkpoint.folder": str(tmp_path / "other")}
     with pytest.raises(LedgerError, match="too few are new"):
