@@ -219,6 +219,16 @@ def apart(statistics, config, streams, *, users=(None, None), cuts=()):
     return distance(mechanism, *(s.sums.aggregates for s in stages)) / mechanism.l2_sensitivity
 
 
+def check_noise(stage, config):
+    """Check that the mechanism of a stage is that of the price, the unit and the slots."""
+    mechanism, by_user = stage.mechanism, config.privacy_unit == "user"
+    assert mechanism.noise_multiplier == config.noise_multiplier
+    assert mechanism.neighboring_relation == config.neighboring_relation
+    assert mechanism.documents_per_unit == (config.documents_per_user if by_user else 1)
+    assert mechanism.n_max >= stage.last - stage.first
+    assert (stage.sums.users is not None) == by_user
+
+
 class Run:
     """A learner, what it released and what it published."""
 
@@ -239,6 +249,7 @@ class Run:
         due, stage = self.learner.due_stage, self.learner.stage
         if due is None:
             return
+        check_noise(stage, self.learner.settings)
         released = due.release(self.noise) if fed is None else fed
         self.stages.append((due.name, due.first, due.last))
         self.released.append(released)

@@ -140,6 +140,10 @@ def test_no_more_than_g_documents_of_a_user_count_in_a_stage():
             counted.append(f"own{slot}" if earlier < 2 else None)
     assert 0 < counted.count(None) < N
     assert_same_sums(own, run(user_settings(), ROWS, counted))
+    # A restart forgets no user of the running stage.
+    resumed = Run(user_settings()).add(ROWS, users, stop=300)
+    resumed.save(and_restore=True)
+    assert_same_runs(own, resumed.add(ROWS, users, start=300))
     for nobody in (None, [None] * N, [""] * N):
         blank = run(user_settings(clipping="worst-case"), ROWS.rows(0, N), nobody)
         assert not any(array.any() for array in blank.raw[0].values())
