@@ -391,3 +391,29 @@ def test_a_state_does_not_continue_behind_another_release(tmp_path):
             each._releaser = learner.releaser
             with pytest.raises(LedgerError, match=rule):
                 each.catch_up(ledger.last_release)
+
+
+@pytest.mark.parametrize("mode", ["window", "prefix"])
+def test_a_lost_release_takes_its_window_and_noise_of_prefix_sums_does_not_come_back(
+    tmp_path, mode
+):
+    settings = replace(LARGE, mode=mode, snapshots=None if mode == "window" else 2)
+    with opened(tmp_path / "ledger", settings) as (ledger, learner):
+        rows = documents(2000)
+        for rounds in range(len(settings.stages) + (mode == "prefix")):
+            assert learner.progress.rounds == rounds
+            begun = learner.slots
+            saved = learner.state()
+            learner.add(rows)
+            learner.release()
+        again = learner_of(settings, ReleaseManager(ledger=ledger))
+        again.restore(*saved)
+        if mode == "prefix":
+            with pytest.raises(LedgerError, match=r"release='prefix'.*mode=prefix"):
+                again.catch_up(ledger.last_release)
+            return
+        [*_, last] = sorted(ledger.folder.iterdir())
+        last.unlink()
+        assert again.catch_up(ledger.last_release) == learner.slots - begun
+    stage = again.stage
+    assert (stage.name, stage.first, stage.slots_filled) == ("pairs", learner.slots, 0)
