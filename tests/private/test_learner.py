@@ -258,6 +258,7 @@ def test_a_lost_window_is_followed_by_the_next_and_only_users_pay_for_it():
         for lost in (1, 2):
             own.learner.skip(N)
             own.settle(LOST)
+            own.save(and_restore=True)
             stage = own.learner.stage
             assert (own.lost, own.learner.slots) == (lost, 528 * lost)
             if lost == 1 or config is config_of:
