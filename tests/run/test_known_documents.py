@@ -288,7 +288,7 @@ def test_files_without_a_known_word_cost_nothing(tmp_path):
     flags = {"vocabulary.kind": "given", "vocabulary.file": str(tmp_path / "words")}
     # One document is enough to be asked for with noise.
     for words, wanted in (
-        (UPPER, "3 known words or more, and no rec"),
+        (UPPER, "no record is a document of 3 known"),
         ([*UPPER, *TEXTS[-1].split()], True),
     ):
         (tmp_path / "words").write_text("\n".join({*words}))
