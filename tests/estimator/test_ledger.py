@@ -127,3 +127,9 @@ def test_fits_of_the_same_rows_without_a_ledger_add_up_in_the_process(X):
     assert found["epsilon"] == pytest.approx(epsilon_of(mu, 1e-6), rel=1e-4)
     assert found["ledger"] == "in memory"
     check_statement(found)
+
+
+def test_rows_of_later_calls_are_in_the_account_of_the_process_too(X):
+    private(documents_per_snapshot=1000).partial_fit(X[:500]).partial_fit(X[500:1000])
+    with pytest.warns(UserWarning, match="earlier private fits of this process"):
+        private().fit(X[500:1000])
