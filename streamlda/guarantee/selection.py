@@ -275,10 +275,8 @@ class WordSelection:
         return math.ceil(exact / self.step) + HINTS
 
     def _check_open(self) -> None:
-        rule, remedy = (
-            "the selection was released before",
-            "choose again, from documents of a new stage",
-        )
+        rule = "the selection was released before"
+        remedy = "choose again, from documents of a new stage"
         require(not self._released, rule, released=True, remedy=remedy)
 
 

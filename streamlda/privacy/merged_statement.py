@@ -135,7 +135,7 @@ def _check_other_slots(own: Sequence[_Stage], others: Sequence[_Stage]) -> None:
     overlap = any(a[0] <= b[1] and b[0] <= a[1] for a in own for b in others)
     require_said(
         bool(own and others) and not overlap,
-        "models of one ledger that are merged are of the same record slots",
+        "models of one ledger that are merged hold the same record slots",
         slots=sorted(stage[:2] for stage in own)[:3],
         others=sorted(stage[:2] for stage in others)[:3],
         remedy="merge each release once",

@@ -140,17 +140,17 @@ def test_ledgers_of_a_merged_statement_must_add_up(change, said):
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        (private(50, 149), r"other record slots .*; merge each release once$"),
-        (private(), "other record slots"),
+        (private(50, 149), r"the same record slots, .*; merge each release once$"),
+        (private(), "the same record slots"),
         (
             private(100, 199, privacy_unit="user", documents_per_user=3),
-            r"one privacy_unit.*; merge those that were fitted",
+            r"differ in privacy_unit.*; merge those that were fitted",
         ),
-        (private(100, 199, neighboring_relation="replace-one"), "one neighboring_relation"),
-        (private(100, 199, vocabulary="hashed"), "one vocabulary"),
-        (private(100, 199, public_model="1234"), "one public_model"),
-        ({**private(100, 199), "sites": {"config": "1234"}}, "one sites"),
-        ({**private(100, 199), "excluded": ["documents of sites"]}, "one excluded"),
+        (private(100, 199, neighboring_relation="replace-one"), "differ in neighboring_relation"),
+        (private(100, 199, vocabulary="hashed"), "differ in vocabulary"),
+        (private(100, 199, public_model="1234"), "differ in public_model"),
+        ({**private(100, 199), "sites": {"config": "1234"}}, "differ in sites"),
+        ({**private(100, 199), "excluded": ["documents of sites"]}, "differ in excluded"),
     ],
 )
 def test_private_models_that_no_statement_is_true_of_are_refused(statement, said):

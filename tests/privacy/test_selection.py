@@ -261,7 +261,7 @@ def test_a_selection_is_released_once_and_tells_no_words():
     assert made._numbers == {}
     assert len(made._kept) == 0
     for again in (lambda: made.release(SeededNoise(0)), lambda: made.add(["cat"])):
-        with pytest.raises(InvalidSettingError, match="released once"):
+        with pytest.raises(InvalidSettingError, match="released before"):
             again()
 
 
