@@ -109,7 +109,7 @@ def test_settings_out_of_range_are_refused_by_name(call, message):
 
 UNFIT = [
     (lambda: LDAMoments(HALVES, 1.0), "are given fractions"),
-    (lambda: perturb_tensor(np.full((3, 3, 3), 9.0), 1.0, 1e-6, ENTRY, NOISE), "norm at most"),
+    (lambda: perturb_tensor(np.full((3, 3, 3), 9.0), 1.0, 1e-6, ENTRY, NOISE), "norm above"),
     *((lambda s=s: network(s).release(LONG, dict, [BLOCK]), "clip") for s in SCHEMES),
     (lambda: LDAMoments(ROWS.rows(0, 2), 1.0), "documents=2; add more"),
 ]

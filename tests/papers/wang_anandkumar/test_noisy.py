@@ -235,6 +235,6 @@ def test_probes_and_answers_that_do_not_fit_get_no_noise():
     method = deflated()
     method.probes = np.repeat(orthonormal()[2][:, :1], L, axis=1)
     power = power_of(method, neighbours=Neighbours("entry", magnitude=1e-3))
-    with pytest.raises(InvalidDocumentsError, match="norm at most"):
+    with pytest.raises(InvalidDocumentsError, match="norm above"):
         power.step()
     assert power.spent == Composed([])
