@@ -1,6 +1,7 @@
 """Members of a consumer group: who has which partitions, and what they do before these move."""
 
 import time
+from functools import partial
 from threading import Event, Thread
 
 import pytest
@@ -101,6 +102,18 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     topics.admin.create_partitions({topic: 6})
     wait_until(lambda: first.has == {*range(6)})
     assert len(first.given_up) == 2
+
+
+def test_new_partitions_are_taken_up_although_polls_end_before_answers(
+    topics, topic, member_of, monkeypatch
+):
+    monkeypatch.setattr(consumer, "POLL_SECONDS", 0.01)
+    topics.make(topic)
+    member = member_of()
+    wait_until(lambda: len(member.has) == 1)
+    for n_partitions in range(2, 7):
+        topics.admin.create_partitions({topic: n_partitions})
+        wait_until(partial(lambda n: len(member.has) == n, n_partitions))
 
 
 @pytest.mark.long

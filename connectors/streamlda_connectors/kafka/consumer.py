@@ -270,16 +270,21 @@ class GroupMember(Consumer):
 
     def _stay(self) -> None:
         """Look after the membership until the end."""
+        coordinator = self.consumer._coordinator
         while not self._closed:
             try:
                 self.consumer.poll(milliseconds(POLL_SECONDS), 1)
+                # The package forgets that it is joining again for new partitions once it has
+                # assigned them: if that poll ends before the answer, no later one would take it.
+                if coordinator.rejoining:
+                    coordinator.request_rejoin()
                 self._note(self._assignment.partitions)
             except Exception as error:
                 if self._closed or not getattr(error, "retriable", False):
                     self._error = error
                     return
                 sleep(POLL_SECONDS)
-            if self.consumer._coordinator.coordinator_id is not None:
+            if coordinator.coordinator_id is not None:
                 self._answered = monotonic()
 
     def silent(self) -> float:
