@@ -1,7 +1,5 @@
 """Entry point of the command line: ``streamlda`` and ``python -m streamlda``."""
 
-from __future__ import annotations
-
 import os
 
 from streamlda.cli import commands

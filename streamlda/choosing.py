@@ -6,8 +6,6 @@
 3. The loss of each against the best is a sum over documents, so that its standard error is known.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 ``docs/reference-model-file.md`` describes the bytes. Equal content gives equal bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

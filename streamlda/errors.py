@@ -9,8 +9,6 @@ Values are passed to a check by keyword, under the name that the user knows them
 A check returns None or raises `InvalidSettingError`; ``error=`` chooses another class.
 """
 
-from __future__ import annotations
-
 import errno
 import re
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Interface of everything that learns from documents."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

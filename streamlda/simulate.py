@@ -1,7 +1,5 @@
 """Endless corpora from planted topics: the only test data whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray

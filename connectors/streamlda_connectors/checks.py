@@ -1,7 +1,5 @@
 """Faults of sources and positions: finding, remedy and class of each are data."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

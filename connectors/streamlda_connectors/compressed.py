@@ -1,7 +1,5 @@
 """Decompressed blocks of stored files and workbooks, with bounded memory."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """CSV: its dialect and header by the first bytes of a file, records, and their fields."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Paragraphs of docstrings: documents that every installation has, for demos."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sysconfig

@@ -4,8 +4,6 @@ A file is UTF-8 unless its user, a byte order mark or its first bytes say otherw
 where the first bytes are no UTF-8, and is used only if no other encoding fits them as well.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Iterator

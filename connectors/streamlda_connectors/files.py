@@ -1,7 +1,5 @@
 """Documents in files: text, JSON, CSV or Parquet, compressed or not, anywhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing

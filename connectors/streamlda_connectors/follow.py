@@ -1,7 +1,5 @@
 """Source of lines in files that grow and rotate."""
 
-from __future__ import annotations
-
 from collections import deque
 from time import monotonic, sleep
 from typing import Any

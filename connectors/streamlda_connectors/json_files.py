@@ -1,7 +1,5 @@
 """JSON files: objects one after another or in an array, or one table in the memory of the file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Formats made of lines: splitters into records, and parsers of records."""
 
-from __future__ import annotations
-
 import codecs
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Parquet files as blocks of JSON Lines: an object for each row, with the columns that are read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace

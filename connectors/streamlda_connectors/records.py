@@ -4,8 +4,6 @@ Shared by every connector, so that a file and standard input give the same docum
 rejects. Nothing here opens or waits for anything; ``streamlda_connectors.lines`` has the formats.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Documents on standard input, or any other open pipe, socket or file."""
 
-from __future__ import annotations
-
 import os
 import select
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Files that are followed, from one listing to the next: grown, renamed, cut, gone or new."""
 
-from __future__ import annotations
-
 import logging
 import os
 import posixpath

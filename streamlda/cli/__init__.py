@@ -4,8 +4,6 @@ A command is imported when it is called, so that the help of all costs nothing. 
 import NumPy, Numba and SciPy only when they begin.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

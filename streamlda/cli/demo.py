@@ -1,7 +1,5 @@
 """``streamlda demo``: from a table of dated news to topics and a report, by three commands."""
 
-from __future__ import annotations
-
 import csv
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """``streamlda doctor``: parts of this installation, and missing ones."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

@@ -1,7 +1,5 @@
 """``streamlda infer``: topic proportions of documents."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import closing, nullcontext
 from functools import partial

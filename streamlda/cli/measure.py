@@ -1,7 +1,5 @@
 """``streamlda evaluate`` and ``choose-topics``: topics judged on held-out documents."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``streamlda plan`` and ``budget``: forecasts of private runs, and their spending."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``streamlda site`` and ``streamlda aggregate``: learn with other sites, and show them nothing."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from functools import partial

@@ -5,8 +5,6 @@ topics says something else, another candidate starts with that; it replaces the 
 held-out documents better. Where it predicts them worse after its annealed steps, it takes no more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -9,8 +9,6 @@ Topics before are those of the first documents, as many as a power of two of war
 by one pass over the others. So readings on the way take at most twice the time of the last fit.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ References
    mixture models", NIPS.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ by all other words, each with one. A word that enters begins in the topics of th
 divided among those that they are matched with; all other words, and all ids, stay.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import scipy
 from numpy.typing import NDArray

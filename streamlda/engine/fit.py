@@ -1,7 +1,5 @@
 """Topics of documents in memory: spectral ones of the first, refined over all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ Topics that a new fit shares with those before keep their rows and ids. Others g
 old one where they are a topic that has retired (`streamlda.model.matching`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Self
 

@@ -4,8 +4,6 @@ A *beginning* is a projection, for engines that sum, or the start of a refinemen
 (`streamlda.refinement.shared_start`). Members of it are merged by their sums.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

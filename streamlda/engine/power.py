@@ -17,8 +17,6 @@ square. Hence ``mu_i ~ G_c N^-1 v_i``, with G_c = M2 V and N = V' G_c over all d
 Dirichlet corrections of a round are likewise made with the moments of all documents up to its end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 

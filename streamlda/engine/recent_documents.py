@@ -1,7 +1,5 @@
 """The latest documents of a stream, kept for a while."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Phases that sum: rounds after a warm-up, or one sum through a shared projection."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 

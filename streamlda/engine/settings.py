@@ -1,7 +1,5 @@
 """Settings of an engine, and the memory that follows from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The end of a warm-up, and the projections that sums are taken through."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 import numpy as np

@@ -21,8 +21,6 @@ phi(a) (M(a) - M(b)), the integral of phi(a) g(x) from a to b with g(x) = -M'(x)
 .. [3] Smith, Thakurta, *Fully adaptive composition for Gaussian differential privacy*, 2022.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of values, and the errors that they raise; `streamlda.errors` has more of them."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

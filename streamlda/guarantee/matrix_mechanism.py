@@ -20,8 +20,6 @@ c_i = sum_j w_j (1 - 2^-a_j)^(i-1). So C runs as a recurrence on d buffers of th
    privacy*, FOCS 2024.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

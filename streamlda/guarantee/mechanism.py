@@ -41,8 +41,6 @@ multiplier z: it is 1/z-GDP, for ``(1 + e^epsilon) tv_distance_bound`` more delt
 Public: blocks, relation, n_max, noise multiplier, and so the grid and the standard deviations.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -77,8 +77,6 @@ sampler. Only the words of the differing document count, at most D0 (zero-out) o
 Public: all settings, hence grid, noise and threshold; both numbers of a word that is kept.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from array import array

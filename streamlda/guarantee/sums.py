@@ -25,8 +25,6 @@ It takes that what a document contributes depends on *that document alone*, to t
 public numbers. No measure shows that: it is what must be read in a statistic (the README).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ occurs in none. Of a topic, the mean over all pairs of its ten most probable wor
 2014). gensim's ``c_npmi`` gives the same with a window that holds the longest document.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

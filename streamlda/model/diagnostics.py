@@ -5,8 +5,6 @@ two distributions of words is Hellinger's, ``sqrt(1 - sum_w sqrt(p_w q_w))``: 0 
 for two without a word in common. The sum alone is their affinity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Quality of topics: held-out likelihood, diversity, distance from planted ones."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ The tree is that of Ward's method on the roots of the probabilities: two topics 
 their Hellinger distance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

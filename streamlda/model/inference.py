@@ -11,8 +11,6 @@ theta[k]``, a concave function with one optimum: the posterior mode in the softm
 are accelerated, and a document is done by its distance to the optimum.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ least, where a pair farther apart than `MAX_DISTANCE` is as bad as none and is n
 seeds gave one name are a pair however far apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple

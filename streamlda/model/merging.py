@@ -5,8 +5,6 @@ is the mean of both by their tokens, and a word that one model does not know has
 The prior is the mean of the priors by documents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count

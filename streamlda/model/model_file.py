@@ -4,8 +4,6 @@ Version 1 is read as well: it lacks ``prevalence``, ``interval``, ``timeline`` a
 ``representative_documents``. No code is ever read from the file.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A model holds names as ``settings["topic_names"]``, by the id of the topic (`Top
 a topic that leaves a stream and comes back has its name again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

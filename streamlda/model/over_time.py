@@ -1,7 +1,5 @@
 """Topics over time: the interval since the model before, and shares by event time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta

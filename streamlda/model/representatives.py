@@ -5,8 +5,6 @@ sample of all documents is kept, and the topics as published choose from it. Whi
 the sample depends on their numbers in the stream and on the seed alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers and words of topics as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 #: Where there is no number.

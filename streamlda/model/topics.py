@@ -1,7 +1,5 @@
 """Topics over words: the content of a model, its checks, and inference with it."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

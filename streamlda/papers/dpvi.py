@@ -26,8 +26,6 @@ ones of the step before, so each step is a subsampled Gaussian mechanism, and st
 adaptively. *Public*: all settings, the vocabulary, the bound `n_max` on rows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Faults of settings and documents of the papers: rule, remedy and class of each are data."""
 
-from __future__ import annotations
-
 from streamlda.errors import (
     Faults,
     InsufficientDataError,

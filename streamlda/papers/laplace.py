@@ -11,8 +11,6 @@ References
    algorithm 2.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

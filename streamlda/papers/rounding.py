@@ -12,8 +12,6 @@ So n documents err by at most ``E = n sqrt(sum_b part_b e_b^2)``, e_b = (gamma_T
 gamma_T)) m_b (`streamlda.guarantee.mechanism`, step 3).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

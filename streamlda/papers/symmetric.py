@@ -1,7 +1,5 @@
 """Free entries of symmetric arrays: what noise is put on, once each."""
 
-from __future__ import annotations
-
 from itertools import permutations
 from math import comb
 

@@ -7,8 +7,6 @@ are counted into public bins (`norm_edges`), the counts are released with noise,
 only: a bound that depends on the documents it clips has no sensitivity that could be stated.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

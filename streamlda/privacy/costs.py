@@ -5,8 +5,6 @@ passes through the corner of its own, (1, 1) / (1 + e^epsilon):
 mu = 2 Phi^-1(e^epsilon / (1 + e^epsilon)).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

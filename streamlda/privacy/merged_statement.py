@@ -1,7 +1,5 @@
 """Privacy statement of a model that was made of several artefacts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations

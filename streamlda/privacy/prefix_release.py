@@ -10,8 +10,6 @@ The last arrow is post-processing, so that nothing but the noisy rows costs budg
 (`streamlda.guarantee.matrix_mechanism.NoisyRows`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -38,8 +38,6 @@ One that was merged of models of one ledger has ``stages_of_models``: of each th
 releases in ``stages``. One of several ledgers has ``ledgers``: what each promises and has released.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """The budget of a private run, fixed before it reads a document: words, delta, ledger, price."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from streamlda.errors import LedgerError, between, require

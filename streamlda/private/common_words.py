@@ -13,8 +13,6 @@ the eigenvectors above the spectral norm of the noise alone are kept (`ABOVE`): 
 of these, at most K and what a round can tell apart.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

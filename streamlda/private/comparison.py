@@ -13,8 +13,6 @@ theta are the proportions of the whole document. L is the 0.95 quantile of the l
 round, from their noisy histogram: a long document counts as L tokens.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 Post-processing: nothing here sees a document.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -13,8 +13,6 @@ A slot is a row of a batch, whatever it holds: an empty or short row, or one ref
 takes its slot and adds nothing. So a document decides nothing but its own contribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Self

@@ -5,8 +5,6 @@ knows them by that name, and by what is in them. It is open only while rows are 
 fits may spend from it in between.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import warnings

@@ -3,8 +3,6 @@
 Entries are scaled by the square root of how often they occur: norms stay Frobenius norms.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -6,8 +6,6 @@ rows by keyed values (`streamlda.privacy.ledger.fingerprints`), 8 bytes each, un
 process. Other processes, workers of a parallel search too, have accounts of their own.
 """
 
-from __future__ import annotations
-
 import secrets
 
 import numpy as np

@@ -14,8 +14,6 @@ wanted than the public model has, is what a topic got beyond its public tokens,
 sum_w max(x_wk - n_k p_wk, 0), and is taken off that topic; topics with the most of it first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """A snapshot of a private run as a model, with its statement and notes on its topics."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -10,8 +10,6 @@ Topics once known, even badly, a document says more: how many of its tokens belo
    (`streamlda.private.comparison`); if not, these are published as the only topic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ be made from them again, with another alpha_0 say, at no further cost. Without a
 stored: the guarantee holds for the run, and nothing remembers it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

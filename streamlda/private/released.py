@@ -5,8 +5,6 @@ all that topics need. No record is read here, no noise is drawn and nothing is c
 and the files beside it are all there is to it, and both stay as they are.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shlex

@@ -12,8 +12,6 @@ noise, which is equal in all cells. All documents but very short ones have f < 1
 weight as a norm of 1 allows. Public are the topics, prior, background and a of earlier releases.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ Privacy: post-processing. Seeds are public settings and topics are made of relea
 document is read here, and releases, noise and price are those without seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ All of it is public: the stages and their record slots, the noise multiplier, th
 projection.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One stage: the sums of the documents at its record slots, and their release."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -13,8 +13,6 @@ They have half of the share that the round gave them, as topics get the other ha
 not known.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Nothing here sees a document: all that a `Window` holds was made of released sum
 settings, so it may be shown, and it costs no privacy to read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

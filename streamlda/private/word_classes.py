@@ -11,8 +11,6 @@ decide, at no cost: classes are used where they make the sums more likely than e
 by one nat for each class (Akaike).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ References
 .. [1] Asuncion, Welling, Smyth, Teh (2009), "On smoothing and inference for topic models", UAI.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -15,8 +15,6 @@ References
 .. [2] Newman, Asuncion, Smyth, Welling (2009), "Distributed algorithms for topic models", JMLR 10.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ prior alpha is fitted to topics drawn for the tokens of some of these documents,
 point: expected ones make every document mix all topics a little, and alpha_0 grows with every step.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Word prior of seeded topics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A start becomes a `Candidate` by passes over the documents, and sweeps move it f
 predicts held-out documents better than its start, it learns these too, and is measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace

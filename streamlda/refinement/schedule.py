@@ -1,7 +1,5 @@
 """Steps of stepwise EM: in passes over a corpus, over a stream, locally on a cluster."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal, Self

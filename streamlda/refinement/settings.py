@@ -1,7 +1,5 @@
 """Settings of the two refinements: stepwise EM and Gibbs sampling."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -20,8 +20,6 @@ References
 .. [3] Ueda, Nakano (1998), "Deterministic annealing EM algorithm", Neural Networks 11.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import asdict
 from typing import Self

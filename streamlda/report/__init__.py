@@ -10,8 +10,6 @@ escaped; a policy in the page lets nothing run or load but what is in it.
 style and script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

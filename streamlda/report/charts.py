@@ -1,7 +1,5 @@
 """Points of the drawings; ``templates/charts.html`` writes them as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Curves over numbers of topics, as one picture in the colours of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple

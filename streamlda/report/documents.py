@@ -4,8 +4,6 @@ A document lies on the map at the mean of the centres of the topics, weighted by
 positions need no further fit, are equal for equal models, and read as those of the topics do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date

@@ -1,7 +1,5 @@
 """Facts of a report and the words of its topics, taken from the model before it is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The report as a value: shown in a notebook, opened in a browser, or saved."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import webbrowser

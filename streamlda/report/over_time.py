@@ -1,7 +1,5 @@
 """Shares of topics over the event time of documents."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Numbers and lists as the page writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime

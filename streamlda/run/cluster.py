@@ -4,8 +4,6 @@ Counts and unrefined topics are those of `streamlda.run.fit.fit` to rounding, re
 good, and private releases the same, with their prices, record slots and the name of the stream.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing

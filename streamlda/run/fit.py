@@ -4,8 +4,6 @@ A topic, which has no end, ends for a fit where nothing more is there yet. With 
 checkpoints a fit that was cut short resumes as the daemon does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Faults of a fit on many workers: rule, remedy and class of each are data."""
 
-from __future__ import annotations
-
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import (

@@ -5,8 +5,6 @@ Sent to another worker, it becomes a file there. A range is of numbered document
 number go with the document after them, the last ones of a file with the one before.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import weakref

@@ -3,8 +3,6 @@
 Files are cut by size: what is small goes together, what is large in parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field

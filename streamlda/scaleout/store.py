@@ -4,8 +4,6 @@ On Dask what a shard is read to is a result like any other, a file of the worker
 lost worker's shard is read again by another one, and is the same again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain

@@ -5,8 +5,6 @@ says is done here if it is short, and by the `Worker` if it is long. The loop go
 ``/livez`` and the watchdog of systemd stand for.
 """
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Work that one of the daemons of a shared folder does for all: the beginning, the snapshots."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

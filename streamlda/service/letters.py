@@ -1,7 +1,5 @@
 """Dead letters of rejected records, and notes of up to where they were written."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any
 

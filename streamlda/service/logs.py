@@ -1,7 +1,5 @@
 """Log lines of the daemon: an event and its values, for people or as JSON; never document text."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

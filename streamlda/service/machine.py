@@ -12,8 +12,6 @@ cannot be reached or written is tried again, ever more slowly, and shown; a sour
 cannot be read, `Rules.attempts` times. ``tests/service/stepwise.py`` holds it to that.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from enum import Enum
 

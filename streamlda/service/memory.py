@@ -4,8 +4,6 @@ Nothing that it keeps grows with the stream. ``tests/service/test_memory.py`` ch
 against processes.
 """
 
-from __future__ import annotations
-
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError

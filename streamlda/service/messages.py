@@ -4,8 +4,6 @@ Both are plain values; those without fields of their own take equality from thei
 answer is asked for, it comes once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -3,8 +3,6 @@
 Counters are of the process, from 0 on: Prometheus notices that they start again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Rules of the machine: times, when it tries again, and when too much is rejected."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from streamlda.service import messages as m

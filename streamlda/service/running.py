@@ -1,7 +1,5 @@
 """A daemon from its settings: everything opened in order, run, and closed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Signals that end the process, and its states for systemd."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -3,8 +3,6 @@
 Tests carry out step by step what `Threads` does in threads.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue

@@ -1,7 +1,5 @@
 """Words, analyzers, seeds and engine settings, made from the settings of a run."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence

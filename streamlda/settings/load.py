@@ -6,8 +6,6 @@ unknown is an error, and all errors are reported at once. A secret stands in a f
 printed.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """Setting: an entry of the table, the names that follow from it, and the values it takes."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

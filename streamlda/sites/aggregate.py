@@ -5,8 +5,6 @@ as if one process had released them. The aggregator holds no secret and is not t
 does is post-processing of the shares, which every site can repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

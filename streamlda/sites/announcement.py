@@ -11,8 +11,6 @@ its announcement to the share that it masks. So a mask serves one share whatever
 keys that are stolen later open no mask of the past; `RoundKeys` has the order of steps.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

@@ -23,8 +23,6 @@ sites: of 400 sites 399 may be invented. The noise of the site itself holds whoe
 So a site refuses a config under which that noise alone promises too little (`check_alone`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Files of the protocol: JSON of a named kind, and the wording of errors."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

@@ -14,8 +14,6 @@ and no model follows. The README of this folder says, in figures, what is left t
 Privacy: this reads releases only.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

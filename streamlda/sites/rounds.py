@@ -11,8 +11,6 @@ learned, not what is promised: noise follows the bound. Masks are bound to the d
 so that shares of different rounds do not add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

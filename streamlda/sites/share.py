@@ -4,8 +4,6 @@ The arrays of the file of a share are the blocks of the stage, modulo 2^64; the 
 attributes of `Share`. `streamlda.sites.site` has how a share is made.
 """
 
-from __future__ import annotations
-
 import os
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -36,8 +36,6 @@ there will never be another share of that round. The round key is destroyed befo
 drawn (`streamlda.sites.announcement`): another ledger gives no second share under a mask.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -11,8 +11,6 @@ References
    section 3.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sized
 from functools import cached_property

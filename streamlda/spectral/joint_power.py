@@ -10,8 +10,6 @@ References
 .. [1] Wang, Lu (2017), "Tensor decomposition via simultaneous power iteration", ICML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

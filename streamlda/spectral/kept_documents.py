@@ -5,8 +5,6 @@ The triple moment of t columns is t^3 numbers, and t^3 / 3 multiplications a doc
 vectors of one step (`streamlda.spectral.associations`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

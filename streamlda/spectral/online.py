@@ -14,8 +14,6 @@ References
    section 3.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Generic, Self

@@ -17,8 +17,6 @@ References
 .. [2] Wang, Lu (2017), "Tensor decomposition via simultaneous power iteration", ICML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self

@@ -6,8 +6,6 @@ elsewhere, the eigenvalues of C = W' M2 W that are noise are no larger than a dr
 half the difference of C over two halves of the documents (`Moments.half_differences`).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple, Self

@@ -6,8 +6,6 @@ moment M2 after words are scaled by ``(M1 + 1/d)^(-1/2)``: the sampling noise of
 its frequency, so in the scaled space noise is about the same in every direction.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Error messages of folders of checkpoints, snapshots and shared beginnings."""
 
-from __future__ import annotations
-
 from streamlda import errors
 
 FAULTS = errors.Faults(

@@ -12,8 +12,6 @@ one Kafka topic (cluster, name and id) in two folders, and one list of files in 
 and its mirror, or two lists that share a file, are not noticed. Private states are never merged.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -11,8 +11,6 @@
     Locked by the daemon that makes the beginning, and then the snapshots of all partitions.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -11,8 +11,6 @@ made again when it is missing or belongs to another model; ids then start again 
 these without it. Topics of an older snapshot without it have the id None.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

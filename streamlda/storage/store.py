@@ -14,8 +14,6 @@ generation from before a release is refused, for its documents would take part t
 the ledger, stored with each generation, tells.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Security of connections to brokers, and secrets that are named and never held."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

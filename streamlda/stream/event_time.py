@@ -1,7 +1,5 @@
 """Event time of a document, in seconds since 1970 UTC."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta

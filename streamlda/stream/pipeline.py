@@ -12,8 +12,6 @@ a blank one where there is no document, so that the slot of a document depends o
 records came before it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

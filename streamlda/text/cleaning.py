@@ -1,7 +1,5 @@
 """Removal of encoded attachments, markup and addresses from texts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Columns whose words change, in arrays and in documents as counts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables behind a vocabulary: from words to columns, and from columns to counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

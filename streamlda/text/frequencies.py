@@ -1,7 +1,5 @@
 """Frequencies of words in a stream, and limits that choose a vocabulary by them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Analyzers of users: functions from a text to the list of its words, known by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

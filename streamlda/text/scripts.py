@@ -1,7 +1,5 @@
 """Words of any script: Unicode forms, letters with their marks, and scripts without spaces."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

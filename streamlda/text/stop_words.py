@@ -1,7 +1,5 @@
 """Stop words of 34 languages: scikit-learn's for English, of the package stop-words for others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from functools import cache

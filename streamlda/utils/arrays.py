@@ -1,7 +1,5 @@
 """Named arrays: how the parts of a saved state share one set of names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, fields

@@ -16,8 +16,6 @@
 ==========  ====================================================================================
 """
 
-from __future__ import annotations
-
 from streamlda.errors import (
     BudgetExceededError,
     InsufficientDataError,

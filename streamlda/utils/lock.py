@@ -1,7 +1,5 @@
 """Locks on files, which the system frees when their process ends, however it ends."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import weakref

@@ -1,7 +1,5 @@
 """Memory of this process, and the limit that the system sets."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from functools import cache

@@ -1,7 +1,5 @@
 """Progress bars of long work, for a terminal or a notebook, where a user asks for them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

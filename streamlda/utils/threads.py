@@ -7,8 +7,6 @@ or ``NUMBA_NUM_THREADS`` if that is smaller. BLAS shares small matrices out badl
 wait by spinning, so the engine keeps it to one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Unicode forms of texts, in time that does not grow as the square of marks in a row."""
 
-from __future__ import annotations
-
 import re
 from functools import cache, partial
 from itertools import groupby

@@ -4,8 +4,6 @@ kafka-python tries again without end and raises nothing but a timeout. Each conn
 and is asked here. A cause is a word and a class or errno, never a text of the package.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager

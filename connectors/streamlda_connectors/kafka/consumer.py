@@ -5,8 +5,6 @@ endlessly, so the client is then given up (`Broken`). A deserializer that raises
 none is set.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress

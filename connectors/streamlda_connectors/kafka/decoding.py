@@ -1,7 +1,5 @@
 """Documents of records: of text, of JSON, and of what a schema registry has schemas for."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import deque

@@ -1,7 +1,5 @@
 """Records of the partitions of a topic, positions there, and one order of the records."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Secrets are named, never held. No error holds a secret, a token or a text of a server.
 """
 
-from __future__ import annotations
-
 import base64
 import ssl
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The connector itself: a topic at offsets of our own, whatever happens to brokers or the log."""
 
-from __future__ import annotations
-
 import logging
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence

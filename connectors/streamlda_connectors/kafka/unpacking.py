@@ -1,7 +1,5 @@
 """Records of fetched batches, as the package has them at several times the processor time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Topics that are written: dead letters, and answers to documents of a group."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections import deque

@@ -14,8 +14,6 @@ accounting:
 A lower bound of Procedure 1 that fails has probability delta_1, which is part of delta.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ that are noised, so it is released twice. If no path from the documents to the o
 noise, the edges are a cut, and what is released is all that the output depends on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from streamlda.errors import one_of

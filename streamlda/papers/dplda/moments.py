@@ -14,8 +14,6 @@ document is not independent of itself. Sums over different documents are sums ov
 of documents with themselves, which are sums over documents again.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import NamedTuple
 

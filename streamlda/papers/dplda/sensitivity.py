@@ -46,8 +46,6 @@ Theorem 5 has the third power of W - W' alone. So the whitened tensor may move b
 claimed, and so may all that is made of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing here is private unless what goes in is.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import NamedTuple
 

@@ -54,8 +54,6 @@ Imtiaz and Sarwate, Distributed differentially private algorithms for matrix and
 factorization, IEEE JSTSP 12(6), 2018, section III.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -37,8 +37,6 @@ distributed principal component analysis*, ICASSP, their [17]; Dwork, Talwar, Th
 *Analyze Gauss*, STOC 2014.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,8 +35,6 @@ add-remove, with noise multiplier r z, and so has standard deviation
 the roundings 2 E and the grid G of `mechanism`, of which only one site has a part that changes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy

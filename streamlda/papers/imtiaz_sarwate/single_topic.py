@@ -43,8 +43,6 @@ References
 Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 3 and Appendices B, C.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

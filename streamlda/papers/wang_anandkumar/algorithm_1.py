@@ -12,8 +12,6 @@ smallest l_i |v_i'theta| is of the order l_min / sqrt(d), so noise above that sp
 (Proposition B.1), where the power method on T itself tolerates more.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal

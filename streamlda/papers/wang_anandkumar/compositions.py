@@ -10,8 +10,6 @@ References
    (basic), Thm. 3.20 (advanced), Thm. A.1 (Gaussian).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from itertools import product

@@ -34,8 +34,6 @@ word with the largest |v| attains the bounds without a map, and those with one i
 the longest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

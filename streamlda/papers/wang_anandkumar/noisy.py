@@ -12,8 +12,6 @@ Sensitivities and their proofs are in `streamlda.papers.wang_anandkumar.neighbou
 discrete and comes from `streamlda.guarantee.mechanism`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ function (`SymmetricTensor`); one that is not symmetric is embedded in one that 
 Z-eigenpairs and operator norms are found by the shifted power method.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import permutations
 from typing import NamedTuple

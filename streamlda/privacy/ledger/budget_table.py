@@ -4,8 +4,6 @@ Figures are rounded from their exact values away from comfort: what is spent is 
 small, what is left never too large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any

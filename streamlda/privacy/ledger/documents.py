@@ -11,8 +11,6 @@ Values refuse documents only where all of them are known before the first paymen
 refusal would show whether a document was in an earlier release.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from array import array

@@ -9,8 +9,6 @@ whole is of a write that a crash cut short, and is dropped. An older copy is not
 what is newer (`streamlda.privacy.ledger.documents`, `Evidence`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

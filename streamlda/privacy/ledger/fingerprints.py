@@ -6,8 +6,6 @@ so a ledger may be shown. A file is known by d_n = F(d_(n-1), F(text of record n
 its name, where a release ends in it.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from hashlib import blake2b

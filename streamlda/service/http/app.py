@@ -1,7 +1,5 @@
 """The routes of the daemon. Nothing here can reach the raw state of the engine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import partial

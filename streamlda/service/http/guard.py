@@ -4,8 +4,6 @@ An error is one JSON object, ``{"error": {"rule": ..., "found": ..., "remedy": .
 repeats what the client sent, nor does the log.
 """
 
-from __future__ import annotations
-
 import hmac
 import logging
 import re

@@ -5,8 +5,6 @@ Here a connection whose request does not come, or whose answer is not taken, is 
 too many, the one that has waited longest for a request is closed for the new one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
