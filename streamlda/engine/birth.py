@@ -16,15 +16,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: One document in `RARE` is predicted worst.
 RARE = 100

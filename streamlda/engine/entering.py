@@ -9,13 +9,11 @@ divided among those that they are matched with; all other words, and all ids, st
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 
 def divide_words(

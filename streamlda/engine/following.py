@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.birth import Birth, born, low_score, worst_blocks
@@ -51,9 +50,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import STEPS_PER_WARMUP, stream_settings
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 #: A member keeps this part of the documents that an engine alone keeps: there are several.
 MEMBER_PART = 4

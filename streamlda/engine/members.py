@@ -7,7 +7,6 @@ A *beginning* is a projection, for engines that sum, or the start of a refinemen
 from dataclasses import asdict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.refining import Refinement
@@ -17,8 +16,7 @@ from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.errors import require
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: What members can begin with: a projection, shape (d, m), or the start of a refinement.
 Beginning = Array | SharedStart

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
@@ -42,9 +41,7 @@ from streamlda.spectral.power import DeflatedPower
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import SpectralTopics, topics_along
 from streamlda.spectral.whitening import second_moment_within, whitening_root
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 #: Documents of a round until all components are found, where the settings leave it open.
 FIRST_ROUNDS = 1000

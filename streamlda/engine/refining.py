@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
@@ -29,9 +28,7 @@ from streamlda.refinement.shared_start import SharedStart
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.moments import Moments
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 #: Fewer documents do not make the steps that a refinement needs, however often it sees them.
 LEAST_DOCUMENTS = 200

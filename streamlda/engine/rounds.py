@@ -3,9 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.settings import EngineSettings
@@ -21,9 +18,6 @@ from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.topics import ESTIMATE, SpectralTopics
 from streamlda.utils.arrays import Tree, from_arrays, to_arrays
-
-Array = NDArray[np.float64]
-
 
 #: Documents of a round over those that its projection was made of.
 ROUND_GROWTH = 5

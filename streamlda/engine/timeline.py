@@ -22,9 +22,7 @@ from streamlda.documents import AHEAD, MOST_BINS, UNDATED, DocumentBatch
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 #: Steps of EM from prevalence to the shares of a bin.
 STEPS = 4

@@ -12,16 +12,13 @@ from functools import reduce
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 #: Standard errors that a fall and a gain must exceed. Of normal scores one block in 30,000 does by
 #: chance.

@@ -3,7 +3,6 @@
 from hashlib import blake2b
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.settings import EngineSettings
@@ -15,8 +14,7 @@ from streamlda.spectral.whitening import (
     random_projection,
     word_scale,
 )
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Power steps that sharpen the first projection on the warm-up documents.
 POWER_STEPS = 3

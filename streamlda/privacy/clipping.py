@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from streamlda.errors import between, one_of
 from streamlda.privacy.events import CLIP_SOURCES
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Bins of a histogram of norms, by factors of sqrt(2): down to 2^-24 of the largest norm.
 N_BINS = 49

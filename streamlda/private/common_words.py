@@ -34,8 +34,7 @@ from streamlda.private.settings import DENSE_FEATURES, PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.private.word_classes import PublicWords
 from streamlda.spectral.topics import SpectralTopics
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Names of the stages.
 WORDS, PAIRS = "common words", "common pairs"

@@ -14,7 +14,6 @@ round, from their noisy histogram: a long document counts as L tokens.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
@@ -24,8 +23,7 @@ from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, wo
 from streamlda.private.contributions import Contributions, View
 from streamlda.private.topics import PrivateTopics
 from streamlda.refinement.measures import INFERENCE_TOLERANCE
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: A mean preference of one in this many is a document's whole say.
 SCALE = 8.0

@@ -28,8 +28,8 @@ from streamlda.kernels import association
 from streamlda.privacy.clipping import N_BINS, norm_edges
 from streamlda.private.packing import scales_of_triples
 from streamlda.spectral.moments import document_weights
+from streamlda.utils.arrays import Array
 
-Array = NDArray[np.float64]
 Contributions = dict[str, Contribution]
 
 #: Weight of the number of documents used for a block, or by length, over that of what they say.

@@ -6,11 +6,9 @@ Post-processing: nothing here sees a document.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.private.stage import DOUBLES
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Lifts (tokens over those expected) among which the prior is sought.
 LIFTS = np.concatenate([[0.0], np.geomspace(0.01, 300.0, 60)])

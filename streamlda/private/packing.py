@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 
 def unpack_pairs(packed: Array, d: int) -> Array:

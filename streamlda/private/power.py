@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
@@ -36,8 +35,7 @@ from streamlda.private.topics import (
 )
 from streamlda.spectral.associations import centred_images
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Fraction of a round's privacy budget that goes to the number of documents used for it. Rounds are
 #: short, so it needs more than in other stages: a wrong number spoils the corrections for alpha_0.

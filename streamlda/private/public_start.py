@@ -39,9 +39,7 @@ from streamlda.private.settings import DENSE_FEATURES
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.private.word_classes import PublicWords, cluster_words
 from streamlda.spectral.topics import SpectralTopics
-from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Arrays, from_arrays, to_arrays
 
 #: Name of the stage, and of the block that says whether it comes.
 PUBLIC, FITS = "public", "public_fits"

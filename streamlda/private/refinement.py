@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.privacy.clipping import norm_edges, private_quantile
 from streamlda.private.common_words import Frequencies
@@ -31,8 +30,8 @@ from streamlda.private.responsibilities import (
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 from streamlda.private.unmixing import unmixed_tokens
+from streamlda.utils.arrays import Array
 
-Array = NDArray[np.float64]
 Released = Mapping[str, Array]
 
 #: Weight of the block of all words, over the noise in the frequency of a mean word, d z / N.

@@ -23,8 +23,7 @@ from streamlda.guarantee.sums import Contribution
 from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.contributions import Contributions, View
 from streamlda.private.settings import REFINE, REFINEMENT_STAGES, PrivateSettings
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Iterations over the words of a document, and of other mixtures that are not to converge.
 INNER_ITERATIONS = 8

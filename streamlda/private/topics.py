@@ -33,9 +33,7 @@ from streamlda.spectral.topics import (
     recover_topics,
     topics_along,
 )
-from streamlda.utils.arrays import Arrays, from_arrays, to_arrays
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Arrays, from_arrays, to_arrays
 
 #: A direction through a projection counts as real when its eigenvalue exceeds this part of the
 #: spectral norm of the noise: what noise hides is drawn to the background, which was best on text.

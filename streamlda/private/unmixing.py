@@ -23,8 +23,7 @@ from streamlda.kernels.refinement import NO_SCORES, expect_topics
 from streamlda.private.denoising import CLEAR, GROUPS, LIFTS, first_prior
 from streamlda.private.responsibilities import INNER_ITERATIONS
 from streamlda.private.stage import DOUBLES
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Documents drawn for each topic, and their mean number of tokens.
 DRAWN = 64

@@ -37,9 +37,8 @@ from streamlda.private.refinement import Refinement
 from streamlda.private.settings import CHOICE, REFINE, REFINEMENT_STAGES, PrivateSettings
 from streamlda.private.topics import PairView, PrivateTopics, check_documents, private_topics
 from streamlda.spectral.whitening import random_projection
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Array, Arrays
 
-Array = NDArray[np.float64]
 Sums = Mapping[str, Array]
 
 #: Slots of a stage of norms, in standard deviations of its noise, of which documents are seen if

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from streamlda.errors import require_state
 from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 
 def cluster_words(components: Array, alpha: Array) -> NDArray[np.int64]:

@@ -26,8 +26,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import ALPHA_DOCUMENTS
 from streamlda.refinement.measures import fitted_alpha
 from streamlda.refinement.sample import Drawn
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Numbers, from 1, of the usable documents that are held out: every fifth of the first 400, for
 #: every twentieth of few documents tells too little, then every twentieth up to 20,000.

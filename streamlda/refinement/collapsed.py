@@ -25,10 +25,8 @@ from streamlda.refinement.gibbs import RELAXATION, UNSEEN
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, MOST_RESPONSIBILITIES, entries_by_word
-from streamlda.utils.arrays import row_blocks
+from streamlda.utils.arrays import Array, row_blocks
 from streamlda.utils.progress import progress
-
-Array = NDArray[np.float64]
 
 #: Responsibilities for an entry are a multiple of these, the last ones 0, for speed.
 LANES = 8

@@ -32,10 +32,8 @@ from streamlda.model.inference import checked_alpha
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
-from streamlda.utils.arrays import row_blocks
+from streamlda.utils.arrays import Array, row_blocks
 from streamlda.utils.progress import progress
-
-Array = NDArray[np.float64]
 
 #: Mass spread over all words and topics of a start, so that no word is impossible.
 UNSEEN = 1e-6

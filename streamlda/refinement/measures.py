@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.kernels.refinement import MAX_TOPICS, resample_topics
@@ -19,8 +18,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
 from streamlda.refinement.sample import Drawn, Sample
 from streamlda.spectral.topics import ALPHA_0_RANGE
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Documents, and counts, of a sample by tokens: shares of half a percent within about a fifth.
 SAMPLE_DOCUMENTS, SAMPLE_ENTRIES = 6000, 2**19

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.spectral.seeds import MOST_SHARE, WORD_SHARE
-from streamlda.utils.arrays import frozen, row_blocks
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, frozen, row_blocks
 
 
 class Prior:

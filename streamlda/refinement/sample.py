@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Tree
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree
 
 
 class Drawn(NamedTuple):

@@ -23,15 +23,12 @@ from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import start_of
 from streamlda.refinement.schedule import stream_settings
 from streamlda.refinement.stepwise_em import StepwiseEM
-from streamlda.utils.arrays import Tree, split_state
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree, split_state
 
 
 @dataclass(frozen=True, eq=False)

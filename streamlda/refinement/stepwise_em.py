@@ -33,9 +33,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.text.columns import ColumnChange
-from streamlda.utils.arrays import Tree, row_blocks
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Tree, row_blocks
 
 #: Inner iterations of an E-step, which is cut short: responsibilities that are not yet sharp make
 #: topics more coherent, at the cost of a percent of perplexity.

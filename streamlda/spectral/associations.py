@@ -23,10 +23,8 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import InvalidDocumentsError, at_least, require
 from streamlda.kernels import association
 from streamlda.spectral.moments import BLOCK_DOCUMENTS, document_weights, group_by_word
-from streamlda.utils.arrays import Arrays
+from streamlda.utils.arrays import Array, Arrays
 from streamlda.utils.threads import one_blas_thread
-
-Array = NDArray[np.float64]
 
 #: Vectors per block of `VectorAssociation`.
 BLOCK_VECTORS = 1024

@@ -15,11 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from streamlda.spectral.power import unit_columns
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Components from which on documents in memory answer in place of their triple moment.
 MANY_COMPONENTS = 100

@@ -6,7 +6,6 @@ vectors of one step (`streamlda.spectral.associations`).
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.spectral.associations import DocumentAssociation
@@ -14,8 +13,7 @@ from streamlda.spectral.joint_power import joint_power, word_starts
 from streamlda.spectral.moments import Moments, half_of
 from streamlda.spectral.topics import SpectralTopics, topics_along
 from streamlda.spectral.whitening import second_moment_within, whitening_root
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 
 def topics_of_documents(

@@ -30,10 +30,8 @@ from numpy.typing import NDArray
 from streamlda.documents import DocumentBatch
 from streamlda.errors import InsufficientDataError, require
 from streamlda.kernels import association
-from streamlda.utils.arrays import Arrays, row_blocks
+from streamlda.utils.arrays import Array, Arrays, row_blocks
 from streamlda.utils.threads import one_blas_thread, run_pieces
-
-Array = NDArray[np.float64]
 
 #: Documents per block: projections of one block stay in cache between the kernels.
 BLOCK_DOCUMENTS = 4096

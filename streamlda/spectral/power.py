@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import InvalidDocumentsError, at_least, require
-from streamlda.utils.arrays import Arrays
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, Arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from streamlda.errors import require
 from streamlda.spectral.topics import SpectralTopics
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Part of the start on the seed words. The rest is one topic, not a mixture of all that have the
 #: words, which would take them from the others.

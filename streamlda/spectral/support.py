@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
 from streamlda.spectral.moments import Moments, half_of
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: A direction is real when its eigenvalue exceeds the noise that was drawn by this factor: without
 #: topics it was 1.41 times the noise at most, in 1000 corpora.

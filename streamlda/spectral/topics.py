@@ -30,8 +30,7 @@ from streamlda.spectral.joint_power import Eigenpairs, apply_pairs, exact, joint
 from streamlda.spectral.moments import Moments
 from streamlda.spectral.support import SHOW_NONE, Spectrum
 from streamlda.spectral.whitening import second_moment_within, whitening_root
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array
 
 #: Range in which alpha_0 is looked for.
 ALPHA_0_RANGE = (0.01, 100.0)

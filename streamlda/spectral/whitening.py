@@ -7,13 +7,10 @@ its frequency, so in the scaled space noise is about the same in every direction
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, require
 from streamlda.spectral.moments import hash_numbers
-from streamlda.utils.arrays import row_blocks
-
-Array = NDArray[np.float64]
+from streamlda.utils.arrays import Array, row_blocks
 
 #: Eigenvalues of the pair moment below this share of the largest count as zero.
 RANK_TOLERANCE = 1e-10
