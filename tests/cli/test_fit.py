@@ -165,7 +165,7 @@ def wait_until_read(pipe):
     def reached():
         return not struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
-    wait_until(reached, 300)
+    wait_until(reached)
 
 
 @pytest.mark.long
@@ -219,7 +219,7 @@ def test_a_signal_keeps_the_last_private_snapshot(planted, lines, tmp_path, read
 
     with started(*privately(planted, "-", tmp_path), lines=lines[:read]) as process:
         wait_until_read(process.stdin)
-        wait_until(reached, 300)
+        wait_until(reached)
         process.send_signal(signal.SIGINT)
         assert process.wait(300) == 130
         message = process.stderr.read()

@@ -1,10 +1,11 @@
 """A broker as a process of its own: one node, loopback, free ports, ended by its process id."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -12,6 +13,10 @@ from kafka.errors import KafkaError
 from tests.kafka.jars import BrokerUnavailable, kafka_jars, keytool, program
 
 START_SECONDS = 300.0
+
+#: A broker that its controller, in the same process, does not hear of for so long is fenced: nobody
+#: makes a topic. A busy machine keeps heartbeats for seconds; one that was killed starts after it.
+SESSION_SECONDS = 6.0
 USER, PASSWORD = "reader", "only for tests"
 
 PROPERTIES = """\
@@ -46,7 +51,7 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
-broker.session.timeout.ms=1500
+broker.session.timeout.ms={session}
 broker.heartbeat.interval.ms=300
 message.max.bytes=71303168
 """
@@ -93,44 +98,57 @@ class Broker:
         self.relayed_bootstrap = f"127.0.0.1:{ports['relayed']}"
         self.relay_port = ports["relay"]
         (folder / "log4j.properties").write_text(LOGGING)
-        properties = PROPERTIES.format(folder=folder, user=USER, password=PASSWORD, **ports)
+        values = {"folder": folder, "user": USER, "password": PASSWORD}
+        values["session"] = int(1000 * SESSION_SECONDS)
+        properties = PROPERTIES.format(**values, **ports)
         (folder / "server.properties").write_text(properties)
         self._make_keys()
         self._format()
 
     def start(self):
         """Start, and wait until it answers."""
-        log = self.folder / "broker.log"
-        with log.open("ab") as output:
+        with (self.folder / "broker.log").open("ab") as output:
             # In a session of its own, so that Ctrl-C leaves it to who started it to end it.
             command = [*self._main("kafka.Kafka"), str(self.folder / "server.properties")]
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, start_new_session=True
             )
+        self._wait()
+
+    def _wait(self):
+        """Wait until it answers, and takes part in its cluster."""
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             code = self._process.poll()
             if code is not None or time.monotonic() > deadline:
                 self.kill()
+                log = (self.folder / "broker.log").read_text(errors="replace")
                 raise BrokerUnavailable(
-                    f"the broker must start within {START_SECONDS} s, got rc={code}: "
-                    f"{log.read_text(errors='replace')[-2000:]}"
+                    f"the broker must answer within {START_SECONDS} s, got rc={code}: {log[-2000:]}"
                 )
             time.sleep(0.1)
 
     def _answers(self):
+        options = {"bootstrap_servers": self.bootstrap, "bootstrap_timeout_ms": 1000}
         try:
-            KafkaAdminClient(bootstrap_servers=self.bootstrap, bootstrap_timeout_ms=1000).close()
+            with closing(KafkaAdminClient(**options)) as admin:
+                return any(not each["is_fenced"] for each in admin.describe_cluster()["brokers"])
         except (OSError, KafkaError):
             return False
-        return True
 
     @property
     def runs(self):
         return self._process is not None
 
-    def send_signal(self, number):
-        self._process.send_signal(number)
+    @contextmanager
+    def stopped(self):
+        """Stop it, and let it continue behind: its connections stay."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+            self._wait()
 
     def kill(self):
         """End it at once (SIGKILL)."""

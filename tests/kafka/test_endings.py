@@ -232,7 +232,7 @@ def test_a_topic_is_read_with_tokens_of_an_endpoint_and_of_a_file(
     broker, topics, topic, endpoint, security, tmp_path, source_of
 ):
     topics.fill(topic, [b"one"])
-    there = {"bootstrap_servers": broker.login_bootstrap, "request_timeout_seconds": 5.0}
+    there = {"bootstrap_servers": broker.login_bootstrap, "request_timeout_seconds": 60.0}
 
     def check_read(security):
         assert read(source_of(topics, topic, **there, security=security), 1)[0] == ["one"]

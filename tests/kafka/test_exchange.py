@@ -50,7 +50,7 @@ def poll(exchange, n_records):
         found.append(received)
         return sum(n_used(each.batch) for each in found) >= n_records
 
-    wait_until(came, 60)
+    wait_until(came)
     return [each for each in found if each.batch.n_records]
 
 
@@ -180,7 +180,7 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
     answers = [each for received in poll(first, 2) for each in make_answers(received)]
     second = exchange_of()
     wait_until(
-        lambda: not second.poll(9, 0.1).batch.n_records and not first._member._handovers.empty(), 60
+        lambda: not second.poll(9, 0.1).batch.n_records and not first._member._handovers.empty()
     )
     assert first.commit(answers)
 
@@ -189,7 +189,7 @@ def test_a_partition_moves_once_what_was_read_of_it_is_answered(topics, topic, o
             assert not each.poll(9, 0.1).batch.texts
         return (len(first.source.lag()), len(second.source.lag())) == (1, 1)
 
-    wait_until(is_shared, 60)
+    wait_until(is_shared)
     for number, text in enumerate((b"three", b"four")):
         topics.send(topic, [text], number)
     exchanged(first, 1)
@@ -224,7 +224,7 @@ def test_latest_begins_at_the_end_where_the_group_has_no_offset(topics, topic, o
     topics.make(output)
     exchange = exchange_of(start="latest")
     source = exchange.source
-    wait_until(lambda: not exchange.poll(9, 0.2).batch.texts and source.lag() == {0: 0}, 60)
+    wait_until(lambda: not exchange.poll(9, 0.2).batch.texts and source.lag() == {0: 0})
     topics.send(topic, [b"new"])
     exchanged(exchange, 1)
     answers_are(topics, output, b"new")

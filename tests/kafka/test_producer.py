@@ -110,7 +110,7 @@ def test_a_refused_letter_is_an_error_and_stays(topics, topic, letters_to):
             return True
         return False
 
-    wait_until(is_flushed, 60)
+    wait_until(is_flushed)
     assert offsets(topics.read(topic)) == [1]
 
 

@@ -9,6 +9,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 #: Above the largest message of the tests; the broker has a limit of its own.
 MAX_REQUEST_BYTES = 80 * 2**20
 
+#: No wait of a test ends before, on however slow or busy a machine, unless something is wrong.
+SECONDS = 300.0
+
 
 class Topics:
     def __init__(self, bootstrap):
@@ -46,8 +49,8 @@ class Topics:
         # A partition that was just added comes with the next look at the cluster.
         wait_until(lambda: partition in producer.partitions_for(topic))
         sent = [producer.send(topic, value, key=key, partition=partition) for value in values]
-        producer.flush(60)
-        return [future.get(60).offset for future in sent]
+        producer.flush(SECONDS)
+        return [future.get(SECONDS).offset for future in sent]
 
     @contextmanager
     def transaction(self, topic, *values, end="commit"):
@@ -57,7 +60,7 @@ class Topics:
         producer.begin_transaction()
         for value in values:
             producer.send(topic, value, key=b"key", partition=0)
-        producer.flush(60)
+        producer.flush(SECONDS)
         yield
         getattr(producer, f"{end}_transaction")()
         producer.close(timeout=5)
@@ -82,12 +85,12 @@ class Topics:
         for part, at in consumer.beginning_offsets(parts).items():
             consumer.seek(part, at)
         rows = {part: [] for part in parts}
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS
         while any(consumer.position(part) < end[part] for part in parts):
             assert time.monotonic() < deadline
             for part, found in consumer.poll(500, 5000).items():
                 rows[part] += found
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + SECONDS
         consumer.close()
         return [row for part in parts for row in rows[part]]
 
@@ -98,7 +101,7 @@ class Topics:
             producer.close(timeout=5)
         self._producers.clear()
         self.admin.delete_topics([topic])
-        wait_until(lambda: topic not in self.admin.list_topics(), 60)
+        wait_until(lambda: topic not in self.admin.list_topics())
 
     def remove_before(self, topic, offset, partition=0):
         """Delete the records before `offset`, as retention does."""
@@ -110,14 +113,14 @@ class Topics:
         self.admin.close()
 
 
-def wait_until(condition, seconds=120.0):
+def wait_until(condition, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def read(source, n_records, seconds=60.0, max_records=1000):
+def read(source, n_records, seconds=SECONDS, max_records=1000):
     """Poll until `n_records` have come; returns texts, rejects and records without a document."""
     texts, rejects, n_without = [], [], 0
     deadline = time.monotonic() + seconds

@@ -148,7 +148,7 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
     try:
         for _ in range(n_kills):
             before = len(topics.read(f"{topic}-out", 2))
-            wait_until(lambda n=before: len(topics.read(f"{topic}-out", 2)) > n, 90)
+            wait_until(lambda n=before: len(topics.read(f"{topic}-out", 2)) > n)
             time.sleep(moments.uniform(0, 1.0))
             with running.pop(moments.randrange(2)) as victim:
                 victim.process.kill()
@@ -157,7 +157,7 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
         feed.stop()
         wanted = {place: text for place, text in feed.places().items() if text is not None}
         try:
-            wait_until(lambda: len(results(topics, topic)) >= len(wanted), 120)
+            wait_until(lambda: len(results(topics, topic)) >= len(wanted))
             codes = [each.stop() for each in running]
         finally:
             for each in running:

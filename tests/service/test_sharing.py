@@ -402,9 +402,9 @@ def campaign(
             daemons[one] = daemon(one)
         for number, part in rest:
             truth.send(part, number % 6)
-        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records, 300)
+        wait_until(lambda: none_ended(daemons.values()) or shared.records() >= truth.records)
         snapshots = len(shared.snapshots())
-        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots), 60)
+        wait_until(lambda: len(shared.snapshots()) >= min(1, snapshots))
         for one in daemons.values():
             # Before that line a signal finds a process without a handler.
             one.wait_for("settings-checked")
