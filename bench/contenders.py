@@ -89,7 +89,7 @@ def random_start(n_components: int, seed: int) -> Contender:
     """The refinement of this project, from sums of random documents in place of spectral topics."""
     from streamlda.documents import DocumentBatch
     from streamlda.model.topic_model import TopicModel
-    from streamlda.refinement.refine import refined
+    from streamlda.refinement.refine import refine_model
     from streamlda.refinement.schedule import passes_for
 
     def fit(X: Any) -> Topics:
@@ -105,7 +105,7 @@ def random_start(n_components: int, seed: int) -> Contender:
             diagnostics={"start": {}, "warnings": []},
         )
         passes = passes_for(X.shape[0])
-        found = refined(model, DocumentBatch.from_matrix(X), passes=passes)
+        found = refine_model(model, DocumentBatch.from_matrix(X), passes=passes)
         return found.components, found.alpha
 
     return Contender(lambda documents: sparse_rows(documents, "narrowest"), fit)

@@ -65,12 +65,12 @@ def test_a_sample_continues_alike_over_a_change_and_a_state(of_tokens):
     again.restore(sample.state(), 6)
     for one in (sample, again):
         one.change_words(CHANGE)
-    assert sample.drawn().documents.known.all()
+    assert sample.collect().documents.known.all()
     third.restore(again.state(), 8)
     again = third
     for one in (sample, again):
         one.add(DocumentBatch.from_matrix(second))
-    mine, other = sample.drawn(), again.drawn()
+    mine, other = sample.collect(), again.collect()
     for name in mine.documents.arrays:
         assert getattr(mine.documents, name).tolist() == getattr(other.documents, name).tolist()
     assert mine.hits.tolist() == other.hits.tolist()
@@ -94,7 +94,7 @@ def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     topics = rng.dirichlet(np.ones(6), 3)
     stepwise = StepwiseEM.of_topics(topics, np.full(3, 0.3), topics.mean(axis=0), settings)
     stepwise.add(DocumentBatch.from_matrix(counts(80, 3)))
-    assert stepwise.waiting == 20
+    assert stepwise.n_waiting == 20
     before = stepwise.copy()
     stepwise.change_words(CHANGE)
     kept, entered = [0, 2, 3, 5], CHANGE.entered
@@ -105,7 +105,7 @@ def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     share = mine[:, entered] / mine[:, kept].sum(axis=1, keepdims=True)
     expected = CHANGE.shares / other[:, kept].sum(axis=1, keepdims=True)
     np.testing.assert_allclose(share, expected, rtol=0.05)
-    assert stepwise.waiting == 20
+    assert stepwise.n_waiting == 20
     twin = StepwiseEM.from_state(stepwise.state())
     for one in (stepwise, twin):
         one.add(DocumentBatch.from_matrix(counts(60, 4, 8)))

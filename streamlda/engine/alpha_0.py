@@ -43,7 +43,7 @@ def best_candidate(
     best, is_found = make(USUAL_ALPHA_0 if asked is None else asked, asked), asked is None
     judge = Judge(held_out, documents)
     # Of a given alpha_0 topics are judged, whatever it says of new documents.
-    scored = judge.scored if asked is None else judge.best_scored
+    scored = judge.score if asked is None else judge.find_best_score
     in_doubt, reason, early = is_found, None, scored(best.model)
     score = scored(best.settle().model)
     while best.start.n_components > 1:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.fit import begun, fit
+from streamlda.engine.fit import begin_rounds, fit
 from streamlda.engine.phase import Phase
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.turns import Scores, count_words, score_by_words
@@ -77,7 +77,7 @@ class WarmUp(Phase):
         return part.n_documents
 
     @property
-    def kept(self) -> DocumentBatch:
+    def batch(self) -> DocumentBatch:
         """The documents as one batch, one at least: sums must not depend on how they came."""
         self._parts = [DocumentBatch.joined(self._parts)]
         return self._parts[0]
@@ -90,43 +90,44 @@ class WarmUp(Phase):
         full = self.n_documents >= self._most or self._entries >= self._most_entries
         if turn is None and not full:
             return self
-        if not self.kept.usable.any():
+        if not self.batch.usable.any():
             self._clear()
             return self
         if turn is not None:
-            self._parts, self.newer = [self.kept.rows(0, turn)], self.kept.rows(turn, sys.maxsize)
+            self.newer = self.batch.rows(turn, sys.maxsize)
+            self._parts = [self.batch.rows(0, turn)]
             self.counters.count(self.newer, -1)
-        phase = self._fitted()[0] if self.refines else self._round()
+        phase = self._fit_documents()[0] if self.refines else self._round()
         phase.counters = self.counters.after(phase.counters)
         return phase.next()
 
     def _turn(self) -> int | None:
         """Return where documents begin that those before predict worse, if they are enough."""
-        newest = self.kept.rows(self._scored, self.n_documents)
+        newest = self.batch.rows(self._scored, self.n_documents)
         block, blocks = newest.where(newest.usable), 0
         if self._words.any() and len(block):
             blocks = self._scores.add(score_by_words(self._words, block))
         self._words += count_words(block)
         self._scored = self.n_documents
-        older = self.kept.rows(0, self.n_documents - blocks * self._block)
+        older = self.batch.rows(0, self.n_documents - blocks * self._block)
         is_turn = blocks and np.count_nonzero(older.usable) >= LEAST_DOCUMENTS
         return len(older) if is_turn else None
 
-    def _fitted(self) -> tuple[Phase, TopicModel]:
+    def _fit_documents(self) -> tuple[Phase, TopicModel]:
         """Return the phase and the model of the documents kept."""
         self._require_documents()
-        return fit(self.settings, self.kept)
+        return fit(self.settings, self.batch)
 
     def _round(self) -> Phase:
         self._require_documents()
-        return begun(self.settings, replace(self.counters), self.kept)
+        return begin_rounds(self.settings, replace(self.counters), self.batch)
 
     def rounds(self) -> list[Moments]:
         """Return the first round."""
         return self._round().rounds()
 
     @property
-    def unfinished(self) -> bool:
+    def has_rest(self) -> bool:
         """True if `snapshot` gives other topics than `whole`."""
         return self.n_documents >= self.settings.warmup_documents
 
@@ -134,39 +135,39 @@ class WarmUp(Phase):
         """Return a model of the documents kept, refined if that is better."""
         if not self.refines:
             return self._round().snapshot()
-        if not self.unfinished:
-            return self._fitted()[1]
-        documents, n = self.kept, self.settings.warmup_documents
+        if not self.has_rest:
+            return self._fit_documents()[1]
+        documents, n = self.batch, self.settings.warmup_documents
         while 2 * n <= self.counters.documents_seen:
             n *= 2
         if self._first is None or self._first.documents_seen < n:
             self._first = fit(self.settings, documents.rows(0, documents.find_end(n)))[1]
         refined = Refinement.after(self.settings, replace(self.counters), self._first, documents)
-        return self._fitted()[1] if refined is None else refined.snapshot()
+        return self._fit_documents()[1] if refined is None else refined.snapshot()
 
     def latest(self) -> TopicModel:
         """Return `snapshot` where documents are `GROWN` times as many; else learn the new ones."""
-        if not self.refines or self.unfinished:
+        if not self.refines or self.has_rest:
             return self.snapshot()
         known, refined = self._latest, None
         if known is not None and self.n_documents < GROWN * known.documents_seen:
-            refined = Refinement.after(self.settings, self.counters, known, self.kept)
+            refined = Refinement.after(self.settings, self.counters, known, self.batch)
         if refined is not None:
             return refined.snapshot()
-        self._latest = self._fitted()[1]
+        self._latest = self._fit_documents()[1]
         return self._latest
 
     def whole(self, samples: Callable[[], Samples]) -> TopicModel:
         """Return a model of all documents of a source that has ended."""
-        if not self.unfinished:
+        if not self.has_rest:
             return self.snapshot()
-        return fit(self.settings, self.kept, samples=samples)[1]
+        return fit(self.settings, self.batch, samples=samples)[1]
 
     def state(self) -> Tree:
         """Return the documents kept, and how well words predicted them."""
         own = {"refines": self.refines, "scored": self._scored, "scores": self._scores.state()}
         own |= {"words": self._words.copy()} if self._scored else {}
-        return {"warmup": own | ({"kept": self.kept.arrays} if self._parts else {})}
+        return {"warmup": own | ({"kept": self.batch.arrays} if self._parts else {})}
 
     def restore(self, own: Tree) -> None:
         """Take back what `state` returned."""

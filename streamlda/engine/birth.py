@@ -65,7 +65,7 @@ class Birth(NamedTuple):
     tokens: float
 
 
-def born(
+def make_birth(
     model: TopicModel, worst: DocumentBatch, learned: DocumentBatch, settings: StepwiseEMSettings
 ) -> Birth:
     """Return a model in which a topic of the worst documents has the row of one that goes."""
@@ -75,7 +75,7 @@ def born(
     np.fill_diagonal(apart, 2.0)
     some = learned.rows(0, max(RARE, SCORED // (2 * K)))
 
-    def replaced(row: int, near: int) -> TopicModel:
+    def replace_topic(row: int, near: int) -> TopicModel:
         components, alpha = model.components.copy(), model.alpha.copy()
         if near != row:
             both = alpha[[near, row]]
@@ -85,12 +85,12 @@ def born(
         return replace(model, components=components, alpha=alpha)
 
     def score(move: tuple[int, int]) -> float:
-        return float(StepwiseEM.of_model(replaced(*move), settings, 1).scored(some).mean())
+        return float(StepwiseEM.of_model(replace_topic(*move), settings, 1).score(some).mean())
 
     rows = range(len(model.seeds), K)
     moves = [(row, near) for row in rows for near in (row, int(apart[row].argmin()))]
     row, near = max(moves, key=score)
-    best = replaced(row, near)
+    best = replace_topic(row, near)
     steps = max(1, model.documents_seen // settings.batch_documents)
     stepwise = StepwiseEM.of_model(best, settings, steps)
     stepwise.weigh(row, stepwise.statistic(worst)[:, row].sum())

@@ -30,15 +30,15 @@ from streamlda.engine.entering import divide_words
 from streamlda.engine.fit import fit
 from streamlda.engine.following import Following, Newest
 from streamlda.engine.measures import Measures, of_one_interval
-from streamlda.engine.members import Beginning, beginning_of, begun, merged, new_beginning
-from streamlda.engine.phase import Counters, Phase, learned
+from streamlda.engine.members import Beginning, begin_member, get_beginning, merge, new_beginning
+from streamlda.engine.phase import Counters, Phase, learn_rows
 from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums
 from streamlda.engine.settings import EngineSettings
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.refine import refined
+from streamlda.refinement.refine import refine_model
 from streamlda.refinement.schedule import Passes
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.text.columns import ColumnChange
@@ -85,7 +85,7 @@ class Engine(Learner):
         if beginning is None:
             self._begin(WarmUp(settings, Counters(), settings.refines))
         else:
-            self._begin(begun(settings, Counters(), beginning))
+            self._begin(begin_member(settings, Counters(), beginning))
         if shared_start is not None:
             self.following = Following.of_member(settings, shared_start)
 
@@ -132,7 +132,7 @@ class Engine(Learner):
             model = engine.snapshot()
             engine.measures.restart()
             given = 0 if isinstance(passes, str) or passes is None else passes
-            model = refined(model, documents, passes=given)
+            model = refine_model(model, documents, passes=given)
             return engine, of_one_interval(model)
 
         @cache
@@ -146,14 +146,14 @@ class Engine(Learner):
         samples = None if early else lambda: measures().samples
         phase, model = fit(settings, documents, passes, samples)
         if "refinement" not in model.diagnostics:
-            model = measures().published(model)
+            model = measures().complete(model)
             if early:
                 # More documents may still make a refinement worth while.
                 with one_blas_thread():
-                    phase = learned(WarmUp(settings, Counters(), settings.refines), documents)
+                    phase = learn_rows(WarmUp(settings, Counters(), settings.refines), documents)
         engine = cls.of_phase(phase, measures())
         if not isinstance(phase, WarmUp):
-            engine.following = Following.begun(settings, documents, turned=False)
+            engine.following = Following.begin(settings, documents, turned=False)
         engine.measures.restart()
         return engine, of_one_interval(model)
 
@@ -170,7 +170,7 @@ class Engine(Learner):
     @property
     def beginning(self) -> Beginning | None:
         """Projection or start that the engine began with, if others can begin with it."""
-        return beginning_of(self._phase)
+        return get_beginning(self._phase)
 
     @property
     def progress(self) -> LearnerProgress:
@@ -180,13 +180,13 @@ class Engine(Learner):
             self.counters.rounds_finished + begun,
             self.warmup,
             self.measures.bins.late,
-            isinstance(self._phase, WarmUp) and self._phase.unfinished and not self._ended,
+            isinstance(self._phase, WarmUp) and self._phase.has_rest and not self._ended,
         )
 
     @property
     def warmup(self) -> tuple[int, int] | None:
         """Documents kept for the first topics, and how many it takes; None after the warm-up."""
-        if not isinstance(self._phase, WarmUp) or self._phase.unfinished:
+        if not isinstance(self._phase, WarmUp) or self._phase.has_rest:
             return None
         return self._phase.n_documents, self.settings.warmup_documents
 
@@ -222,7 +222,7 @@ class Engine(Learner):
     def _learn(self, part: DocumentBatch) -> None:
         """Learn documents that are of one warm-up or one block."""
         following, before = self.following, self._phase
-        self._phase = learned(before, part)
+        self._phase = learn_rows(before, part)
         if following is not None:
             switches = following.switches
             self._phase = following.after(self._phase, part)
@@ -230,7 +230,7 @@ class Engine(Learner):
                 self.measures.begin_again(following.recent.latest())
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
             newer = before.newer
-            begun = Following.begun(self.settings, before.kept, turned=newer is not None)
+            begun = Following.begin(self.settings, before.batch, turned=newer is not None)
             self.following, start = begun, 0
             while newer is not None and start < len(newer):
                 stop = begun.end(newer, start)
@@ -287,7 +287,7 @@ class Engine(Learner):
             of documents that are not in here already, which nothing can tell from sums.
         """
         with one_blas_thread():
-            before, phase = self._phase, merged(self._phase, other._phase)
+            before, phase = self._phase, merge(self._phase, other._phase)
         if self.following is not None and other.following is not None:
             assert isinstance(before, Refinement)
             assert isinstance(phase, Refinement)
@@ -310,7 +310,7 @@ class Engine(Learner):
         assert isinstance(phase, Refinement)
         assert following is not None
         with one_blas_thread():
-            start = following.turned(phase, members, since)
+            start = following.find_start(phase, members, since)
         if start is not None:
             self.begin_again(start)
             self.measures.begin_again(DocumentBatch.joined([each.documents for each in members]))
@@ -347,7 +347,7 @@ class Engine(Learner):
         phase, read = self._phase, self._phase.snapshot
         if isinstance(phase, WarmUp) and self._ended:
             read = partial(phase.whole, lambda: self.measures.samples)
-        model = self._published(read)
+        model = self._publish(read)
         recorded = {**model.settings, **(settings or {})}
         return replace(model, vocabulary=vocabulary, settings=recorded)
 
@@ -359,13 +359,13 @@ class Engine(Learner):
         """
         phase = self._phase
         if isinstance(phase, WarmUp) and not self._ended:
-            return self._published(phase.latest)
+            return self._publish(phase.latest)
         return self.snapshot()
 
-    def _published(self, read: Callable[[], TopicModel]) -> TopicModel:
+    def _publish(self, read: Callable[[], TopicModel]) -> TopicModel:
         """Return the model that a phase gives, measured in the documents."""
         with one_blas_thread():
-            model = self.measures.published(read())
+            model = self.measures.complete(read())
         if self.following is None or "refinement" not in model.diagnostics:
             return model
         known = {**model.diagnostics, **self.following.diagnostics}
@@ -396,7 +396,7 @@ class Engine(Learner):
         """Resume from what `state` returned, bit for bit."""
         saved = join_state(arrays, values)
         settings, counters = EngineSettings(**saved["settings"]), Counters(**saved["counters"])
-        phase = _restored(settings, counters, saved)
+        phase = _restore_phase(settings, counters, saved)
         made = cls.of_phase(phase, Measures.from_state(saved["measures"], settings.n_features))
         made._ended, made.following = saved["ended"], None
         if "following" in saved:
@@ -405,7 +405,7 @@ class Engine(Learner):
         return made
 
 
-def _restored(settings: EngineSettings, counters: Counters, saved: Tree) -> Phase:
+def _restore_phase(settings: EngineSettings, counters: Counters, saved: Tree) -> Phase:
     """Return the phase of a saved state."""
     if "online" in saved:
         return OnlineRounds.from_state(settings, counters, saved)

@@ -9,16 +9,16 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import best_candidate, with_estimate
-from streamlda.engine.phase import Counters, Phase, learned
+from streamlda.engine.phase import Counters, Phase, learn_rows
 from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of, chosen, hold_out_once
+from streamlda.refinement.choice import choice_of, choose_model, hold_out_once
 from streamlda.refinement.measures import Samples
-from streamlda.refinement.refine import can_draw, refined
+from streamlda.refinement.refine import can_draw, refine_model
 from streamlda.refinement.schedule import SWEEPS, THOROUGH, THOROUGH_TIMES, Passes, passes_for
 from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.spectral.topics import ESTIMATE
@@ -66,11 +66,11 @@ def fit(
         # With the sums that starts are made of.
         del make_start
         found.sweep(known, times * SWEEPS, settings.seed % 2**63)
-        start, kept = chosen(found.start, found.model, held_out, known)
+        start, kept = choose_model(found.start, found.model, held_out, known)
         if kept:
             found.start = start
             found.learn(held_out)
-            model = with_estimate(found.measured(samples), estimate)
+            model = with_estimate(found.end(samples), estimate)
             del start, found
             return Refinement.of_model(settings, counters, model), model
         # One that was given holds where the start is kept.
@@ -79,12 +79,12 @@ def fit(
     elif isinstance(passes, int) and passes:
         start = _starts(settings, documents, documents)(settings.working_alpha_0)
         start = replace(start, settings={**start.settings, "alpha_0": settings.alpha_0})
-        model = refined(start, documents, passes=passes, samples=samples)
+        model = refine_model(start, documents, passes=passes, samples=samples)
         return Refinement.of_model(settings, counters, model), model
-    phase = summed(settings, documents)
+    phase = sum_documents(settings, documents)
     if isinstance(phase, Rounds):
         phase = replace(phase, choice=said)
-    model = _unmeasured(phase)
+    model = _make_model(phase)
     return phase, replace(model, diagnostics={**model.diagnostics, **said})
 
 
@@ -102,7 +102,7 @@ def documents_of_passes(documents: DocumentBatch, n_topics: int) -> DocumentBatc
     return documents.sharing(np.arange(n) % parts == 0)
 
 
-def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
+def sum_documents(settings: EngineSettings, documents: DocumentBatch) -> Phase:
     """Return rounds over all documents, whose first projection is of a warm-up."""
     counters, n = Counters(), documents.n_documents
     # An online solver reads documents in memory again, until it has found all topics.
@@ -110,25 +110,25 @@ def summed(settings: EngineSettings, documents: DocumentBatch) -> Phase:
     end = n if again else warmup_end(documents, 0, settings.warmup_documents)
     first = documents.rows(0, end)
     with one_blas_thread(), progress("documents", n) as advance:
-        phase = begun(settings, counters, first, ended=again)
+        phase = begin_rounds(settings, counters, first, ended=again)
         counters.count(first)
-        phase = learned(phase.next(), documents.rows(end, n))
+        phase = learn_rows(phase.next(), documents.rows(end, n))
         advance(n)
     return phase
 
 
-def begun(
+def begin_rounds(
     settings: EngineSettings, counters: Counters, documents: DocumentBatch, *, ended: bool = False
 ) -> Phase:
     """Return the first round after the documents of a warm-up, which may be too few to fill it."""
     if settings.solver == WHITENED_TENSOR:
-        return Rounds.begun(settings, counters, documents)
+        return Rounds.begin(settings, counters, documents)
     full = documents.n_documents >= settings.warmup_documents
     full = full or documents.n_entries >= WARMUP_MAX_ENTRIES
-    return OnlineRounds.begun(settings, counters, documents, ending=ended or not full)
+    return OnlineRounds.begin(settings, counters, documents, ending=ended or not full)
 
 
-def _unmeasured(phase: Phase) -> TopicModel:
+def _make_model(phase: Phase) -> TopicModel:
     with one_blas_thread():
         return phase.snapshot()
 
@@ -155,18 +155,18 @@ def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[floa
         with one_blas_thread():
             phase: Phase = KeptRound.of_documents(settings, counters, first)
     else:
-        phase = summed(settings, first)
+        phase = sum_documents(settings, first)
         for moments in phase.rounds():
             moments.narrow()
-    return lambda alpha_0: _unmeasured(replace(phase, settings=replace(settings, alpha_0=alpha_0)))
+    return lambda alpha_0: _make_model(replace(phase, settings=replace(settings, alpha_0=alpha_0)))
 
 
 def _online_start(settings: EngineSettings, first: DocumentBatch) -> TopicModel:
-    phase = summed(settings, first)
+    phase = sum_documents(settings, first)
     assert isinstance(phase, OnlineRounds)
     # A round that has not ended is in no topic; its sums make room.
     phase.power.association.begin(phase.power.method.probes)
-    return _unmeasured(phase)
+    return _make_model(phase)
 
 
 def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.birth import Birth, born, low_score, worst_blocks
+from streamlda.engine.birth import Birth, low_score, make_birth, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.lineage import Lineage
 from streamlda.engine.phase import Counters, Phase
@@ -102,11 +102,11 @@ class Following:
         self.scores = Scores(max(1, self.settings.warmup_documents // self.size))
 
     @classmethod
-    def begun(cls, settings: EngineSettings, documents: DocumentBatch, *, turned: bool) -> Self:
+    def begin(cls, settings: EngineSettings, documents: DocumentBatch, *, turned: bool) -> Self:
         """Begin after the documents of a warm-up, which a turn may have ended."""
         recent = RecentDocuments(settings.warmup_documents)
         recent.add(documents)
-        lineage = Lineage.begun(settings.n_components, settings.n_features)
+        lineage = Lineage.begin(settings.n_components, settings.n_features)
         made = cls(settings, recent, lineage, credit=len(documents) / VAIN)
         made.since = (0, made.size) if turned else None
         return made
@@ -117,7 +117,7 @@ class Following:
         size = start.stepwise.settings.batch_documents
         settings = replace(settings, warmup_documents=size * STEPS_PER_WARMUP)
         most = settings.warmup_documents // MEMBER_PART, WARMUP_MAX_ENTRIES // MEMBER_PART
-        lineage = Lineage.begun(settings.n_components, settings.n_features)
+        lineage = Lineage.begin(settings.n_components, settings.n_features)
         made = cls(settings, RecentDocuments(*most), lineage, member=True)
         made.continue_from(start)
         return made
@@ -155,7 +155,7 @@ class Following:
             self.recent.add(part)
         self.block = phase.stepwise.waiting_parts
 
-    def turned(
+    def find_start(
         self, phase: Refinement, members: Sequence[Newest], since: int
     ) -> SharedStart | None:
         """Return the start that all members begin again from, if their newest documents give one.
@@ -169,15 +169,15 @@ class Following:
             kept = [each.documents for each in members]
             newest = [each.rows(max(0, len(each) - min(since, most)), len(each)) for each in kept]
             documents = DocumentBatch.joined(newest)
-            scores = judge_by(phase.snapshot(), self.settings).scored(documents)
-            made = self._challenged(phase, documents, scores)
+            scores = judge_by(phase.snapshot(), self.settings).score(documents)
+            made = self._challenge(phase, documents, scores)
         else:
             n = min(len(each.scores) for each in members)
             blocks = [
                 np.concatenate([each.scores[-i] for each in members]) for i in range(n, 0, -1)
             ]
             if m := worst_blocks(blocks, 1, ERRORS):
-                made = self._born(phase, blocks, m, members)
+                made = self._bear_topic(phase, blocks, m, members)
         if made is None or before is None:
             return None
         stepwise = made.stepwise.copy()
@@ -209,17 +209,17 @@ class Following:
             assert scores is not None
         else:
             # Sums predict nothing: their topics do, which a block hardly changes.
-            scores = judge_by(phase.snapshot(), self.settings).scored(block)
+            scores = judge_by(phase.snapshot(), self.settings).score(block)
         self.recent.add(block)
         self.credit += len(block) / VAIN
         # Short documents are learned, but predict too little to tell a turn.
-        return self._judged(phase, scores[block.usable])
+        return self._judge(phase, scores[block.usable])
 
-    def _judged(self, phase: Phase, scores: Array) -> Phase:
+    def _judge(self, phase: Phase, scores: Array) -> Phase:
         """Make a challenger if it is time."""
         fallen = self.scores.add(scores)
         if not fallen and not self.member:
-            fallen = self._turned_at_once()
+            fallen = self._count_early_turns()
         if self.since is not None:
             self.since = self.since[0] + len(scores), self.since[1]
         if fallen:
@@ -229,20 +229,20 @@ class Following:
             if self.since is not None and self.since[0] > most:
                 self.since = None
         elif self.since is None:
-            return self._proposed(phase)
+            return self._propose_topic(phase)
         elif self.since[0] >= self.since[1]:
             documents = min(self.since[0], most)
             self.since = None if documents == most else (documents, 2 * documents)
             if self.credit > 0:
                 kept, known = self.recent.latest(), np.concatenate(self.scores.last)
                 kept = kept.rows(max(0, len(kept) - documents), len(kept))
-                switched = self._challenged(phase, kept, known[-len(kept) :])
+                switched = self._challenge(phase, kept, known[-len(kept) :])
         if switched is None and fallen:
             # What these blocks are like is usual from now on: a turn is worse.
             self.scores.begin_again(np.concatenate(self.scores.last[-fallen:]), usual=True)
         return switched or phase
 
-    def _turned_at_once(self) -> int:
+    def _count_early_turns(self) -> int:
         """Return 1 where the words of the first block show a turn, whose scores are the first."""
         if self.scores.before.documents or len(self.scores.last) > 1:
             return 0
@@ -252,16 +252,16 @@ class Following:
         before = Level.of(score_by_words(words, kept.rows(end // 2, end)))
         return int(Level.of(score_by_words(words, kept.rows(end, len(kept)))).is_below(before))
 
-    def _proposed(self, phase: Phase) -> Phase:
+    def _propose_topic(self, phase: Phase) -> Phase:
         """Let the documents that are predicted worst propose a topic if they are many."""
         scores = self.scores.last
         if not (m := worst_blocks(scores, self.proposing, ERRORS)):
             self.proposing = 1
             return phase
         self.proposing = 2 * m
-        return self._born(phase, scores, m, [Newest(scores, self.recent.latest())]) or phase
+        return self._bear_topic(phase, scores, m, [Newest(scores, self.recent.latest())]) or phase
 
-    def _born(
+    def _bear_topic(
         self, phase: Phase, blocks: list[Array], m: int, members: Sequence[Newest]
     ) -> Refinement | None:
         """Return the phase with a topic of the worst documents of m blocks, if it predicts more."""
@@ -275,16 +275,16 @@ class Following:
             return None
         judges, model = kept.where(judging), _refinable(phase.snapshot())
         plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
-        birth = born(model, kept.where(low & ~judging), kept.where(~judging), plan)
+        birth = make_birth(model, kept.where(low & ~judging), kept.where(~judging), plan)
         before, after = (
-            judge_by(each, self.settings).scored(judges) for each in (model, birth.model)
+            judge_by(each, self.settings).score(judges) for each in (model, birth.model)
         )
         gain = Gain.of(after - before)
         if not gain.is_sure:
             return None
-        return self._switched(phase, phase.counters, birth.model, judges, gain, birth)
+        return self._switch_to(phase, phase.counters, birth.model, judges, gain, birth)
 
-    def _challenged(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Refinement | None:
+    def _challenge(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Refinement | None:
         """Return the phase of a challenger of documents, the newest of which have scores."""
         judging = np.zeros(len(kept), dtype=np.bool_)
         judging[-len(scores) :: JUDGING] = True
@@ -295,14 +295,14 @@ class Following:
             began, model = fit(self.settings, learned)
         except InsufficientDataError:
             return None
-        gain = Gain.of(judge_by(model, self.settings).scored(judges) - scores[::JUDGING])
+        gain = Gain.of(judge_by(model, self.settings).score(judges) - scores[::JUDGING])
         if not gain.is_sure:
             self.credit -= len(kept)
             return None
         # Topics continue by likelihood, also those of a start that a refinement does not better.
-        return self._switched(phase, began.counters, _refinable(model), judges, gain)
+        return self._switch_to(phase, began.counters, _refinable(model), judges, gain)
 
-    def _switched(
+    def _switch_to(
         self,
         phase: Phase,
         counters: Counters,
@@ -318,7 +318,7 @@ class Following:
         made = Refinement.of_model(self.settings, counters, model)
         if birth is not None:
             made.stepwise.weigh(order.index(birth.row), birth.tokens)
-        self.scores.begin_again(judge_by(model, self.settings).scored(judges))
+        self.scores.begin_again(judge_by(model, self.settings).score(judges))
         made.counters = phase.counters.after(made.counters)
         made.follow(judges)
         self.proposing = 1

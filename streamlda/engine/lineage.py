@@ -32,7 +32,7 @@ class Lineage:
     named: int = 0
 
     @classmethod
-    def begun(cls, n_components: int, n_features: int) -> Self:
+    def begin(cls, n_components: int, n_features: int) -> Self:
         """Return ids that are the rows."""
         none = np.zeros((0, n_features), dtype=np.float32)
         return cls([*range(n_components)], none, named=n_components)
@@ -49,7 +49,7 @@ class Lineage:
         apart = hellinger(champion.components, challenger.components)
         # Seeded topics are in the first rows of both.
         apart[range(seeded), range(seeded)] = -float(K)
-        rows, columns = _matched(apart)
+        rows, columns = _match_rows(apart)
         order: list[int] = columns[np.argsort(rows)].tolist()
         gone = rows[apart[rows, columns] > MAX_DISTANCE].tolist()
         older = len(self.retired)
@@ -59,7 +59,7 @@ class Lineage:
         if older and gone:
             new = challenger.components[[order[row] for row in gone]]
             apart = hellinger(new, self.topics.astype(np.float64))
-            pairs = zip(*_matched(apart), strict=True)
+            pairs = zip(*_match_rows(apart), strict=True)
             back = {gone[i]: int(j) for i, j in pairs if apart[i, j] <= MAX_DISTANCE}
         for row in gone:
             self.ids[row] = self.retired[back[row]][0] if row in back else self._new()
@@ -89,7 +89,7 @@ class Lineage:
         return cls([*own["ids"]], own["topics"].copy(), retired, own["named"])
 
 
-def _matched(apart: NDArray[np.float64]) -> tuple[Any, Any]:
+def _match_rows(apart: NDArray[np.float64]) -> tuple[Any, Any]:
     """Return rows and columns, one to one, that are least apart; far is far."""
     found: tuple[Any, Any] = scipy.optimize.linear_sum_assignment(np.minimum(apart, MAX_DISTANCE))
     return found

@@ -82,7 +82,7 @@ class Measures:
             self.bins.merge(other.bins)
             self.documents += other.documents
 
-    def published(self, model: TopicModel) -> TopicModel:
+    def complete(self, model: TopicModel) -> TopicModel:
         """Return a model with all that is measured, and that its phase has not measured yet."""
         refined = "refinement" in model.diagnostics
         changes: dict[str, Any] = {}
@@ -93,7 +93,7 @@ class Measures:
         if self.documents == model.documents_seen:
             found = changes.get("prevalence", model.prevalence)
         elif len(self.interval):
-            found = infer_prevalence(model, self.interval.drawn(), alpha)
+            found = infer_prevalence(model, self.interval.collect(), alpha)
         changes["interval"] = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),

@@ -22,7 +22,7 @@ from streamlda.utils.arrays import Array
 Beginning = Array | SharedStart
 
 
-def begun(
+def begin_member(
     settings: EngineSettings, counters: Counters, beginning: Beginning
 ) -> Refinement | SharedSums:
     """Return the phase of a member that has read nothing."""
@@ -62,7 +62,7 @@ def begun(
     return SharedSums(settings, counters, Moments(beginning, settings.n_triple_columns))
 
 
-def beginning_of(phase: Phase) -> Beginning | None:
+def get_beginning(phase: Phase) -> Beginning | None:
     """Return what the engine of a phase began with, if others can begin with it too."""
     if isinstance(phase, SharedSums):
         return phase.moments.whitening
@@ -80,7 +80,7 @@ def new_beginning(phase: Phase) -> Beginning:
     return better_projection(phase.rounds()[0], settings)
 
 
-def merged(mine: Phase, other: Phase) -> Phase:
+def merge(mine: Phase, other: Phase) -> Phase:
     """Return one phase of both, which continues with the counters of the first.
 
     The other is not changed; sums are added to those of the first.
@@ -101,7 +101,7 @@ def merged(mine: Phase, other: Phase) -> Phase:
         f"engines to merge differ in settings, got {' '.join(differing)}",
         remedy="run all of them with the same settings",
     )
-    digests = [digest_of(beginning_of(each)) for each in (mine, other)]
+    digests = [digest_of(get_beginning(each)) for each in (mine, other)]
     require(
         digests[0] is not None and digests[0] == digests[1],
         f"engines to merge have no common start, got start={digests[0]},{digests[1]}",
@@ -112,7 +112,7 @@ def merged(mine: Phase, other: Phase) -> Phase:
         return mine
     assert isinstance(mine, Refinement)
     assert isinstance(other, Refinement)
-    return mine.merged(other)
+    return mine.merge_with(other)
 
 
 def digest_of(beginning: Beginning | None) -> str | None:

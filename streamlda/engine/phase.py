@@ -13,7 +13,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.errors import InsufficientDataError, require
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.moments import Moments
-from streamlda.spectral.seeds import seeded
+from streamlda.spectral.seeds import seed_topics
 from streamlda.spectral.support import HeldOutPairs, Spectrum
 from streamlda.spectral.topics import (
     ESTIMATE,
@@ -21,8 +21,8 @@ from streamlda.spectral.topics import (
     SpectralTopics,
     alpha_0_estimate,
     diagnostics,
-    estimated_alpha_0,
     recover_topics,
+    solve_alpha_0,
 )
 from streamlda.utils.arrays import Tree, frozen
 
@@ -88,7 +88,7 @@ class Phase(ABC):
     def rounds(self) -> list[Moments]:
         """Return the sums that topics are made of, those of most documents first."""
 
-    def held_out(self) -> HeldOutPairs | None:
+    def find_held_out(self) -> HeldOutPairs | None:
         """Return pairs through a projection that was made of other documents, if there are any."""
         return None
 
@@ -97,7 +97,7 @@ class Phase(ABC):
         K, alpha_0 = self.settings.n_components, self._alpha_0
         moments = RoundMoments.of(self.rounds()[0])
         if alpha_0 is None:
-            alpha_0 = estimated_alpha_0(moments, self._distinct_topics(self.held_out()))
+            alpha_0 = solve_alpha_0(moments, self._distinct_topics(self.find_held_out()))
         return recover_topics(moments, K, alpha_0)
 
     @property
@@ -127,13 +127,13 @@ class Phase(ABC):
 
     def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
-        found = seeded(found, self.settings.seed_topics)
+        found = seed_topics(found, self.settings.seed_topics)
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
-        held_out = self.held_out()
-        supported, spectrum = found.supported, Spectrum(found.pair_eigenvalues, None)
+        held_out = self.find_held_out()
+        supported, spectrum = found.is_supported, Spectrum(found.pair_eigenvalues, None)
         if held_out is not None:
             spectrum = held_out.spectrum(found.alpha_0)
-            supported = found.supported_among(spectrum.above or 0)
+            supported = found.find_supported(spectrum.above or 0)
         documents = None if held_out is None else held_out.documents
         known = diagnostics(found, spectrum, supported, documents)
         if self.settings.alpha_0 is None:
@@ -141,7 +141,7 @@ class Phase(ABC):
             known[ESTIMATE] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(
-            components=frozen(found.normalized()),
+            components=frozen(found.normalize()),
             alpha=found.alpha,
             background=frequencies / frequencies.sum(),
             settings=asdict(self.settings),
@@ -155,7 +155,7 @@ class Phase(ABC):
         )
 
 
-def learned(phase: Phase, documents: DocumentBatch) -> Phase:
+def learn_rows(phase: Phase, documents: DocumentBatch) -> Phase:
     """Return the phase that continues after documents, which are counted."""
     start = 0
     while start < documents.n_documents:

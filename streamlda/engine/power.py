@@ -25,13 +25,13 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.rounds import (
-    held_out_state,
+    get_held_out_state,
     moments_state,
-    restored_held_out,
-    restored_moments,
+    restore_held_out,
+    restore_moments,
 )
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import first_projection, held_out_pairs
+from streamlda.engine.warmup import first_projection, make_held_out_pairs
 from streamlda.errors import InsufficientDataError, failure
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.associations import DocumentAssociation
@@ -66,7 +66,7 @@ class OnlineRounds(Phase):
     beginning: HeldOutPairs | None = None
 
     @classmethod
-    def begun(
+    def begin(
         cls,
         settings: EngineSettings,
         counters: Counters,
@@ -79,7 +79,7 @@ class OnlineRounds(Phase):
         Where the stream ends in the warm-up, rounds read it again until they have found all
         components, and have refined them once.
         """
-        held_out = held_out_pairs(documents, settings)
+        held_out = make_held_out_pairs(documents, settings)
         sketch = Moments(first_projection(documents, settings), triple_columns=0)
         sketch.add(documents)
         first, W = sketch.first_moment(), sketch.whitening
@@ -120,13 +120,13 @@ class OnlineRounds(Phase):
         self.power.add(part)
         if ends:
             self.counters.rounds_finished += 1
-            if self.power.finished and self.settings.documents_per_round is None:
+            if self.power.is_finished and self.settings.documents_per_round is None:
                 self.power.documents_per_round = self.moments.documents
 
     @property
     def documents_missing(self) -> int:
         """Documents that rounds still need to find all components."""
-        if self.power.finished:
+        if self.power.is_finished:
             return 0
         rounds = self._rounds_needed - self.power.rounds
         return rounds * self.power.documents_per_round - self.power.association.documents
@@ -140,7 +140,7 @@ class OnlineRounds(Phase):
         self._require_documents()
         return [self.moments]
 
-    def held_out(self) -> HeldOutPairs | None:
+    def find_held_out(self) -> HeldOutPairs | None:
         """Return half of the warm-up, through a projection of the other half."""
         return self.beginning
 
@@ -194,15 +194,15 @@ class OnlineRounds(Phase):
     def state(self) -> Tree:
         """Return sums and components."""
         own = {"current": moments_state(self.moments), "power": self.power.state(), "online": True}
-        return own | held_out_state(self.beginning)
+        return own | get_held_out_state(self.beginning)
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        moments = restored_moments(saved["current"])
+        moments = restore_moments(saved["current"])
         association = _association(moments, settings)
         power = OnlinePower.from_state(saved["power"], association)
-        return cls(settings, counters, moments, association, power, restored_held_out(saved))
+        return cls(settings, counters, moments, association, power, restore_held_out(saved))
 
 
 def _association(moments: Moments, settings: EngineSettings) -> DocumentAssociation:

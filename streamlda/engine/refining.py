@@ -73,7 +73,7 @@ class Refinement(Phase):
             add_frequencies(frequencies, part)
         return made
 
-    def merged(self, other: Refinement) -> Refinement:
+    def merge_with(self, other: Refinement) -> Refinement:
         """Return one phase with the documents of another of the same start too.
 
         Of two starts the later counts: it was made of documents that members of the other had.
@@ -88,7 +88,7 @@ class Refinement(Phase):
             frequencies, stepwise = other.frequencies.copy(), other.stepwise.copy()
         else:
             frequencies = self.frequencies + other.frequencies
-            stepwise = self.shared.merged([self.stepwise, other.stepwise])
+            stepwise = self.shared.merge_with([self.stepwise, other.stepwise])
         own = stepwise, other.start, frequencies, other.shared
         return type(self)(self.settings, self.counters, *own)
 
@@ -156,7 +156,7 @@ class Refinement(Phase):
     def snapshot(self) -> TopicModel:
         """Return a model of all documents; spectral diagnostics are of the start."""
         self._require_documents()
-        found = self.stepwise.flushed()
+        found = self.stepwise.copy_flushed()
         known = of_start(self.start)
         known["refinement"] = {
             "documents": self.counters.documents_seen,

@@ -9,7 +9,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.engine.warmup import (
     better_projection,
     first_projection,
-    held_out_pairs,
+    make_held_out_pairs,
 )
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.joint_power import MANY_COMPONENTS
@@ -47,17 +47,17 @@ class Rounds(Phase):
     choice: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def begun(cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Self:
+    def begin(cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Self:
         """Return the first round: the projection of the first documents, and their sums."""
         # Before there are sums: it has a projection and sums of its own meanwhile.
-        held_out = held_out_pairs(documents, settings)
+        held_out = make_held_out_pairs(documents, settings)
         moments = Moments(first_projection(documents, settings), settings.n_triple_columns)
         moments.add(documents)
         counters.projection_documents = moments.documents
         return cls(settings, counters, moments, None, held_out)
 
     @property
-    def left(self) -> int:
+    def documents_left(self) -> int:
         """Documents until the round is full."""
         first = self.counters.rounds_finished == 0
         length = round_length(self.counters.projection_documents, first=first)
@@ -65,13 +65,13 @@ class Rounds(Phase):
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the round."""
-        part = batch.rows(start, start + self.left)
+        part = batch.rows(start, start + self.documents_left)
         self.current.add(part)
         return part.n_documents
 
     def next(self) -> Phase:
         """Begin the next round where this one is full."""
-        if self.left <= 0:
+        if self.documents_left <= 0:
             self._begin_round()
         return self
 
@@ -98,7 +98,7 @@ class Rounds(Phase):
         rounds = [part for part in (self.current, self.finished) if part and part.documents > 1]
         return sorted(rounds, key=lambda part: -part.documents)
 
-    def held_out(self) -> HeldOutPairs | None:
+    def find_held_out(self) -> HeldOutPairs | None:
         """Return the pairs of the round, or half of the beginning, that has most documents."""
         later = [self.current, self.finished][: self.counters.rounds_finished]
         found = [HeldOutPairs.of(part) for part in later if part and part.documents > 1]
@@ -114,13 +114,13 @@ class Rounds(Phase):
         """Return both rounds."""
         finished = {} if self.finished is None else {"finished": moments_state(self.finished)}
         own = {"current": moments_state(self.current), **finished, "choice": self.choice}
-        return own | held_out_state(self.beginning)
+        return own | get_held_out_state(self.beginning)
 
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        finished = restored_moments(saved["finished"]) if "finished" in saved else None
-        parts = restored_moments(saved["current"]), finished, restored_held_out(saved)
+        finished = restore_moments(saved["finished"]) if "finished" in saved else None
+        parts = restore_moments(saved["current"]), finished, restore_held_out(saved)
         return cls(settings, counters, *parts, saved["choice"])
 
 
@@ -139,7 +139,7 @@ class KeptRound(Rounds):
         cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch
     ) -> Self:
         """Return the round of documents that are kept for it."""
-        held_out = held_out_pairs(documents, settings)
+        held_out = make_held_out_pairs(documents, settings)
         moments = Moments(first_projection(documents, settings), 0)
         moments.add(documents)
         counters.projection_documents = moments.documents
@@ -169,7 +169,7 @@ class SharedSums(Phase):
         self._require_documents()
         return [self.moments]
 
-    def held_out(self) -> HeldOutPairs | None:
+    def find_held_out(self) -> HeldOutPairs | None:
         """Return the pairs of all documents."""
         return HeldOutPairs.of(self.moments)
 
@@ -180,7 +180,7 @@ class SharedSums(Phase):
     @classmethod
     def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        return cls(settings, counters, restored_moments(saved["current"]))
+        return cls(settings, counters, restore_moments(saved["current"]))
 
 
 def by_documents(settings: EngineSettings) -> bool:
@@ -193,16 +193,16 @@ def moments_state(moments: Moments) -> Tree:
     return {"whitening": moments.whitening, **moments.state()}
 
 
-def restored_moments(saved: Tree) -> Moments:
+def restore_moments(saved: Tree) -> Moments:
     """Continue from what `moments_state` returned."""
     return Moments.from_state(saved["whitening"], saved)
 
 
-def held_out_state(held_out: HeldOutPairs | None) -> Tree:
+def get_held_out_state(held_out: HeldOutPairs | None) -> Tree:
     """Return held-out pairs by their name; nothing if there are none."""
     return {} if held_out is None else {"beginning": to_arrays(held_out, "")}
 
 
-def restored_held_out(saved: Tree) -> HeldOutPairs | None:
-    """Return what `held_out_state` was called on."""
+def restore_held_out(saved: Tree) -> HeldOutPairs | None:
+    """Return what `get_held_out_state` was called on."""
     return from_arrays(HeldOutPairs, saved["beginning"], "") if "beginning" in saved else None

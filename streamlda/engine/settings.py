@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from streamlda.errors import above, at_least, between, one_of, require
-from streamlda.spectral.seeds import SeedTopic, checked_seeds
+from streamlda.spectral.seeds import SeedTopic, check_seeds
 
 #: The default way from documents to topics: sum a small tensor, decompose it when topics are read.
 WHITENED_TENSOR = "whitened-tensor"
@@ -116,7 +116,7 @@ class EngineSettings(TopicSettings):
         if self.documents_per_round is not None:
             at_least(1, documents_per_round=self.documents_per_round)
         at_least(1, warmup_documents=self.warmup_documents, n_iterations=self.n_iterations)
-        seeds = checked_seeds(self.seed_topics, self.n_components)
+        seeds = check_seeds(self.seed_topics, self.n_components)
         object.__setattr__(self, "seed_topics", seeds)
         require(
             not self.seed_topics or self.solver == WHITENED_TENSOR or self.refines,

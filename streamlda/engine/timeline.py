@@ -118,7 +118,7 @@ class Bins:
             # The largest power of two below: words that share a column continue to share one.
             columns = 1 << (columns - 1).bit_length() - 1
         held = {start: row for start, row in self.words.items() if start in self.held}
-        self.words = {start: folded(row, columns) for start, row in held.items()}
+        self.words = {start: fold_row(row, columns) for start, row in held.items()}
         self._columns = columns
 
     def change_words(self, change: ColumnChange) -> None:
@@ -146,7 +146,7 @@ class Bins:
         self._fit(min(known, default=0))
         for start, row in other.words.items():
             if start in self.held:
-                row = folded(row, self._columns)
+                row = fold_row(row, self._columns)
                 self.words[start] = self.words.get(start, np.zeros_like(row)) + row
 
     def timeline(self, model: TopicModel) -> Timeline:
@@ -155,7 +155,7 @@ class Bins:
         tokens = np.zeros((len(starts), model.n_components))
         if self.words:
             assert model.prevalence is not None
-            topics = np.stack([folded(row, self._columns) for row in model.smoothed], axis=1)
+            topics = np.stack([fold_row(row, self._columns) for row in model.smoothed], axis=1)
             ratio = _ratio(np.sum([*self.words.values()], axis=0), topics, model.prevalence)
             for row, start in zip(tokens, starts, strict=True):
                 if start in self.words:
@@ -200,7 +200,7 @@ class Bins:
             self._columns = rows.shape[1]
 
 
-def folded(row: Array, columns: int) -> Array:
+def fold_row(row: Array, columns: int) -> Array:
     """Return the sums of the numbers of a row whose places are equal modulo some columns."""
     if columns == len(row):
         return row

@@ -9,7 +9,7 @@ from streamlda.engine.settings import EngineSettings
 from streamlda.spectral.moments import Moments, half_of
 from streamlda.spectral.support import HeldOutPairs
 from streamlda.spectral.whitening import (
-    centred_pairs,
+    centre_pairs,
     next_projection,
     random_projection,
     word_scale,
@@ -49,7 +49,7 @@ def first_projection(
     return W
 
 
-def held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
+def make_held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
     """Find directions in one half of the warm-up documents, and return what the other says of them.
 
     None if there are not enough for two halves of a half.
@@ -69,7 +69,7 @@ def better_projection(moments: Moments, settings: EngineSettings) -> Array:
 
 def _projection(first: Array, pairs: Array, whitening: Array, settings: EngineSettings) -> Array:
     # It only has to span the topics roughly, whatever alpha_0 will be.
-    centred = centred_pairs(first, pairs, whitening, settings.working_alpha_0, out=pairs)
+    centred = centre_pairs(first, pairs, whitening, settings.working_alpha_0, out=pairs)
     return next_projection(centred, whitening, word_scale(first))
 
 

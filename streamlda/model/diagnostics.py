@@ -94,7 +94,7 @@ def pair_spectrum(diagnostics: Mapping[str, Any]) -> Spectrum | None:
     # Online solvers measured no noise; their first version stored zeros.
     if not noise or not any(noise):
         return Spectrum(np.array(values), None)
-    return Spectrum.padded(np.array(values), np.array(noise))
+    return Spectrum.pad(np.array(values), np.array(noise))
 
 
 def count_clear_topics(diagnostics: Mapping[str, Any]) -> int | None:

@@ -33,7 +33,7 @@ from streamlda.private.topics import (
     pairs_through,
     topics_of_eigenpairs,
 )
-from streamlda.spectral.associations import centred_images
+from streamlda.spectral.associations import centre_images
 from streamlda.spectral.power import Components, DeflatedPower, SimultaneousPower
 from streamlda.utils.arrays import Array
 
@@ -142,7 +142,7 @@ class PowerRounds:
         most = 0.0 if self.method._iteration == 1 else 1.0
         cosines = np.abs(probes.T @ self.method.probes).max(axis=0)
         self._turned = np.arccos(np.minimum(cosines, most))
-        if self.method.finished:
+        if self.method.is_finished:
             self._turns = self._turned
 
     def turn(
@@ -188,8 +188,8 @@ def answer_norm(probes: Array, power: int) -> float:
 def centred_answers(
     images: Array | None, values: Array, probes: Array, first: Array, pairs: Array, alpha_0: float
 ) -> tuple[Array | None, Array]:
-    """Turn means of P3(W, v, v) and P3(v, v, v) into those of M3, as `centred_images`."""
+    """Turn means of P3(W, v, v) and P3(v, v, v) into those of M3, as `centre_images`."""
     nothing = np.zeros_like(probes) if images is None else images
-    centred = centred_images(nothing, probes, first, pairs, alpha_0)
+    centred = centre_images(nothing, probes, first, pairs, alpha_0)
     corrections = np.sum(probes * (centred - nothing), axis=0)
     return None if images is None else centred, values + corrections

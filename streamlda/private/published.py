@@ -102,8 +102,8 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
     notes: dict[str, Any] = {"warnings": []}
     if not found.of_public:
         spectral = found.spectral
-        spectrum = Spectrum.padded(spectral.pair_eigenvalues, spectral.pair_noise)
-        notes = diagnostics(spectral, spectrum, spectral.supported, None)
+        spectrum = Spectrum.pad(spectral.pair_eigenvalues, spectral.pair_noise)
+        notes = diagnostics(spectral, spectrum, spectral.is_supported, None)
     if found.refinement is not None:
         kept, net, noise = found.refinement.tolist()
         if kept:

@@ -26,7 +26,7 @@ from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
 from streamlda.privacy.events import Approximate, GaussianRelease
 from streamlda.privacy.ledger.terms import MODES
-from streamlda.spectral.seeds import SeedTopic, checked_seeds
+from streamlda.spectral.seeds import SeedTopic, check_seeds
 
 #: Without a projection, the pair statistic has d^2 cells: up to this many words.
 DENSE_FEATURES = 1024
@@ -130,7 +130,7 @@ class PrivateSettings(TopicSettings):
             between(1e-6, 1e6, alpha_0=self.alpha_0)
         if self.refinement_rounds is not None:
             between(0, 1, refinement_rounds=self.refinement_rounds)
-        object.__setattr__(self, "seed_topics", checked_seeds(self.seed_topics, self.n_components))
+        object.__setattr__(self, "seed_topics", check_seeds(self.seed_topics, self.n_components))
         one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
         relation = check_relation(self.neighboring_relation)

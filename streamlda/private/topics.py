@@ -29,8 +29,8 @@ from streamlda.spectral.power import Components
 from streamlda.spectral.topics import (
     RoundMoments,
     SpectralTopics,
-    estimated_alpha_0,
     recover_topics,
+    solve_alpha_0,
     topics_along,
 )
 from streamlda.utils.arrays import Array, Arrays, from_arrays, to_arrays
@@ -221,7 +221,7 @@ def private_topics(
     )
     K = min(t, len(view.eigenvalues))
     if alpha_0 is None:
-        alpha_0 = estimated_alpha_0(seen, K)
+        alpha_0 = solve_alpha_0(seen, K)
     found = recover_topics(seen, K, alpha_0)
     return _begin_fit(view, replace(found, pair_noise=pair_noise))
 

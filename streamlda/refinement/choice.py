@@ -24,8 +24,8 @@ from streamlda.model.diagnostics import BEYOND_WORDS
 from streamlda.model.evaluation import DocumentCompletion
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.gibbs import ALPHA_DOCUMENTS
-from streamlda.refinement.measures import fitted_alpha
-from streamlda.refinement.sample import Drawn
+from streamlda.refinement.measures import fit_alpha_to
+from streamlda.refinement.sample import SampledDocuments
 from streamlda.utils.arrays import Array
 
 #: Numbers, from 1, of the usable documents that are held out: every fifth of the first 400, for
@@ -39,7 +39,7 @@ ERRORS = 2.0
 _NAME = "refinement_choice"
 
 
-class Scored(NamedTuple):
+class HeldOutScore(NamedTuple):
     """Predictions of held-out documents by a model."""
 
     #: Nats of each document by the root of its tokens, so that their mean is in nats a token.
@@ -48,12 +48,12 @@ class Scored(NamedTuple):
     documents: int
     perplexity: float | None
 
-    def gain(self, other: Scored) -> tuple[float, float]:
+    def gain(self, other: HeldOutScore) -> tuple[float, float]:
         """Return the mean gain on another model, and its standard error; 0 without documents."""
         gains, n = self.scores - other.scores, max(1, len(self.scores))
         return math.fsum(gains) / n, math.sqrt(math.fsum((gains - gains.sum() / n) ** 2)) / n
 
-    def is_better_than(self, other: Scored) -> bool:
+    def is_better_than(self, other: HeldOutScore) -> bool:
         """Return whether documents are predicted better, by more than `ERRORS`."""
         mean, error = self.gain(other)
         return mean > ERRORS * error
@@ -76,17 +76,17 @@ class Judge:
         roots = np.sqrt(self.tokens.lengths)
         self._weights = len(roots) / (roots * roots.sum() / 2)
 
-    def scored(self, model: TopicModel) -> Scored:
+    def score(self, model: TopicModel) -> HeldOutScore:
         """Return how well a model predicts. Time O(nnz K) about 15 times."""
         completion = DocumentCompletion(model.components, model.alpha, self.background)
         scores = self._weights * completion.add(self.tokens)
         found = completion.result() if completion.scored_tokens else None
-        return Scored(scores, *((found.documents, found.perplexity) if found else (0, None)))
+        return HeldOutScore(scores, *((found.documents, found.perplexity) if found else (0, None)))
 
-    def best_scored(self, model: TopicModel) -> Scored:
+    def find_best_score(self, model: TopicModel) -> HeldOutScore:
         """Return how well topics predict with their prior, or the one that fits, if better."""
-        fitted = replace(model, alpha=_fitted(model, self.learned))
-        own, other = self.scored(model), self.scored(fitted)
+        fitted = replace(model, alpha=_fit_prior(model, self.learned))
+        own, other = self.score(model), self.score(fitted)
         return other if other.gain(own)[0] > 0 else own
 
 
@@ -155,7 +155,7 @@ def spread(documents: int) -> NDArray[np.int64]:
     return 1 + (2 * np.arange(len(HELD_OUT)) + 1) * documents // (2 * len(HELD_OUT))
 
 
-def chosen(
+def choose_model(
     model: TopicModel, refined: TopicModel, held_out: DocumentBatch, learned: DocumentBatch
 ) -> tuple[TopicModel, bool]:
     """Return the model, saying what was compared, and whether the refined one is kept.
@@ -166,7 +166,7 @@ def chosen(
     word pairs of few documents show no topics where likelihood does.
     """
     judge = Judge(held_out, learned)
-    start, found = judge.best_scored(model), judge.best_scored(refined)
+    start, found = judge.find_best_score(model), judge.find_best_score(refined)
     kept = found.is_better_than(start)
     gain = found.gain(start) if start.documents else (None, None)
     said: dict[str, Any] = {"kept": "refinement" if kept else "start"}
@@ -177,23 +177,23 @@ def chosen(
         frequencies = TopicModel(
             components=judge.background[None], alpha=np.ones(1), background=judge.background
         )
-        known[BEYOND_WORDS] = found.is_better_than(judge.scored(frequencies))
+        known[BEYOND_WORDS] = found.is_better_than(judge.score(frequencies))
     return replace(model, diagnostics=known), kept
 
 
 def alpha_0_of(model: TopicModel, documents: DocumentBatch) -> float:
     """Return the alpha_0 with which topics fit documents best."""
-    return float(_fitted(model, documents).sum())
+    return float(_fit_prior(model, documents).sum())
 
 
-def _fitted(model: TopicModel, documents: DocumentBatch) -> Array:
+def _fit_prior(model: TopicModel, documents: DocumentBatch) -> Array:
     """Return the prior that fits topics to documents: some, for more tell no more."""
     chosen = np.zeros(documents.n_documents, dtype=np.bool_)
     chosen[:: max(1, documents.n_documents // (2 * ALPHA_DOCUMENTS))] = True
     tokens = _tokens(documents.where(chosen & documents.usable))
     free = replace(model, settings={**model.settings, "alpha_0": None})
-    drawn = Drawn(tokens, tokens.lengths)
-    return fitted_alpha(free, drawn)[0]
+    drawn = SampledDocuments(tokens, tokens.lengths)
+    return fit_alpha_to(free, drawn)[0]
 
 
 def _tokens(documents: DocumentBatch) -> DocumentBatch:

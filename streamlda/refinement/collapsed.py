@@ -68,7 +68,7 @@ class CollapsedVariational:
 
     def sweep(self, n: int = 1) -> None:
         """Find all responsibilities again, `n` times."""
-        totals, at = self._widened(self.totals), (self._prior.columns, self._prior.topics)
+        totals, at = self._widen(self.totals), (self._prior.columns, self._prior.topics)
         held = np.zeros(len(at[0]), dtype=np.float32)
         with progress("collapsed sweeps", n) as advance:
             for _ in range(n):
@@ -101,7 +101,7 @@ class CollapsedVariational:
     def _add(self, batch: DocumentBatch, topics: Array) -> None:
         """Begin with the mean-field answer under some topics."""
         found = np.empty((batch.n_entries, len(self._row)), dtype=np.float32)
-        words = self._widened(topics.T, UNSEEN / topics.size)
+        words = self._widen(topics.T, UNSEEN / topics.size)
         expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, self._row),
             *(ITERATIONS, found, NO_SCORES),
@@ -113,7 +113,7 @@ class CollapsedVariational:
         by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
         add_responsibilities(*by_word, responsibilities, self.totals)
 
-    def _widened(self, numbers: Array, more: float = 0.0) -> NDArray[np.float32]:
+    def _widen(self, numbers: Array, more: float = 0.0) -> NDArray[np.float32]:
         """Return numbers by word and topic, and some more, in rows as wide as responsibilities."""
         found = np.zeros((len(numbers), len(self._row)), dtype=np.float32)
         for rows in row_blocks(len(numbers)):

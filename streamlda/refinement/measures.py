@@ -16,7 +16,7 @@ from streamlda.model.coherence import topic_npmi
 from streamlda.model.inference import fold_in_words, word_major
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement import gibbs
-from streamlda.refinement.sample import Drawn, Sample
+from streamlda.refinement.sample import Sample, SampledDocuments
 from streamlda.spectral.topics import ALPHA_0_RANGE
 from streamlda.utils.arrays import Array
 
@@ -58,7 +58,7 @@ class Samples:
         self.documents.add(batch)
 
 
-def measured(model: TopicModel, samples: Samples, *, fit_alpha: bool = False) -> TopicModel:
+def add_measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False) -> TopicModel:
     """Return a model with what `measurements` found."""
     return replace(model, **measurements(model, samples, fit_alpha=fit_alpha))
 
@@ -71,9 +71,9 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
     """
     if not (len(samples.tokens) and len(samples.documents)):
         return {}
-    drawn = samples.tokens.drawn()
-    alpha, said = fitted_alpha(model, drawn) if fit_alpha else (model.alpha, {})
-    counted = samples.documents.drawn().documents
+    drawn = samples.tokens.collect()
+    alpha, said = fit_alpha_to(model, drawn) if fit_alpha else (model.alpha, {})
+    counted = samples.documents.collect().documents
     said |= {
         "prevalence_documents": len(drawn.documents),
         "topic_npmi": topic_npmi(model.components, counted),
@@ -83,7 +83,7 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
     return {"alpha": alpha, "prevalence": shares, "diagnostics": diagnostics}
 
 
-def infer_prevalence(model: TopicModel, drawn: Drawn, alpha: Array) -> Array:
+def infer_prevalence(model: TopicModel, drawn: SampledDocuments, alpha: Array) -> Array:
     """Return the share of each topic in the tokens of a stream, by some of its documents."""
     words, ids = word_major(drawn.documents, model.components, model.background)
     theta = fold_in_words(drawn.documents, words, ids, alpha, INFERENCE_TOLERANCE)
@@ -93,7 +93,7 @@ def infer_prevalence(model: TopicModel, drawn: Drawn, alpha: Array) -> Array:
     return found
 
 
-def fitted_alpha(model: TopicModel, drawn: Drawn) -> tuple[Array, dict[str, Any]]:
+def fit_alpha_to(model: TopicModel, drawn: SampledDocuments) -> tuple[Array, dict[str, Any]]:
     """Return alpha that fits the documents, and diagnostics; fractions of counts are rounded.
 
     Equal documents give an equal alpha. Time O(tokens (topics of a document + log K)) a sweep.

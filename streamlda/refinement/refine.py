@@ -19,8 +19,8 @@ from streamlda.model.hierarchy import permute_topics
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.collapsed import CollapsedVariational
 from streamlda.refinement.gibbs import GibbsSampler
-from streamlda.refinement.measures import Samples, measured
-from streamlda.refinement.schedule import STEPS, annealed, pass_settings
+from streamlda.refinement.measures import Samples, add_measurements
+from streamlda.refinement.schedule import STEPS, limit_annealing, pass_settings
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.spectral.topics import ESTIMATE, few_directions
@@ -41,7 +41,7 @@ class Candidate:
         documents = documents.sharing(documents.known)
         # What was learned of alpha with topics that overlap holds them there.
         alpha = np.full_like(start.alpha, start.alpha.mean())
-        plan = annealed(pass_settings(documents, passes), start)
+        plan = limit_annealing(pass_settings(documents, passes), start)
         stepwise = StepwiseEM.of_topics(start.components, alpha, start.background, plan)
         self.start, self.documents = start, documents
         self._learner: StepwiseEM | CollapsedVariational | GibbsSampler = stepwise
@@ -123,7 +123,7 @@ class Candidate:
         if isinstance(self._learner, CollapsedVariational):
             self.done["collapsed_sweeps"] = self._learner.sweeps
 
-    def measured(self, samples: Callable[[], Samples]) -> TopicModel:
+    def end(self, samples: Callable[[], Samples]) -> TopicModel:
         """End, and return the model, measured in samples, with the most prevalent topics first.
 
         Seeded ones stay before all others. Settings say ``refinement_passes`` and
@@ -160,7 +160,7 @@ def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:
     )
 
 
-def refined(
+def refine_model(
     model: TopicModel,
     documents: DocumentBatch,
     *,
@@ -175,12 +175,12 @@ def refined(
     if not passes:
         return model
     found = Candidate(model, documents, passes).settle()
-    return found.measured(samples or (lambda: Samples.of(documents)))
+    return found.end(samples or (lambda: Samples.of(documents)))
 
 
 def most_prevalent_first(model: TopicModel, samples: Samples) -> TopicModel:
     """Return a refined model, measured in samples of its documents, with its topics in order."""
-    found = measured(model, samples, fit_alpha=True)
+    found = add_measurements(model, samples, fit_alpha=True)
     assert found.prevalence is not None
     seeded = len(found.seeds)
     order = [*range(seeded), *(k for k in found.order if k >= seeded)]

@@ -12,20 +12,20 @@ from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Array, Tree
 
 
-class Drawn(NamedTuple):
+class SampledDocuments(NamedTuple):
     """Documents of a sample, and how many of its places each holds."""
 
     documents: DocumentBatch
     hits: Array
 
-    def fewer(self, most: int) -> Drawn:
+    def fewer(self, most: int) -> SampledDocuments:
         """Return at most `most` of them, spread evenly over their places."""
         if self.documents.n_documents <= most:
             return self
         ends = np.cumsum(self.hits) * (max(1, most) / self.hits.sum())
         hits = np.diff(np.ceil(ends), prepend=0.0)
         chosen = hits > 0
-        return Drawn(self.documents.where(chosen), hits[chosen])
+        return SampledDocuments(self.documents.where(chosen), hits[chosen])
 
 
 class Sample:
@@ -119,11 +119,11 @@ class Sample:
     def __len__(self) -> int:
         return sum(len(places) for _, places in self._parts)
 
-    def drawn(self) -> Drawn:
+    def collect(self) -> SampledDocuments:
         """Return the documents, one at least."""
         self._join()
         documents, places = self._parts[0]
-        return Drawn(documents, self._hits(places))
+        return SampledDocuments(documents, self._hits(places))
 
     def state(self) -> Tree:
         """Return all that is needed to continue but the limits."""

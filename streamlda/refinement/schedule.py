@@ -17,7 +17,7 @@ def step_documents(n_documents: int) -> int:
     return min(max(n_documents, FEWEST_DOCUMENTS), MOST_DOCUMENTS)
 
 
-def annealed(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSettings:
+def limit_annealing(settings: StepwiseEMSettings, model: TopicModel) -> StepwiseEMSettings:
     """Return settings with the seeds of these topics that anneal them no further than they return.
 
     The flat state is a fixed point of EM: deviations from it grow the less, the more topics a

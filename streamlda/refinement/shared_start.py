@@ -75,11 +75,11 @@ class SharedStart:
         mine, theirs = (self.turn, self.digest), (other.turn, other.digest)
         return self.origin == other.origin and mine > theirs
 
-    def merged(self, members: Sequence[StepwiseEM]) -> StepwiseEM:
+    def merge_with(self, members: Sequence[StepwiseEM]) -> StepwiseEM:
         """Return one refinement with the documents of all, those that wait included; O(V K)."""
-        members = [member.flushed() for member in members]
+        members = [member.copy_flushed() for member in members]
         documents = sum(member.documents for member in members)
-        tokens = np.sum([self._learned(member) for member in members], axis=0)
+        tokens = np.sum([self._get_tokens(member) for member in members], axis=0)
         steps = -(-documents // self.stepwise.settings.batch_documents)
         left, weight = self._weights(steps, documents)
         mean = left * self.stepwise.mean + weight / max(documents, 1) * tokens
@@ -91,7 +91,7 @@ class SharedStart:
             documents=documents,
         )
 
-    def _learned(self, member: StepwiseEM) -> Array:
+    def _get_tokens(self, member: StepwiseEM) -> Array:
         """Return A of a member, (V, K): expected tokens of its documents."""
         left, weight = self._weights(member.steps - self.stepwise.steps, member.documents)
         # What no document of it has is c M_0 on both sides, to rounding.

@@ -123,7 +123,7 @@ class StepwiseEM:
         self._waiting = [change.documents(part) for part in self._waiting]
         self._mass = _masses(self.totals)
 
-    def flushed(self) -> Self:
+    def copy_flushed(self) -> Self:
         """Return a copy that has learned from the documents that wait; O(V K)."""
         made = self.copy()
         made.flush()
@@ -136,7 +136,7 @@ class StepwiseEM:
         return found
 
     @property
-    def waiting(self) -> int:
+    def n_waiting(self) -> int:
         """Number of the documents that wait for their minibatch to fill."""
         return sum(part.n_documents for part in self._waiting)
 
@@ -160,9 +160,9 @@ class StepwiseEM:
         self._check(batch)
         start, size = 0, self.settings.batch_documents
         while start < batch.n_documents:
-            part = batch.rows(start, start + size - self.waiting)
+            part = batch.rows(start, start + size - self.n_waiting)
             start += part.n_documents
-            if self.waiting + part.n_documents < size:
+            if self.n_waiting + part.n_documents < size:
                 self._waiting.append(part.copy())
             else:
                 self._waiting.append(part)
@@ -193,7 +193,7 @@ class StepwiseEM:
             self.steps += 1
         self.documents += batch.n_documents
 
-    def scored(self, batch: DocumentBatch) -> Array:
+    def score(self, batch: DocumentBatch) -> Array:
         """Return the log-likelihood of each document, in nats a token; nothing is learned."""
         self._check(batch)
         scores = np.empty(batch.n_documents)

@@ -37,9 +37,9 @@ from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import warmup_end
 from streamlda.errors import at_least
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.choice import choice_of, chosen, hold_out, spread
+from streamlda.refinement.choice import choice_of, choose_model, hold_out, spread
 from streamlda.refinement.refine import most_prevalent_first, with_done
-from streamlda.refinement.schedule import LocalSchedule, annealed, passes_for
+from streamlda.refinement.schedule import LocalSchedule, limit_annealing, passes_for
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.cluster import Progress, Run, StoppedError, check_cluster, plan_memory
 from streamlda.scaleout.faults import check, fault
@@ -266,7 +266,7 @@ class _Driver:
         if "refinement" in model.diagnostics:
             model = of_one_interval(most_prevalent_first(model, self.measures.samples))
         else:
-            model = self.measures.published(model)
+            model = self.measures.complete(model)
         return Engine.of_model(self.settings, model, self.measures), model
 
     def _refine(self) -> TopicModel:
@@ -287,7 +287,7 @@ class _Driver:
         refinement, done = self._run_rounds(start)
         if judged:
             averaged = replace(start, components=refinement.components)
-            start, kept = chosen(start, averaged, held_out, known)
+            start, kept = choose_model(start, averaged, held_out, known)
             if not kept:
                 return start
             refinement.add(held_out)
@@ -307,7 +307,7 @@ class _Driver:
         plan = LocalSchedule.of(documents.total, passes, len(parts))
         least, steps = min(last - first for first, last in parts), plan.rounds * plan.steps
         check(least >= steps, "few documents", documents=least, steps=steps, shards=len(parts))
-        plan = replace(plan, settings=annealed(plan.settings, start))
+        plan = replace(plan, settings=limit_annealing(plan.settings, start))
         given = start.components, start.alpha, start.background
         refinement, rounds = StepwiseEM.of_topics(*given, plan.settings), 0
         hashed = blake2b(repr((astuple(plan), parts[-1])).encode(), digest_size=16)
@@ -347,10 +347,10 @@ class _Driver:
         warmup = documents.rows(0, settings.warmup_documents)
         with one_blas_thread():
             end = warmup_end(warmup, 0, settings.warmup_documents)
-            rounds = Rounds.begun(settings, counters, warmup.rows(0, end))
+            rounds = Rounds.begin(settings, counters, warmup.rows(0, end))
         at = rounds.current.documents
         while at < documents.total:
-            end = min(at + rounds.left, documents.total)
+            end = min(at + rounds.documents_left, documents.total)
             rounds.current.merge(documents.moments(at, end, rounds.current))
             at = end
             with one_blas_thread():

@@ -61,9 +61,9 @@ class Association(ABC, Generic[Batch]):
 
     def answer(self) -> Array:
         """Return the means of T(I, u, ..., u) over one document or more, shape (dimension, L)."""
-        return self._seen(self._images) / self.documents
+        return self._project(self._images) / self.documents
 
-    def _seen(self, images: Array) -> Array:
+    def _project(self, images: Array) -> Array:
         """Return sums in the coordinates of the probes."""
         return images
 
@@ -134,7 +134,7 @@ class DocumentAssociation(Association[DocumentBatch]):
 
     Probes u have the m coordinates of W. Each document adds P3(I, v, v) at v = W u in word space,
     with words that are drawn together with themselves taken out; the sum is seen through W once a
-    round, and `centred_images` makes the Dirichlet corrections.
+    round, and `centre_images` makes the Dirichlet corrections.
 
     Time O(nnz L) a document, O(d m L) a round; memory O(d (m + L)) and one block of documents.
     Documents shorter than 3 tokens do not count. Sums do not depend on the cut into batches nor on
@@ -196,15 +196,15 @@ class DocumentAssociation(Association[DocumentBatch]):
     def answer(self) -> Array:
         """Return M3(W, Wu, Wu), shape (m, L)."""
         how = self._probes, self._first, self._pairs, self.alpha_0
-        return centred_images(super().answer(), *how)
+        return centre_images(super().answer(), *how)
 
-    def _seen(self, images: Array) -> Array:
+    def _project(self, images: Array) -> Array:
         with one_blas_thread():
             found: Array = self._W.T @ images
         return found
 
 
-def centred_images(
+def centre_images(
     images: Array, probes: Array, first: Array, pairs: Array, alpha_0: float
 ) -> Array:
     """Turn means of P3(W, v, v), v = W u, into those of M3: the Dirichlet corrections.

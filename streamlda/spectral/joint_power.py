@@ -50,7 +50,7 @@ def joint_power(apply: Callable[[Array], tuple[Array, Array]], start: Array) -> 
     for _ in range(MOST_STEPS):
         images, noise = apply(vectors)
         before, vectors = vectors, _orthonormal(images)
-        if _moved(before, vectors) < max(1 - STILL, _turned(images, noise, before)):
+        if _measure_move(before, vectors) < max(1 - STILL, _measure_turn(images, noise, before)):
             break
     images, noise = apply(vectors)
     values = np.sum(vectors * images, axis=0)
@@ -60,7 +60,7 @@ def joint_power(apply: Callable[[Array], tuple[Array, Array]], start: Array) -> 
         images, noise = apply(vectors)
         others = values[:, None] * _across(vectors) ** 3
         values = np.sum(vectors * images, axis=0) - others.sum(axis=0)
-        if _moved(before, vectors) < _turned(images, noise, vectors):
+        if _measure_move(before, vectors) < _measure_turn(images, noise, vectors):
             break
     order = np.argsort(-values, kind="stable")
     return Eigenpairs(values[order], vectors[:, order], np.linalg.norm(noise, axis=0)[order])
@@ -86,14 +86,14 @@ def word_starts(whitening: Array) -> Array:
     return unit_columns(starts, starts)
 
 
-def _moved(before: Array, after: Array) -> float:
+def _measure_move(before: Array, after: Array) -> float:
     """Return the mean of 1 - cos of the angles between unit vectors."""
     return float(np.sum((before - after) ** 2, axis=0).mean()) / 2
 
 
-def _turned(images: Array, noise: Array, otherwise: Array) -> float:
-    """Return how far noise turns images, as `_moved` counts."""
-    return _moved(unit_columns(images, otherwise), unit_columns(images + noise, otherwise))
+def _measure_turn(images: Array, noise: Array, otherwise: Array) -> float:
+    """Return how far noise turns images, as `_measure_move` counts."""
+    return _measure_move(unit_columns(images, otherwise), unit_columns(images + noise, otherwise))
 
 
 def _across(vectors: Array) -> Array:

@@ -117,9 +117,9 @@ class OnlinePower(Generic[Batch]):
         return self.documents_per_round - self.association.documents
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True if all components have been found; adding documents still refines them."""
-        return self.method.finished
+        return self.method.is_finished
 
     def components(self) -> Components:
         """Return the components found. Documents of a round that has not ended do not enter."""
@@ -137,7 +137,7 @@ class OnlinePower(Generic[Batch]):
         method, probes, images = self.method, self.method.probes, self.association.answer()
         with np.errstate(invalid="ignore"):
             values = np.sum(probes * images, axis=0)
-        refining, n = method.finished, method.n_found
+        refining, n = method.is_finished, method.n_found
         method.advance(images, values)
         residuals = np.linalg.norm(images - values * probes, axis=0)
         if refining:

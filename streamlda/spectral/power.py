@@ -111,10 +111,10 @@ class DeflatedPower:
     @property
     def wants_values_only(self) -> bool:
         """True if the next answer is the eigenvalue round, which needs no images."""
-        return not self.finished and self._iteration == self.n_iterations
+        return not self.is_finished and self._iteration == self.n_iterations
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True once all components have been found."""
         return self.n_found == self.n_components
 
@@ -124,8 +124,8 @@ class DeflatedPower:
         If it is refused, the state is as before.
         """
         probes = self.probes
-        values = _checked_answer(images, values, probes, values_only=self.wants_values_only)
-        if self.finished:
+        values = _check_answer(images, values, probes, values_only=self.wants_values_only)
+        if self.is_finished:
             assert images is not None
             self._refine(images, values)
             return
@@ -142,7 +142,7 @@ class DeflatedPower:
         self._vectors[:, self.n_found] = self.probes[:, best]
         self.n_found += 1
         self._iteration = 0
-        self.probes = self._vectors.copy() if self.finished else self._random_starts()
+        self.probes = self._vectors.copy() if self.is_finished else self._random_starts()
 
     def begin_at(self, probes: Array) -> None:
         """Refine these unit vectors next, in place of the components, all of which are found."""
@@ -243,13 +243,13 @@ class SimultaneousPower:
         self.probes: Array = np.linalg.qr(checked.probes)[0]
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True once R answers have been taken."""
         return self._iteration >= self.n_iterations
 
     def advance(self, images: Array | None, values: Array) -> None:
         """Take the answer at `probes`; as `DeflatedPower.advance`."""
-        values = _checked_answer(images, values, self.probes, values_only=False)
+        values = _check_answer(images, values, self.probes, values_only=False)
         assert images is not None
         self._values = values
         # The strongest first: QR keeps the first direction and bends the last.
@@ -269,7 +269,7 @@ class SimultaneousPower:
         return Components(self._values.copy(), self.probes.copy())
 
 
-def _checked_answer(
+def _check_answer(
     images: Array | None, values: Array, probes: Array, *, values_only: bool
 ) -> Array:
     """Return the values of an answer that fits the probes and is finite."""

@@ -48,7 +48,7 @@ class SeedTopic:
         return value
 
 
-def checked_seeds(
+def check_seeds(
     seeds: Sequence[SeedTopic | Mapping[str, Any]], n_components: int
 ) -> tuple[SeedTopic, ...]:
     """Return seeds, also from their JSON form; they must be topics at most."""
@@ -62,11 +62,11 @@ def checked_seeds(
     return tuple(map(SeedTopic.of, seeds))
 
 
-def seeded(found: SpectralTopics, seeds: Sequence[SeedTopic]) -> SpectralTopics:
+def seed_topics(found: SpectralTopics, seeds: Sequence[SeedTopic]) -> SpectralTopics:
     """Return topics of which the first are about the seeds; the others stay, in order."""
     if not seeds:
         return found
-    topics = found.normalized()
+    topics = found.normalize()
     order = order_of(topics, seeds)
     topics = topics[order]
     for row, seed in zip(topics, seeds, strict=False):

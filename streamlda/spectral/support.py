@@ -39,7 +39,7 @@ class Spectrum(NamedTuple):
     floor: Array | None
 
     @classmethod
-    def padded(cls, eigenvalues: Array, noise: Array) -> Self:
+    def pad(cls, eigenvalues: Array, noise: Array) -> Self:
         """Return a spectrum whose noise was measured up to some direction."""
         noise = noise[: len(eigenvalues)]
         rest = np.full(len(eigenvalues) - len(noise), noise[-1])

@@ -87,7 +87,7 @@ class SpectralTopics:
     """Topics with what is known about their reliability, most prevalent first."""
 
     #: mu_i, shape (K, d), rows summing to 1; sampling noise leaves some entries slightly negative
-    #: (`normalized` clips them). A topic beyond the rank of the data repeats M1.
+    #: (`normalize` clips them). A topic beyond the rank of the data repeats M1.
     topics: Array
     #: Dirichlet parameters, shape (K,), scaled to sum to `alpha_0`.
     alpha: Array
@@ -104,27 +104,27 @@ class SpectralTopics:
     documents: int
 
     @property
-    def supported(self) -> NDArray[np.bool_]:
+    def is_supported(self) -> NDArray[np.bool_]:
         """Mask of the topics above the sampling noise, shape (K,)."""
         return self.eigenvalue_noise < SUPPORT_ANGLE * self.eigenvalues
 
-    def supported_among(self, directions: int) -> NDArray[np.bool_]:
+    def find_supported(self, directions: int) -> NDArray[np.bool_]:
         """Return which of the topics stand out where this many directions are real, shape (K,).
 
         No more topics than directions are real: those that noise turns least, each once. One
         direction is the word frequencies, and tells no topic from another. Time O(K^2 d).
         """
         if directions >= len(self.alpha):
-            return self.supported
+            return self.is_supported
         turned = self.eigenvalue_noise / np.maximum(self.eigenvalues, 1e-300)
-        roots, chosen = self.normalized(), np.zeros(len(turned), dtype=np.bool_)
+        roots, chosen = self.normalize(), np.zeros(len(turned), dtype=np.bool_)
         np.sqrt(roots, out=roots)
         for k in np.argsort(turned, kind="stable"):
             same = bool(np.any((roots @ roots[k])[chosen] > SAME_TOPIC_AFFINITY))
             chosen[k] = directions > max(1, int(chosen.sum())) and not same
-        return chosen & self.supported
+        return chosen & self.is_supported
 
-    def normalized(self) -> Array:
+    def normalize(self) -> Array:
         """Return the topics as distributions: negative entries at 0, rows summing to 1."""
         rows: Array = np.maximum(self.topics, 0.0)
         rows /= rows.sum(axis=1, keepdims=True)
@@ -188,7 +188,7 @@ def topics_along(
 
 
 def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
-    """Return what `estimated_alpha_0` is worth with this many topics, as plain JSON values."""
+    """Return what `solve_alpha_0` is worth with this many topics, as plain JSON values."""
     low, high = ALPHA_0_RANGE
     reason = None
     if n_topics < LEAST_TOPICS:
@@ -270,7 +270,7 @@ def _alpha(eigenvalues: Array, alpha_0: float) -> Array:
     return alpha
 
 
-def estimated_alpha_0(moments: RoundMoments, n_topics: int) -> float:
+def solve_alpha_0(moments: RoundMoments, n_topics: int) -> float:
     """Solve sum_i alpha_i(alpha_0) = alpha_0; the nearer end of the range if it has no root.
 
     It holds at the truth when documents follow the model, and have `n_topics` topics. With

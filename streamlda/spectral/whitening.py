@@ -38,7 +38,7 @@ def word_scale(first_moment: Array) -> Array:
     return scale
 
 
-def centred_pairs(
+def centre_pairs(
     first: Array, pairs: Array, whitening: Array, alpha_0: float, out: Array | None = None
 ) -> Array:
     """Return M2 W = G - alpha_0 / (alpha_0 + 1) M1 (W' M1)', shape (d, m), in `out` if given."""

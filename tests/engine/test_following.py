@@ -8,7 +8,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine import following
-from streamlda.engine.birth import born
+from streamlda.engine.birth import make_birth
 from streamlda.engine.engine import Engine
 from streamlda.engine.lineage import Lineage
 from streamlda.engine.settings import EngineSettings
@@ -74,7 +74,7 @@ def test_one_topic_that_comes_back_has_its_id_and_has_not_retired():
     other = first.components.copy()
     other[1] = corpus(2).components[0]
     second = replace(first, components=other)
-    lineage = Lineage.begun(K, V)
+    lineage = Lineage.begin(K, V)
     assert lineage.follow(first, second, 100) == [*range(K)]
     assert lineage.ids == [0, K, *range(2, K)]
     lineage.follow(second, first, 200)
@@ -160,7 +160,7 @@ def test_a_new_topic_has_the_row_of_one_of_two_that_are_merged():
     )
     worst = DocumentBatch.from_matrix(rng.multinomial(60, theme, 200))
     learned = DocumentBatch.joined([documents.rows(0, 1000), worst])
-    birth = born(model, worst, learned, stream_settings(WARMUP))
+    birth = make_birth(model, worst, learned, stream_settings(WARMUP))
     found = birth.model.components
     # Those of the worst documents and of one step, not of its share of 20,000 documents.
     assert birth.tokens < 2.5 * worst.counts.sum()
@@ -186,7 +186,7 @@ def test_topics_that_are_merged_at_a_birth_weigh_what_their_alphas_say():
         tokens_seen=6 * 10**10,
     )
     worst = DocumentBatch.from_matrix(rng.multinomial(60, theme, 50))
-    birth = born(model, worst, DocumentBatch.from_matrix(learned), stream_settings(WARMUP))
+    birth = make_birth(model, worst, DocumentBatch.from_matrix(learned), stream_settings(WARMUP))
     (near,) = {K - 1, K} - {birth.row}
     assert birth.model.alpha[near] == pytest.approx(0.1)
     assert np.abs(birth.model.components[near] - merged).sum() < 0.05

@@ -143,7 +143,7 @@ def test_a_stream_of_many_topics_begins_without_triple_sums(documents, many):
 
 def test_documents_in_memory_of_many_topics_begin_by_themselves(documents, many, monkeypatch):
     """The start takes no triple sums."""
-    monkeypatch.setattr("streamlda.engine.fit.summed", lambda *_: pytest.fail("summed"))
+    monkeypatch.setattr("streamlda.engine.fit.sum_documents", lambda *_: pytest.fail("summed"))
     monkeypatch.setattr("streamlda.engine.fit.START_DOCUMENTS", 2000)
     settings = EngineSettings(**TEXT, alpha_0=3.0)
     _, by_documents = Engine.fit(settings, documents)

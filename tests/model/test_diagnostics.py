@@ -13,7 +13,7 @@ from streamlda.model.diagnostics import (
     pair_spectrum,
     warn_of_background,
 )
-from streamlda.refinement.refine import refined
+from streamlda.refinement.refine import refine_model
 from streamlda.simulate import PlantedLDA
 from tests.corpora import LENGTHS, unigram
 from tests.engine.kinds import summing
@@ -137,7 +137,7 @@ def test_no_topic_of_documents_without_topics_is_good(passes):
         settings = EngineSettings(n_components=4, n_features=300, seed=seed)
         engine = summing(settings)
         engine.add(documents)
-        made = refined(engine.snapshot(), documents, passes=passes)
+        made = refine_model(engine.snapshot(), documents, passes=passes)
         assert all("noise" in reasons for reasons in junk_topics(made))
         assert count_clear_topics(made.diagnostics) == 0
         said = made.diagnostics["warnings"]

@@ -167,7 +167,7 @@ def test_topics_of_rounds_that_have_not_converged_are_not_marked_as_supported(wa
         (snapshot,) = run(settings_of(n_iterations=iterations, **options), rows).snapshots
         found = snapshot.topics
         nearest = np.abs(found.components[:, None] - corpus.components).sum(axis=2).min(axis=1)
-        supported = found.spectral.supported
+        supported = found.spectral.is_supported
         assert supported.any() == (iterations is None)
         assert nearest[supported].max(initial=0.0) < 0.2
 

@@ -145,7 +145,7 @@ def test_constrained_fit_is_nearer_to_the_planted_topics_than_its_start():
     truth, ratios = planted(), []
     for seed in range(8):
         found = topics_of(view_of(1e-4, seed=seed), 0.02, seed=seed)
-        spectral = found.spectral.normalized()
+        spectral = found.spectral.normalize()
         ratios.append(error(found.components, truth) / error(spectral, truth))
     assert np.median(ratios) < 0.9
     assert max(ratios) < 1.05
@@ -216,7 +216,7 @@ def test_triples_of_other_documents_are_centred_by_their_own_moments(columns):
     first, pairs, triples = through(W, truth, drifted)
     right = decomposed(view, W, first, pairs, triples)
     wrong = decomposed(view, W, *through(W, truth)[:2], triples)
-    assert error(right.spectral.normalized(), truth) < 0.01
+    assert error(right.spectral.normalize(), truth) < 0.01
     assert error(right.components, truth) < 0.01
-    assert error(wrong.spectral.normalized(), truth) > 0.1
+    assert error(wrong.spectral.normalize(), truth) > 0.1
     assert error(wrong.components, truth) > 5 * error(right.components, truth)

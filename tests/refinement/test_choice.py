@@ -19,7 +19,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import (
     HELD_OUT,
     alpha_0_of,
-    chosen,
+    choose_model,
     find_copies,
     hold_out,
     hold_out_once,
@@ -127,7 +127,7 @@ def test_the_better_model_is_chosen_and_in_doubt_the_start(mixed):
     flat = replace(model, components=np.tile(model.background, (K, 1)))
 
     def compared(start, refined, read=held_out):
-        said, kept = chosen(start, refined, read, documents)
+        said, kept = choose_model(start, refined, read, documents)
         found = said.diagnostics["refinement_choice"]
         assert kept == (found["kept"] == "refinement")
         return kept, found
@@ -163,7 +163,7 @@ def test_topics_that_are_kept_are_compared_with_word_frequencies(mixed):
     truth = replace(model, components=MIXED.components, alpha=MIXED.alpha)
     noise = np.random.default_rng(1).multinomial(60, model.background, size=300)
     for read, beyond in ((held_out, True), (DocumentBatch.from_matrix(1.0 * noise), False)):
-        said, kept = chosen(start, truth, read, documents)
+        said, kept = choose_model(start, truth, read, documents)
         assert (kept, said.diagnostics[BEYOND_WORDS]) == (True, beyond)
         after = replace(truth, diagnostics=of_start(said.diagnostics) | {"refinement": {}})
         warned = any("show no topics" in line for line in after.diagnostics["warnings"])

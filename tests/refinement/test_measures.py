@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import SAMPLE_DOCUMENTS, Samples, fitted_alpha, measured
-from streamlda.refinement.refine import refined
-from streamlda.refinement.sample import Drawn, Sample
+from streamlda.refinement.measures import SAMPLE_DOCUMENTS, Samples, add_measurements, fit_alpha_to
+from streamlda.refinement.refine import refine_model
+from streamlda.refinement.sample import Sample, SampledDocuments
 from streamlda.utils.arrays import split_state
 from tests.corpora import LikeText
 
@@ -61,7 +61,7 @@ def test_a_sample_holds_every_dth_place_however_a_stream_is_cut(seed, most, entr
     ):
         distance *= 2
     assert (whole.distance, whole.end) == (distance, sum(sizes))
-    documents, hits = whole.drawn()
+    documents, hits = whole.collect()
     due = hit(sizes, distance)
     if of_tokens:
         assert (documents.counts[1::2] - 1).tolist() == due
@@ -128,7 +128,7 @@ def test_refined_topics_have_the_share_that_inference_gives_them(text):
     # Proportions as wrong as spectral ones of text are.
     start = replace(start, alpha=start.alpha * rng.permutation(np.geomspace(0.05, 5, 12)))
     start = replace(start, diagnostics={"eigenvalues": [1.0] * 12, "directions_supported": 12})
-    model = refined(start, documents, passes=2)
+    model = refine_model(start, documents, passes=2)
     assert off(model, documents, model.prevalence) < 1.2
     assert off(model, documents, model.alpha / model.alpha_0) > 1.25
     assert np.all(np.diff(model.prevalence) <= 0)
@@ -139,11 +139,11 @@ def test_refined_topics_have_the_share_that_inference_gives_them(text):
 def test_prevalence_is_that_of_all_documents_of_a_short_stream(text):
     corpus, documents = text
     model, samples, few = model_of(corpus), Samples(), Samples()
-    assert measured(model, samples).prevalence is None
+    assert add_measurements(model, samples).prevalence is None
     samples.add(documents)
-    assert off(model, documents, measured(model, samples).prevalence) < 1.15
+    assert off(model, documents, add_measurements(model, samples).prevalence) < 1.15
     few.add(documents.rows(0, 700))
-    found = measured(model, few)
+    found = add_measurements(model, few)
     assert found.diagnostics["prevalence_documents"] == 700
     assert off(model, documents.rows(0, 700), found.prevalence) < 1.03
 
@@ -154,13 +154,13 @@ def test_alpha_follows_the_documents(alpha_0):
     shares = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
     corpus = LikeText(5, 200, seed=5, alpha=alpha_0 * shares, spread=0.0, concentration=0.05)
     documents = corpus.documents(1500)
-    drawn = Drawn(documents, documents.lengths)
+    drawn = SampledDocuments(documents, documents.lengths)
     model = model_of(corpus)
-    kept, _ = fitted_alpha(replace(model, alpha=np.full(5, alpha_0 / 5)), drawn)
+    kept, _ = fit_alpha_to(replace(model, alpha=np.full(5, alpha_0 / 5)), drawn)
     assert kept.sum() == pytest.approx(alpha_0)
     np.testing.assert_allclose(kept / alpha_0, shares, rtol=0.3)
     free = replace(model, settings={"alpha_0": None})
-    alpha, said = fitted_alpha(free, drawn)
+    alpha, said = fit_alpha_to(free, drawn)
     assert alpha.sum() == pytest.approx(alpha_0, rel=0.25)
     assert said == {}
-    np.testing.assert_array_equal(fitted_alpha(replace(free, alpha=alpha), drawn)[0], alpha)
+    np.testing.assert_array_equal(fit_alpha_to(replace(free, alpha=alpha), drawn)[0], alpha)

@@ -5,7 +5,7 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.engine import Engine, EngineSettings
-from streamlda.refinement.refine import refined
+from streamlda.refinement.refine import refine_model
 from streamlda.refinement.schedule import passes_for
 from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
@@ -29,10 +29,10 @@ def planted():
 
 def test_short_documents_move_topics_and_empty_ones_nothing(planted):
     documents, model = planted
-    plain = refined(model, documents, passes=1)
+    plain = refine_model(model, documents, passes=1)
     for tokens in (0, 1, 2):
         rows = DocumentBatch.from_matrix(tokens * np.eye(V)[:20])
-        made = refined(model, DocumentBatch.joined([documents, rows]), passes=1)
+        made = refine_model(model, DocumentBatch.joined([documents, rows]), passes=1)
         assert (made.components == plain.components).all() == (tokens == 0)
         assert made.diagnostics["refinement"]["documents"] == 350 + 20 * (tokens > 0)
         np.testing.assert_allclose(made.components.sum(axis=1), 1)
@@ -66,7 +66,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
     documents, model = planted
     batch = DocumentBatch.joined([documents] * copies)
     settings = {"batch_documents": size, "annealing_steps": -(-len(batch) // size) // 2}
-    found = refined(model, batch, passes=1)
+    found = refine_model(model, batch, passes=1)
     order = found.diagnostics["refinement"]["start_topics"]
     expected = stepwise(model, batch, **settings).components[order]
     np.testing.assert_array_equal(found.components, expected)
@@ -79,7 +79,7 @@ def test_passes_are_the_steps_of_the_machine(planted, copies, size):
 def test_annealing_ends_halfway(planted):
     documents, model = planted
     batch = DocumentBatch.joined([documents] * 3)
-    found = refined(model, batch, passes=20)
+    found = refine_model(model, batch, passes=20)
     machine = stepwise(model, batch, 20, annealing_steps=350)
     assert found.diagnostics["refinement"]["steps"] == machine.steps == 700
     order = found.diagnostics["refinement"]["start_topics"]

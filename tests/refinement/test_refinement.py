@@ -120,10 +120,10 @@ def test_a_step_is_what_its_documents_add_to_sums_that_decay(documents, model):
     # Documents that wait are left alone, and empty ones count and change nothing.
     alone.add(documents.rows(0, 30))
     alone.learn(documents.rows(30, 80))
-    assert (alone.steps, alone.documents, alone.waiting) == (2, 150, 30)
+    assert (alone.steps, alone.documents, alone.n_waiting) == (2, 150, 30)
     before = added.components
     added.add(batch_of([[]] * 250, V))
-    assert (added.steps, added.documents, added.waiting) == (1, 300, 50)
+    assert (added.steps, added.documents, added.n_waiting) == (1, 300, 50)
     np.testing.assert_array_equal(added.components, before)
 
 

@@ -127,6 +127,6 @@ def test_documents_give_the_topics_of_their_triple_sums(planted, documents):
     np.testing.assert_allclose(found.alpha, dense.alpha, rtol=1e-2)
     # Words drawn together with themselves are in the noise of the sums, of 80 tokens a document.
     np.testing.assert_allclose(found.eigenvalue_noise, dense.eigenvalue_noise, rtol=0.3)
-    assert found.supported.all()
+    assert found.is_supported.all()
     assert found.documents == dense.documents == 3000
-    assert matched_l1_error(planted.components, found.normalized()).mean < 0.3
+    assert matched_l1_error(planted.components, found.normalize()).mean < 0.3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import first_projection, held_out_pairs
+from streamlda.engine.warmup import first_projection, make_held_out_pairs
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments, half_of
 from streamlda.spectral.support import NOISE_MARGIN, HeldOutPairs
@@ -54,7 +54,7 @@ def test_held_out_pairs_equal_their_definition():
 @pytest.mark.parametrize("documents", [0, 1, 2, 3, 4])
 def test_too_few_documents_are_not_tested(documents):
     batch = PlantedLDA(2, 30, seed=1).documents(documents)
-    found = held_out_pairs(batch, settings(2, 30))
+    found = make_held_out_pairs(batch, settings(2, 30))
     assert (found is None) == (documents < 4)
 
 
@@ -70,7 +70,7 @@ def test_documents_without_topics_show_one_direction_at_most():
         for seed in range(3):
             documents = unigram(800, d, lengths, zipf=zipf, seed=100 * n + seed)
             asked = settings(5, d, seed=seed)
-            wrong += above(held_out_pairs(documents, asked)) > 1
+            wrong += above(make_held_out_pairs(documents, asked)) > 1
             if seed == 0:
                 W = first_projection(documents, asked)[:, :25]
                 fooled += above(HeldOutPairs.of_documents(documents, np.ascontiguousarray(W))) > 1
@@ -95,5 +95,5 @@ def test_planted_topics_are_all_the_directions(planted, wanted, alpha_0, length,
     for seed in range(6):
         corpus = PlantedLDA(planted, 400, alpha_0=alpha_0, mean_length=length, seed=seed)
         asked = settings(wanted, 400, seed=seed, alpha_0=alpha_0)
-        found.append(above(held_out_pairs(corpus.documents(documents), asked)))
+        found.append(above(make_held_out_pairs(corpus.documents(documents), asked)))
     assert sum(each != planted for each in found) <= 1

@@ -14,12 +14,12 @@ from streamlda.spectral.topics import (
     SpectralTopics,
     alpha_0_estimate,
     diagnostics,
-    estimated_alpha_0,
     recover_topics,
+    solve_alpha_0,
     topics_along,
 )
 from streamlda.spectral.whitening import (
-    centred_pairs,
+    centre_pairs,
     next_projection,
     random_projection,
     word_scale,
@@ -66,9 +66,9 @@ def planted_moments(rng, alpha, extra=5):
 def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
     mu, seen = planted_moments(rng, alpha, extra)
     found = recover_topics(seen, len(alpha), sum(alpha))
-    assert matched_l1_error(mu, found.normalized()).mean < 1e-8
+    assert matched_l1_error(mu, found.normalize()).mean < 1e-8
     np.testing.assert_allclose(np.sort(found.alpha), np.sort(alpha), rtol=1e-8)
-    assert found.supported.all()
+    assert found.is_supported.all()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_exact_moments_give_exact_topics_for_any_projection(rng, alpha, extra):
 )
 def test_auto_alpha_0_solves_for_the_truth_or_the_nearer_end_of_its_range(rng, alpha_0, found):
     _, seen = planted_moments(rng, [0.5 * alpha_0, 0.3 * alpha_0, 0.2 * alpha_0])
-    solved = estimated_alpha_0(seen, 3)
+    solved = solve_alpha_0(seen, 3)
     assert solved == pytest.approx(found, rel=0.02)
     known = alpha_0_estimate(solved, 3)
     assert known["value"] == solved
@@ -93,7 +93,7 @@ def test_a_topic_without_direction_repeats_the_background_and_is_not_supported()
         first, second, np.eye(3), np.array([2.0, 1.0]), vectors, np.zeros(2), 3, 1.0, 9
     )
     assert found.eigenvalues.tolist() == [2.0, 0.0, 0.0]
-    assert found.supported.tolist() == [True, False, False]
+    assert found.is_supported.tolist() == [True, False, False]
     np.testing.assert_array_equal(found.topics[1:], [first, first])
 
 
@@ -118,7 +118,7 @@ def test_diagnostics_warn_in_words_and_are_plain():
 
     def described(found, spectrum=None):
         spectrum = spectrum or Spectrum(found.pair_eigenvalues, found.pair_noise)
-        return diagnostics(found, spectrum, found.supported, 50)
+        return diagnostics(found, spectrum, found.is_supported, 50)
 
     found = described(fixed(mu, eigenvalue_noise=np.array([0.1, 9.0, np.inf])), two)
     text = " ".join(found["warnings"])
@@ -155,7 +155,7 @@ def test_centred_pairs_are_the_second_moment_through_the_projection(alpha_0):
     mu = planted.components
     weights = planted.alpha / (alpha_0 * (alpha_0 + 1))
     expected = np.einsum("i,ia,ib->ab", weights, mu, mu) @ W
-    found = centred_pairs(first, pairs @ W, W, alpha_0)
+    found = centre_pairs(first, pairs @ W, W, alpha_0)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
 

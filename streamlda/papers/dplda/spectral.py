@@ -159,7 +159,7 @@ class SpectralSteps:
         for restart in range(restarts):
             k, own = len(tensor), seed + restart
             method = SimultaneousPower(k, k, n_iterations=iterations, seed=own)
-            while not method.finished:
+            while not method.is_finished:
                 method.advance(*queried.apply(method.probes))
             values = queried.apply(method.probes)[1]
             order = np.argsort(-values, kind="stable")

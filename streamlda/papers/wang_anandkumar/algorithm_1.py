@@ -112,7 +112,7 @@ def robust_tensor_power(
         d, order = queried.dimension, queried.order
         lengths: Any = {"n_restarts": restarts, "n_iterations": iterations}
         method = DeflatedPower(d, n_components, **lengths, order=order, seed=seed)
-        while not method.finished:
+        while not method.is_finished:
             method.advance(*queried.apply(method.probes))
         return judged(method, queried, noise_floor)
 
