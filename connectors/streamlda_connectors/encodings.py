@@ -1,14 +1,18 @@
 """Encodings of text: what files are in, and their bytes as UTF-8 with line feeds.
 
 A file is UTF-8 unless its user, a byte order mark or its first bytes say otherwise. A guess is made
-where the first bytes are no UTF-8, and is used only if no other encoding fits them as well.
+where the first bytes are no UTF-8, and is used only if it is likelier than any other.
 """
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
+from math import inf, log
 from typing import Any, NamedTuple, cast
+from unicodedata import category
 
 from streamlda_connectors.checks import fault
 
@@ -19,14 +23,18 @@ HEAD_BYTES, SAMPLE_BYTES = 2**20, 64 * 1024
 
 #: Encodings that a guess chooses from: those that offices, databases and older systems write.
 GUESSED = (
-    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp866", "cp1253", "cp1254", "cp1255"),
-    *("cp1256", "cp1257", "cp850", "cp852", "mac_roman"),
-    *("cp932", "euc_jp", "gb18030", "big5", "cp949"),
+    *("cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp866", "iso8859_5", "mac_cyrillic"),
+    *("cp1253", "cp737", "mac_greek", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258"),
+    *("cp850", "cp852", "mac_roman", "cp932", "euc_jp", "gb18030", "big5", "cp949"),
 )
 
-#: By how much of disorder (0 to 1), and by which part of its likeness to a language, another
-#: encoding may be worse and still fit as well; and the most disorder of text.
-SAME_DISORDER, SAME_LIKENESS, MOST_DISORDER = 0.1, 0.8, 0.1
+#: How many times likelier than others a reading is; and how many letters with accents that its
+#: language does not have stand in any text, besides two for each that it has.
+LIKELIER, LOANED = 20.0, 3
+
+#: Ranks among the letters of a language of what is not among its most frequent: punctuation, Latin
+#: letters and symbols, letters of other alphabets.
+PUNCTUATION, LATIN, FOREIGN = 30, 1000, 30_000
 
 #: Signs that stand within words; and of how many beyond ASCII one may be odd in text.
 WITHIN_WORDS, ODDITIES = "\u2019\u2018\u2013\u2014\u2026\xb7\xad\xa0", 20
@@ -75,6 +83,9 @@ _find_odd = re.compile(
     "[aeg](?=[EG])|[eg](?=[AEG])|[eE](?=1|[eE]{2})|[gG](?=[aA])|[aA](?=[gG])"
     "|(?<=[aegAEGs])s(?=[aegAEGs])"
 ).findall
+
+#: Where another encoding of Windows has signs.
+_find_controls = re.compile("[\x80-\x9f]").findall
 
 _drop_quoted = re.compile(r'"[^"]*+"').sub
 
@@ -153,26 +164,48 @@ def _guess(head: bytes) -> tuple[str, str]:
     found = list(from_bytes(sample, cp_isolation=list(GUESSED)))
     odd = {id(match): _count_oddities(str(match)) for match in found}
     found = [match for match in found if odd[id(match)] == min(odd.values())]
-    least = min((match.chaos for match in found), default=1.0)
-    most = max((match.coherence for match in found), default=0.0)
-    near = [
-        match
-        for match in found
-        if match.chaos <= least + SAME_DISORDER and match.coherence >= SAME_LIKENESS * most
-    ]
-    # The first of equal readings that the list above names.
-    names = [min(match.could_be_from_charset, key=GUESSED.index) for match in near]
+    # Equal readings have the first name that the list above has for them.
+    named = {str(match): min(match.could_be_from_charset, key=GUESSED.index) for match in found}
+    likely = sorted(((*_weigh(text), text) for text in named), reverse=True)
+    names = [named[text] for *_, text in likely]
     how = "name the encoding (--encoding) where that is wrong"
-    is_sure = len({str(match) for match in near}) == 1 and least <= MOST_DISORDER
-    if is_sure and min(odd.values()) * ODDITIES <= n_signs:
-        return names[0], f"is no UTF-8 and is read as {names[0]}; {how}"
+    if found and min(odd.values()) * ODDITIES <= n_signs:
+        (best, loaned, _), second = likely[0], likely[1][0] if likely[1:] else -inf
+        if best - second >= log(LIKELIER) and loaned <= LOANED:
+            return names[0], f"is no UTF-8 and is read as {names[0]}; {how}"
     fits = f"; it may be {' or '.join(names)}" if names else ""
     return UTF_8, f"is no UTF-8{fits}: name its encoding (--encoding)"
 
 
+def _weigh(text: str) -> tuple[float, int]:
+    """Return how likely a text is in one language, as a logarithm, and its surplus of accents."""
+    from charset_normalizer.constant import FREQUENCIES
+
+    counts = Counter(sign for sign in text.lower() if sign.isalpha() or not sign.isascii())
+    ranks: dict[str, dict[str, int]] = {}
+    for language, letters in FREQUENCIES.items():
+        # One language may have several scripts.
+        ranks.setdefault(language.rstrip("\u2014"), {}).update(zip(letters, count(2), strict=False))
+    others = {sign: _get_rank(sign) for sign in counts}
+    best, found = max(
+        (-sum(n * log(of.get(sign, others[sign])) for sign, n in counts.items()), language)
+        for language, of in ranks.items()
+    )
+    accents = {sign: n for sign, n in counts.items() if _get_kind(sign) == "e"}
+    return best, sum(-2 * n if sign in ranks[found] else n for sign, n in accents.items())
+
+
+def _get_rank(sign: str) -> int:
+    """Return the rank of a sign in languages that do not have it."""
+    if category(sign).startswith("P"):
+        return PUNCTUATION
+    return FOREIGN if sign.isalpha() and sign >= OTHERS else LATIN
+
+
 def _count_oddities(text: str) -> int:
     """Return how many signs beyond ASCII stand where no writer sets them."""
-    return len(_find_odd(text.translate({ord(sign): _get_kind(sign) for sign in set(text)})))
+    kinds = {ord(sign): _get_kind(sign) for sign in set(text)}
+    return len(_find_controls(text)) + len(_find_odd(text.translate(kinds)))
 
 
 def _get_kind(sign: str) -> str:

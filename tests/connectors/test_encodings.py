@@ -14,6 +14,8 @@ from tests.connectors.test_files import resumed
 GERMAN = "Das Paket kam später an; die Größe war falsch, schöne Grüße aus Köln."
 FRENCH = "Le colis est arrivé très tard, le problème a été réglé après, ça va."
 PORTUGUESE = "A encomenda não chegou; o coração é bom. Ação, São Paulo, você está aí?"
+POLISH = "Paczka przyszła za późno, proszę o zwrot pieniędzy, dziękuję."
+HUNGARIAN = "A csomag későn érkezett, kérem vissza a pénzt, az idő rövid, köszönöm."
 JAPANESE = "荷物が遅れて届きました。お金を返してください。ありがとうございます。"
 ENGLISH = "the parcel came late and we would like the money back please send it again\n" * 40
 CAFES = f"{ENGLISH}the café was closed"
@@ -64,17 +66,19 @@ def test_sheets_that_are_skipped_are_said_and_a_damaged_workbook_is_rejected(tmp
         (RUSSIAN, "cp1251", "cp1251", "is read as cp1251"),
         (RUSSIAN, "koi8_r", "koi8_r", "is read as koi8_r"),
         (GERMAN, "utf-16-le", "utf-16-le", "is read as utf-16-le"),
-        # Too much alike: nothing is read wrongly, and what it may be is said.
-        (FRENCH, "cp1252", None, "cp1252"),
+        # Accents tell languages apart, and these encodings.
+        (FRENCH, "cp1252", "cp1252", "is read as cp1252"),
+        (PORTUGUESE, "cp1252", "cp1252", "is read as cp1252"),
+        (POLISH, "cp1250", "cp1250", "is read as cp1250"),
         # Few signs beyond ASCII in a page of English.
         (CAFES, "cp1252", "cp1252", "is read as cp1252"),
-        (NAMES, "cp1252", None, "cp1252"),
+        (NAMES, "cp1252", "cp1252", "is read as cp1252"),
         (NAMES, "cp850", "cp850", "is read as cp850"),
         (NAMES, "mac_roman", "mac_roman", "is read as mac_roman"),
-        (f"{ENGLISH}“yes”, he said", "cp1252", None, "cp1252"),
-        # Its letters are likelier in another language, or fit one of another script as well.
-        (PORTUGUESE, "cp1252", None, "cp1252"),
-        (JAPANESE, "cp932", None, "cp932"),
+        (f"{ENGLISH}“yes”, he said", "cp1252", "cp1252", "is read as cp1252"),
+        (JAPANESE, "cp932", "cp932", "is read as cp932"),
+        # Too much alike: nothing is read wrongly, and what it may be is said.
+        (HUNGARIAN, "cp1250", None, "cp1250"),
     ],
 )
 def test_a_guess_is_said_and_used_if_nothing_else_fits(text, stored, used, said, tmp_path):
