@@ -48,7 +48,8 @@ def fit(
     (`documents_of_passes`). They are kept only if they predict held-out documents better
     than their start. Where `passes` are a number, there are these alone. Without passes, or where
     the start is kept, spectral topics are those of all documents, and the model has not been
-    measured. Equal documents are learned a few times only (`COPIES_PART`).
+    measured; many topics continue by likelihood nevertheless, for their triple sums would take
+    gigabytes. Equal documents are learned a few times only (`COPIES_PART`).
     """
     counters = Counters()
     counters.count(documents)
@@ -80,6 +81,9 @@ def fit(
         start = _starts(settings, documents, documents)(settings.working_alpha_0)
         start = replace(start, settings={**start.settings, "alpha_0": settings.alpha_0})
         model = refine_model(start, documents, passes=passes, samples=samples)
+        return Refinement.of_model(settings, counters, model), model
+    if by_documents(settings):
+        model = _make_model(_sum_kept(settings, documents, said))
         return Refinement.of_model(settings, counters, model), model
     phase = sum_documents(settings, documents)
     if isinstance(phase, Rounds):
@@ -150,15 +154,21 @@ def starts(settings: EngineSettings, documents: DocumentBatch) -> Callable[[floa
         return lambda alpha_0: _online_start(replace(settings, alpha_0=alpha_0), first)
     # One sum, whatever alpha_0.
     if by_documents(settings):
-        counters = Counters()
-        counters.count(first)
-        with one_blas_thread():
-            phase: Phase = KeptRound.of_documents(settings, counters, first)
+        phase: Phase = _sum_kept(settings, first, {})
     else:
         phase = sum_documents(settings, first)
         for moments in phase.rounds():
             moments.narrow()
     return lambda alpha_0: _make_model(replace(phase, settings=replace(settings, alpha_0=alpha_0)))
+
+
+def _sum_kept(
+    settings: EngineSettings, documents: DocumentBatch, said: dict[str, Any]
+) -> KeptRound:
+    counters = Counters()
+    counters.count(documents)
+    with one_blas_thread():
+        return KeptRound.of_documents(settings, counters, documents, said)
 
 
 def _online_start(settings: EngineSettings, first: DocumentBatch) -> TopicModel:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
-from streamlda.engine.settings import EngineSettings
+from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.engine.warmup import (
     better_projection,
     first_projection,
@@ -136,21 +136,31 @@ class KeptRound(Rounds):
 
     @classmethod
     def of_documents(
-        cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch
+        cls,
+        settings: EngineSettings,
+        counters: Counters,
+        documents: DocumentBatch,
+        choice: dict[str, Any],
     ) -> Self:
         """Return the round of documents that are kept for it."""
         held_out = make_held_out_pairs(documents, settings)
         moments = Moments(first_projection(documents, settings), 0)
         moments.add(documents)
         counters.projection_documents = moments.documents
-        return cls(settings, counters, moments, None, held_out, kept=documents)
+        return cls(settings, counters, moments, None, held_out, choice, kept=documents)
 
     def topics(self) -> SpectralTopics:
         """Return the topics of the documents kept."""
-        K, alpha_0 = self.settings.n_components, self.settings.alpha_0
-        assert alpha_0 is not None
+        K, alpha_0 = self.settings.n_components, self._alpha_0
+        if alpha_0 is None:
+            alpha_0 = self.settings.working_alpha_0
         self._require_documents()
         return topics_of_documents(self.kept, self.current, K, alpha_0)
+
+    def _alpha_0_estimate(self, alpha_0: float, held_out: HeldOutPairs | None) -> dict[str, Any]:
+        reason = f"so few documents do not tell alpha_0 of many topics; {alpha_0:g} is used"
+        known: dict[str, Any] | None = self.choice.get(ESTIMATE)
+        return known or {"value": alpha_0, "identified": False, "reason": reason}
 
 
 @dataclass(eq=False)
@@ -184,8 +194,8 @@ class SharedSums(Phase):
 
 
 def by_documents(settings: EngineSettings) -> bool:
-    """Return True if documents of a start answer the power method, in place of triple sums."""
-    return settings.n_components >= MANY_COMPONENTS
+    """Return True if documents in memory answer the power method, in place of triple sums."""
+    return settings.solver == WHITENED_TENSOR and settings.n_components >= MANY_COMPONENTS
 
 
 def moments_state(moments: Moments) -> Tree:

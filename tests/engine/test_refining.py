@@ -151,3 +151,19 @@ def test_documents_in_memory_of_many_topics_begin_by_themselves(documents, many,
     assert by_documents.documents_seen == len(documents)
     _, again = Engine.fit(settings, documents)
     np.testing.assert_array_equal(by_documents.components, again.components)
+
+
+def test_many_topics_of_few_documents_take_no_triple_sums(documents, many, monkeypatch):
+    """Their sums are t^3 numbers, in gigabytes. Documents without topics keep the start."""
+    monkeypatch.setattr("streamlda.engine.fit.sum_documents", lambda *_: pytest.fail("summed"))
+    rng = np.random.default_rng(0)
+    noise = DocumentBatch.from_matrix(rng.poisson(0.1, (800, V)))
+    learner, model = Engine.fit(EngineSettings(**{**TEXT, "warmup_documents": 700}), noise)
+    assert model.diagnostics["refinement_choice"]["kept"] == "start"
+    assert model.documents_seen == 800
+    learner.add(documents.rows(0, 1000))
+    assert learner.refining
+    assert learner.snapshot().documents_seen == 1800
+    few = EngineSettings(**{**TEXT, "alpha_0": None})
+    known = Engine.fit(few, documents.rows(0, 150))[1].diagnostics["alpha_0_estimate"]
+    assert (known["value"], known["identified"]) == (1, False)
