@@ -202,6 +202,6 @@ def _split(
     sides = [
         [text for text, out in zip(texts, held, strict=True) if out == side] for side in (0, 1)
     ]
-    words = learner.learn(learner.beginning(sides[0]))
+    words = learner.learn(learner.cut_beginning(sides[0]))
     fitted, judged = (words.encode(side).batch for side in sides)
     return fitted, judged

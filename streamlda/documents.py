@@ -110,13 +110,13 @@ class DocumentBatch:
     ) -> None:
         real = _real(counts)
         # In the order of bytes that kernels take.
-        self.held: NDArray[Any] = _frozen(real, real.dtype.newbyteorder("="))
+        self.raw: NDArray[Any] = _frozen(real, real.dtype.newbyteorder("="))
         self.word_ids = _frozen(_integers("word ids", word_ids, np.int32), np.int32)
         self.row_pointers = _frozen(_integers("row pointers", row_pointers, np.int64), np.int64)
         self.n_features = int(n_features)
         self.bins = None
         self._check(integral)
-        self.bins = self._checked_bins(bins)
+        self.bins = self._check_bins(bins)
 
     @classmethod
     def from_matrix(cls, X: Any, *, integral: bool = True) -> DocumentBatch:
@@ -144,8 +144,8 @@ class DocumentBatch:
 
     @cached_property
     def counts(self) -> Array:
-        """The counts as kernels take them: those `held`, or a copy, for as long as the batch."""
-        return _frozen(self.held, np.float64)
+        """The counts as kernels take them: `raw`, or a copy, for as long as the batch."""
+        return _frozen(self.raw, np.float64)
 
     @property
     def n_documents(self) -> int:
@@ -174,14 +174,14 @@ class DocumentBatch:
         filled = np.flatnonzero(np.diff(self.row_pointers))
         lengths = np.zeros(self.n_documents)
         if len(filled):
-            lengths[filled] = np.add.reduceat(self.held, self.row_pointers[filled], dtype=float)
+            lengths[filled] = np.add.reduceat(self.raw, self.row_pointers[filled], dtype=float)
         return _frozen(lengths, np.float64)
 
     @cached_property
     def whole(self) -> bool:
         """True if all counts are whole numbers."""
-        every = (self.held[a:][:BLOCK_ENTRIES] for a in range(0, len(self.held), BLOCK_ENTRIES))
-        return self.held.dtype.kind in "bui" or all(
+        every = (self.raw[a:][:BLOCK_ENTRIES] for a in range(0, len(self.raw), BLOCK_ENTRIES))
+        return self.raw.dtype.kind in "bui" or all(
             np.array_equal(part, np.rint(part)) for part in every
         )
 
@@ -191,7 +191,7 @@ class DocumentBatch:
         return _frozen(self.lengths >= MIN_TOKENS, np.bool_)
 
     @cached_property
-    def known(self) -> NDArray[np.bool_]:
+    def nonempty(self) -> NDArray[np.bool_]:
         """True for documents of one token or more, of which topics can be learned and inferred."""
         return _frozen(self.lengths > 0, np.bool_)
 
@@ -207,8 +207,8 @@ class DocumentBatch:
 
     def dated(self, bins: NDArray[np.int64]) -> DocumentBatch:
         """Return the documents with these time bins, sharing this batch's arrays."""
-        arrays = (self.held, self.word_ids, self.row_pointers)
-        return self._checked(*arrays, self.n_features, self._checked_bins(bins))
+        arrays = (self.raw, self.word_ids, self.row_pointers)
+        return self._from_checked(*arrays, self.n_features, self._check_bins(bins))
 
     def check_features(self, expected: int, of: str) -> None:
         """Raise `InvalidDocumentsError` unless the words are as many as those `of` something."""
@@ -229,9 +229,9 @@ class DocumentBatch:
         start, stop, _ = slice(start, stop).indices(self.n_documents)
         pointers = self.row_pointers[start : max(start, stop) + 1]
         entries = slice(pointers[0], pointers[-1])
-        arrays = self.held[entries], self.word_ids[entries], pointers - pointers[0]
+        arrays = self.raw[entries], self.word_ids[entries], pointers - pointers[0]
         bins = None if self.bins is None else self.bins[start : max(start, stop)]
-        return self._checked(*arrays, self.n_features, bins)
+        return self._from_checked(*arrays, self.n_features, bins)
 
     def blocks(self, most_entries: int = BLOCK_ENTRIES) -> Iterator[DocumentBatch]:
         """Cut the batch into runs of documents within a number of entries, or of one document."""
@@ -258,21 +258,21 @@ class DocumentBatch:
         starts = self.row_pointers[numbers]
         pointers = np.zeros(len(numbers) + 1, dtype=np.int64)
         np.cumsum(self.row_pointers[numbers + 1] - starts, out=pointers[1:])
-        held, word_ids = self.held, self.word_ids
+        held, word_ids = self.raw, self.word_ids
         counts, words = (np.empty(pointers[-1], array.dtype) for array in (held, word_ids))
         copy_documents(
             *(held.view(np.uint8), held.itemsize, word_ids, starts, pointers),
             *(counts.view(np.uint8), words),
         )
         bins = None if self.bins is None else self.bins[numbers]
-        return self._checked(counts, words, pointers, self.n_features, bins)
+        return self._from_checked(counts, words, pointers, self.n_features, bins)
 
     def without(self, left_out: NDArray[np.bool_], n_features: int) -> DocumentBatch:
         """Return all documents without some words, in a vocabulary of a new size; O(nnz)."""
         kept = ~left_out[self.word_ids]
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-        arrays = self.held[kept], self.word_ids[kept], ends[self.row_pointers]
-        return self._checked(*arrays, n_features, self.bins)
+        arrays = self.raw[kept], self.word_ids[kept], ends[self.row_pointers]
+        return self._from_checked(*arrays, n_features, self.bins)
 
     def copy(self) -> DocumentBatch:
         """Return the batch in memory of its own, to be kept when the caller reuses its arrays."""
@@ -292,8 +292,8 @@ class DocumentBatch:
             bins = np.concatenate(
                 [np.full(len(p), UNDATED) if p.bins is None else p.bins for p in parts]
             )
-        return cls._checked(
-            np.concatenate([part.held for part in parts]),
+        return cls._from_checked(
+            np.concatenate([part.raw for part in parts]),
             np.concatenate([part.word_ids for part in parts]),
             np.cumsum(np.concatenate(widths)),
             parts[0].n_features,
@@ -301,7 +301,7 @@ class DocumentBatch:
         )
 
     @classmethod
-    def _checked(
+    def _from_checked(
         cls,
         counts: NDArray[Any],
         word_ids: NDArray[np.int32],
@@ -311,7 +311,7 @@ class DocumentBatch:
     ) -> DocumentBatch:
         """Return a batch of arrays that come from checked ones, unchecked."""
         batch: DocumentBatch = object.__new__(cls)
-        batch.held = _frozen(counts, counts.dtype)
+        batch.raw = _frozen(counts, counts.dtype)
         batch.word_ids = _frozen(word_ids, np.int32)
         batch.row_pointers = _frozen(row_pointers, np.int64)
         batch.n_features = n_features
@@ -327,18 +327,18 @@ class DocumentBatch:
             (self.counts, self.word_ids, self.row_pointers), shape=shape, copy=False
         )
 
-    def _checked_bins(self, bins: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    def _check_bins(self, bins: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         if bins is None:
             return None
         return _frozen(_integers("bins", bins, np.int64), np.int64)
 
     def _check(self, integral: bool) -> None:
         pointers, ids, nnz = self.row_pointers, self.word_ids, len(self.word_ids)
-        shapes = pointers.ndim == 1 and len(pointers) > 0 and self.held.shape == ids.shape == (nnz,)
+        shapes = pointers.ndim == 1 and len(pointers) > 0 and self.raw.shape == ids.shape == (nnz,)
         # Compared, not subtracted: a difference of two 64-bit numbers may wrap.
         ends = shapes and (pointers[0], pointers[-1]) == (0, nnz)
         rise = ends and np.all(pointers[1:] >= pointers[:-1])
-        found = {"row_pointers": pointers.shape, "counts": self.held.shape, "word_ids": ids.shape}
+        found = {"row_pointers": pointers.shape, "counts": self.raw.shape, "word_ids": ids.shape}
         _check(rise, "pointers", **found)
         remedy = "learn the vocabulary from documents that hold words"
         at_least(1, n_features=self.n_features, remedy=remedy, error=InvalidDocumentsError)
@@ -388,16 +388,16 @@ class _SharedDocuments(DocumentBatch):
         self.bins = None if batch.bins is None else _frozen(batch.bins[numbers], np.int64)
 
     @cached_property
-    def _copied(self) -> DocumentBatch:
+    def _copy(self) -> DocumentBatch:
         return self._batch.take(self._numbers)
 
     @property
-    def held(self) -> NDArray[Any]:  # type: ignore[override]
-        return self._copied.held
+    def raw(self) -> NDArray[Any]:  # type: ignore[override]
+        return self._copy.raw
 
     @property
     def word_ids(self) -> NDArray[np.int32]:  # type: ignore[override]
-        return self._copied.word_ids
+        return self._copy.word_ids
 
     @cached_property
     def lengths(self) -> Array:
@@ -405,7 +405,7 @@ class _SharedDocuments(DocumentBatch):
 
     @cached_property
     def whole(self) -> bool:
-        return self._batch.whole or self._copied.whole
+        return self._batch.whole or self._copy.whole
 
     def rows(self, start: int, stop: int) -> DocumentBatch:
         return self._batch.take(self._numbers[start:stop])

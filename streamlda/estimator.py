@@ -31,7 +31,7 @@ from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion
 from streamlda.model.hierarchy import keep_rows
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.inference import SMOOTHING, smooth, topic_proportions
 from streamlda.model.naming import carry_names
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
@@ -104,7 +104,7 @@ def _by_fit(name: str) -> Any:
     """Return an attribute of the model as of the last document as one of the estimator."""
 
     def read(lda: StreamLDA) -> Any:
-        value = getattr(lda._fitted, name)
+        value = getattr(lda._current, name)
         return copy(value) if isinstance(value, dict) else value
 
     return property(read)
@@ -380,7 +380,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @property
     def snapshots_(self) -> list[TopicModel]:
         """The private models of the last call that paid for any, oldest first."""
-        _ = self._fitted
+        _ = self._current
         return [self._rank_words(model) for model in vars(self).get("_snapshots", [])]
 
     def transform(self, X: Any) -> Any:
@@ -397,11 +397,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         ndarray of shape (n_samples, n_components), or of Dask, or an RDD of Spark
             Rows sum to 1. Each row depends only on its document.
         """
-        model = self._fitted
+        model = self._current
         if collections := _collections(X):
             return collections.transform_collection(self, X)
         X = self._validate_rows(X, reset=False)
-        topics = smoothed(model.components, model.background, SMOOTHING)
+        topics = smooth(model.components, model.background, SMOOTHING)
         batch = DocumentBatch.from_matrix(X, integral=False)
         return topic_proportions(batch, topics, model.alpha)
 
@@ -432,7 +432,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         names : iterable of str, or object with ``get_feature_names_out``, optional
             A name for each column; by default those of the fit.
         """
-        model, vocabulary = self._fitted, vars(self).get("vocabulary_")
+        model, vocabulary = self._current, vars(self).get("vocabulary_")
         if hasattr(names, "get_feature_names_out"):
             names = names.get_feature_names_out()
         elif names is None and vocabulary is None:
@@ -450,7 +450,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         that is gone takes its name along. `fit` forgets them.
         """
         rows = dict(names if isinstance(names, Mapping) else enumerate(names))
-        self._model = self._fitted.rename(rows)
+        self._model = self._current.rename(rows)
         return self
 
     document_table = _by_model("document_table")
@@ -472,7 +472,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return state
 
     @property
-    def _fitted(self) -> TopicModel:
+    def _current(self) -> TopicModel:
         """The model as of the last document; made only when documents came since."""
         if self._is_private and self._model is None:
             learner, size = self._learner, self.documents_per_snapshot
@@ -502,7 +502,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return model if self.relevance == 1 else model.rank_words(self.relevance)
 
     def _completion(self, X: Any, *, needs_tokens: bool = True) -> CompletionResult:
-        model = self._fitted
+        model = self._current
         result: CompletionResult
         if collections := _collections(X):
             result = collections.complete_collection(self, X)
@@ -542,11 +542,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if texts is not None:
             _check(texts, "no texts", documents=0)
             X, words = texts, VocabularyLearner.by(analyzer, self.n_components)
-            new.vocabulary_ = words.learn(words.beginning(texts))
+            new.vocabulary_ = words.learn(words.cut_beginning(texts))
         X = new._validate_rows(X, reset=True, min_samples=1 + whole, fits=True)
         return X, {name: vars(new)[name] for name in COLUMNS if name in vars(new)}
 
-    def _lasting_parameters(self) -> dict[str, Any]:
+    def _list_fixed(self) -> dict[str, Any]:
         """Return the parameters that must stay while a fit continues."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         if parameters["refinement_passes"] != 0:
@@ -640,12 +640,12 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             for name in COLUMNS:
                 self.__dict__.pop(name, None)
             self.__dict__.update(columns)
-            self._begun_with = self._lasting_parameters()
+            self._begun_with = self._list_fixed()
 
     def _check_continues(self) -> None:
         """Refuse to continue a fit that has ended, or with other parameters."""
         _check(isinstance(self._learner, Engine | PrivateLearner), "ended")
-        now, begun = self._lasting_parameters(), self._begun_with
+        now, begun = self._list_fixed(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
         require(

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from streamlda.documents import MIN_TOKENS, DocumentBatch
 from streamlda.errors import above, at_least
-from streamlda.model.inference import checked_alpha
+from streamlda.model.inference import check_alpha
 from streamlda.utils.arrays import Array
 
 #: Documents drawn at once, and about how many tokens at most: bounds memory for long documents.
@@ -41,7 +41,7 @@ class PlantedLDA:
         above(0, topic_concentration=topic_concentration, mean_length=mean_length)
         if alpha is None:
             alpha = np.full(n_components, alpha_0 / n_components)
-        self.alpha = checked_alpha(alpha)
+        self.alpha = check_alpha(alpha)
         self.n_components, self.n_features = n_components, n_features
         self.mean_length = float(mean_length)
         self.seed = seed

@@ -43,7 +43,7 @@ def test_documents_lose_the_words_that_left(seed, n):
 def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies():
     rows = np.arange(1.0, 13).reshape(6, 2)
     np.testing.assert_array_equal(CHANGE.rows(rows), changed(rows.T).T)
-    assert CHANGE.entered.tolist() == [1, 4, 6, 7]
+    assert CHANGE.entered_columns.tolist() == [1, 4, 6, 7]
     kept = [0, 2, 3, 5]
     for frequencies in (rows / rows.sum(axis=0), rows[:, 0] / rows[:, 0].sum()):
         found = CHANGE.distribution(frequencies)
@@ -51,7 +51,7 @@ def test_rows_of_words_that_enter_are_empty_and_have_their_shares_in_frequencies
         scale = found[0] / frequencies[0]
         np.testing.assert_allclose(found[kept], frequencies[kept] * scale)
         shares = CHANGE.shares.reshape(-1, *[1] * (found.ndim - 1)) * scale
-        np.testing.assert_allclose(found[CHANGE.entered], shares)
+        np.testing.assert_allclose(found[CHANGE.entered_columns], shares)
 
 
 @pytest.mark.parametrize("of_tokens", [True, False])
@@ -65,7 +65,7 @@ def test_a_sample_continues_alike_over_a_change_and_a_state(of_tokens):
     again.restore(sample.state(), 6)
     for one in (sample, again):
         one.change_words(CHANGE)
-    assert sample.collect().documents.known.all()
+    assert sample.collect().documents.nonempty.all()
     third.restore(again.state(), 8)
     again = third
     for one in (sample, again):
@@ -97,7 +97,7 @@ def test_topics_forget_words_that_left_and_words_that_enter_have_their_shares():
     assert stepwise.n_waiting == 20
     before = stepwise.copy()
     stepwise.change_words(CHANGE)
-    kept, entered = [0, 2, 3, 5], CHANGE.entered
+    kept, entered = [0, 2, 3, 5], CHANGE.entered_columns
     mine, other = stepwise.components, before.components
     ratio = mine[:, kept] / other[:, kept]
     # What stays keeps its proportions, but for the smoothing.

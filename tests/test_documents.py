@@ -177,7 +177,7 @@ def test_from_matrix_takes_every_format_and_dtype(form, dtype):
 def test_counts_keep_their_type_without_a_copy_and_are_the_same_in_every_part(dtype):
     matrix = sp.csr_matrix(DENSE.astype(dtype))
     same, batch = DocumentBatch.from_matrix(DENSE), DocumentBatch.from_matrix(matrix)
-    assert np.shares_memory(batch.held, matrix.data)
+    assert np.shares_memory(batch.raw, matrix.data)
     if dtype == "bool":
         same = DocumentBatch.from_matrix(DENSE > 0)
     even = np.arange(len(batch)) % 2 == 0
@@ -263,7 +263,7 @@ def test_rows_are_views_with_the_meaning_of_a_slice_and_chosen_ones_are_copies(r
     assert part.n_features == 4
     chosen = matrix[:, 0] % 2 == 0
     np.testing.assert_array_equal(batch.where(chosen).to_csr().toarray(), matrix[chosen])
-    for name in ("held", "word_ids"):
+    for name in ("raw", "word_ids"):
         array = getattr(part, name)
         assert array.size == 0 or np.shares_memory(array, getattr(batch, name))
         assert not array.flags.writeable

@@ -14,7 +14,7 @@ from stat import S_ISREG
 from time import monotonic
 from typing import IO, Any, NamedTuple
 
-from streamlda.stream.listing import COMPRESSION_SUFFIXES, Paths, named_paths, not_a_file
+from streamlda.stream.listing import COMPRESSION_SUFFIXES, Paths, name_paths, not_a_file
 from streamlda.stream.source import Position
 from streamlda_connectors.checks import check, count_at, not_a_position
 
@@ -57,7 +57,7 @@ Listing = dict[Identity, StreamFile]
 
 def check_paths(paths: Paths) -> list[str]:
     """Return the full paths, each once, or raise if one cannot be followed."""
-    names = named_paths(paths)
+    names = name_paths(paths)
     for name in names:
         check(not ("://" in name or _is_packed(name)), "url", path=name)
     return list(dict.fromkeys(posixpath.abspath(name) for name in names))

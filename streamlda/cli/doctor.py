@@ -21,7 +21,7 @@ from streamlda.settings.rules import GROUP, get_source_kind
 from streamlda.settings.setting import RUN
 from streamlda.settings.table import MIB, RunSettings
 from streamlda.utils.exit_codes import NO
-from streamlda.utils.process import allowed_bytes
+from streamlda.utils.process import get_memory_limit
 from streamlda.utils.threads import thread_count
 
 #: Longest wait for a broker's first answer.
@@ -57,7 +57,7 @@ def _list_installed() -> Iterator[Finding]:
     for name in ("numpy", "scipy", "numba", "scikit-learn"):
         yield name, version(name), True
     yield "threads", f"{thread_count()} of {os.cpu_count()} processors", True
-    allowed = allowed_bytes()
+    allowed = get_memory_limit()
     limit = "no limit" if allowed is None else f"{allowed / MIB:,.0f} MiB allowed"
     yield "memory", limit, True
     folder = cache_folder()

@@ -15,7 +15,7 @@ from streamlda.container import whole_file
 from streamlda.model.coherence import NPMI_WORDS, NpmiCounter
 from streamlda.model.evaluation import DocumentCompletion, top_words, topic_diversity
 from streamlda.model.inference import SMOOTHING
-from streamlda.model.table import named_words
+from streamlda.model.table import label_words
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.settings.build import words_to_learn
@@ -60,7 +60,7 @@ def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: opti
     words = model.rank_words(1).top_words(NPMI_WORDS)
     for topic in topics:
         k = topic["topic"]
-        listed = printable(named_words(topic["name"], (word for word, _ in words[k])))
+        listed = printable(label_words(topic["name"], (word for word, _ in words[k])))
         click.echo(f"{k:5} {topic['npmi']:6.3f}   {listed}")
 
 

@@ -13,8 +13,8 @@ from streamlda.cli import options
 from streamlda.cli.options import command, count, files, flag, option, output, path
 from streamlda.cli.shared import DOCUMENTS, find_newest, read_documents, say, show_warnings, warn
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
-from streamlda.model.merging import merged
-from streamlda.model.table import in_line, named_words, plural
+from streamlda.model.merging import merge_models
+from streamlda.model.table import in_line, label_words, plural
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.ledger.budget_table import printable
 from streamlda.privacy.statement import statement_lines
@@ -177,7 +177,7 @@ def compare(
         return
     words = [
         [
-            printable(named_words(name, (word for word, _ in top)))
+            printable(label_words(name, (word for word, _ in top)))
             for name, top in zip(model.names, model.top_words(n_words), strict=True)
         ]
         for model in models
@@ -274,7 +274,7 @@ def merge(
         # Each daemon has an interval of its own.
         model = model if len(sources) == 1 else replace(model, interval=None)
     else:
-        model = merged([load(each) for each in sources], names=sources)
+        model = merge_models([load(each) for each in sources], names=sources)
     counted = plural(model.documents_seen, "record slot" if model.counts_slots else "document")
     size = f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')}"
     _save(model, output, quiet, f"{counted} of {plural(len(sources), 'source')}", size)

@@ -31,10 +31,10 @@ def divide_words(
     # Not scaled: a topic of words that enter is like no other.
     likeness = np.sqrt(found.components[:, : change.before][:, kept]) @ known.T
     rows, matched = scipy.optimize.linear_sum_assignment(-likeness)
-    divided = np.zeros((len(change.entered), len(topics)))
-    entering = found.components[rows][:, change.entered]
+    divided = np.zeros((len(change.entered_columns), len(topics)))
+    entering = found.components[rows][:, change.entered_columns]
     divided[:, matched] = (found.weights[rows, None] * entering).T
-    met = np.bincount(documents.word_ids, minlength=change.after)[change.entered] > 0
+    met = np.bincount(documents.word_ids, minlength=change.after)[change.entered_columns] > 0
     divided[~met] = 0.0
     total = divided.sum(axis=1, keepdims=True)
     parts: Array = np.divide(divided, total, out=np.zeros_like(divided), where=total > 0)

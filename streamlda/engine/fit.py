@@ -183,7 +183,7 @@ def _of_all(model: TopicModel, documents: DocumentBatch) -> TopicModel:
     """Return a model of the first documents with the counts and frequencies of all of them."""
     frequencies = np.zeros(documents.n_features)
     for part in documents.blocks():
-        weights = np.where(part.known, 1 / np.maximum(part.lengths, 1), 0.0)
+        weights = np.where(part.nonempty, 1 / np.maximum(part.lengths, 1), 0.0)
         shares = part.counts * np.repeat(weights, np.diff(part.row_pointers))
         np.add.at(frequencies, part.word_ids, shares)
     used = int(documents.usable.sum())

@@ -194,11 +194,11 @@ class Following:
     def end(self, batch: DocumentBatch, start: int) -> int:
         """Return where the block ends that some documents of the batch belong to."""
         missing = self.size - sum(part.n_documents for part in self.block)
-        return batch.find_end(missing, start, batch.known)
+        return batch.find_end(missing, start, batch.nonempty)
 
     def after(self, phase: Phase, part: DocumentBatch) -> Phase:
         """Return the phase that continues after documents that it has learned, up to `end`."""
-        self.block.append(part.where(part.known))
+        self.block.append(part.where(part.nonempty))
         if sum(each.n_documents for each in self.block) < self.size:
             self.block[-1] = self.block[-1].copy()
             return phase

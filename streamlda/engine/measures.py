@@ -43,7 +43,7 @@ class Measures:
         """
         made = cls()
         for part in documents.blocks():
-            made._take(part.where(part.known if short else part.usable))
+            made._take(part.where(part.nonempty if short else part.usable))
         return made
 
     def restart(self, tokens: float = 0.0) -> None:
@@ -53,7 +53,7 @@ class Measures:
 
     def add(self, batch: DocumentBatch, *, short: bool = False) -> None:
         """Take the usable documents of a batch, and `short` ones too, which are not counted."""
-        documents = batch.where(batch.known if short else batch.usable)
+        documents = batch.where(batch.nonempty if short else batch.usable)
         self._take(documents)
         self.interval.add(documents)
         self.documents += int(np.count_nonzero(documents.usable))

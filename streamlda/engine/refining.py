@@ -119,7 +119,7 @@ class Refinement(Phase):
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Move the topics by some documents."""
         part = batch.rows(start, start + PART_DOCUMENTS)
-        documents = part.where(part.known)
+        documents = part.where(part.nonempty)
         self.stepwise.add(documents)
         # One after the other, so that it does not matter how the stream was cut.
         add_frequencies(self.frequencies, documents)

@@ -24,7 +24,7 @@ def failure(
     rule: str, *, remedy: str = "", error: Error = InvalidSettingError, **values: Any
 ) -> StreamLDAError:
     """Return the error whose message is ``rule, got name=value ...; remedy``."""
-    got = " ".join(f"{name}={_shown(value)}" for name, value in values.items())
+    got = " ".join(f"{name}={_show(value)}" for name, value in values.items())
     return error(rule + (f", got {got}" if got else "") + (f"; {remedy}" if remedy else ""))
 
 
@@ -78,5 +78,5 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)

@@ -69,7 +69,7 @@ class BufferedToeplitz:
         """g, of which a buffer loses itself in a round: powers of two."""
         return np.ldexp(1.0, -np.array(self.shifts, dtype=np.int64))
 
-    def _left(self, decay: Array) -> Array:
+    def _sum_decay(self, decay: Array) -> Array:
         """Return 1 - (1 - g)^(n - 1) for the logarithms of 1 - g."""
         return -np.expm1(decay * (math.inf if self.horizon is None else self.horizon - 1))
 
@@ -77,14 +77,14 @@ class BufferedToeplitz:
     def sensitivity(self) -> float:
         """S, rounded up: all terms are positive, and off by less than 1e-13 of themselves."""
         g, w, logarithms = self.gaps, np.array(self.weights), np.log1p(-self.gaps)
-        series = self._left(np.add.outer(logarithms, logarithms))
+        series = self._sum_decay(np.add.outer(logarithms, logarithms))
         series /= np.add.outer(g, g) - np.outer(g, g)
         return math.sqrt(1 + float(w @ series @ w)) * (1 + 1e-12)
 
     @property
     def gain(self) -> float:
         """The largest sum of a row of C, rounded up."""
-        series = self._left(np.log1p(-self.gaps)) / self.gaps
+        series = self._sum_decay(np.log1p(-self.gaps)) / self.gaps
         return (1 + math.fsum(self.weights * series)) * (1 + 1e-12)
 
 

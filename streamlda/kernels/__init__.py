@@ -80,10 +80,10 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute."""
-        return self.compiled(*arguments)
+        return self.code(*arguments)
 
     @property
-    def compiled(self) -> Any:
+    def code(self) -> Any:
         """The machine code, or the plain function where ``NUMBA_DISABLE_JIT`` is set."""
         if self._compiled is None:
             with _compiling:
@@ -91,12 +91,12 @@ class Kernel:
                     self._compiled = self.py_func
                 else:
                     self._compiled = self._compiled or load(
-                        self.py_func, lambda: self.jitted, _say_compiling
+                        self.py_func, lambda: self.dispatcher, _say_compiling
                     )
         return self._compiled
 
     @property
-    def jitted(self) -> Any:
+    def dispatcher(self) -> Any:
         """Numba's function."""
         with _compiling:
             self._jitted = self._jitted or _jit(self.py_func)
@@ -105,7 +105,7 @@ class Kernel:
     @property
     def _numba_type_(self) -> Any:
         """Type that Numba gives this object where another kernel names it."""
-        return self.jitted._numba_type_
+        return self.dispatcher._numba_type_
 
 
 class ParallelKernel(Kernel):
@@ -125,12 +125,12 @@ class ParallelKernel(Kernel):
         """Compute the whole range."""
         iterations, operations = self._extent(*arguments)
         if operations < FEW_OPERATIONS:
-            self.compiled(0, iterations, *arguments)
+            self.code(0, iterations, *arguments)
         else:
             run_pieces(self._bind(arguments), iterations)
 
     def _bind(self, arguments: tuple[Any, ...]) -> Callable[[int, int], Any]:
-        compiled = self.compiled
+        compiled = self.code
         if compiled is not self.py_func:
             bound: Callable[[int, int], Any] = compiled.bind(*arguments)
             return bound
@@ -151,7 +151,7 @@ def parallel_kernel(
 def load_kernels() -> None:
     """Load or compile all kernels of the modules imported so far: before a fork, or a clock."""
     for each in _kernels:
-        _ = each.compiled
+        _ = each.code
 
 
 @cache

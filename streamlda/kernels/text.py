@@ -40,37 +40,37 @@ _0, _8, _13, _15, _16, _17, _19, _32, _64 = (
 
 
 @kernel
-def _mixed(h: U64, block: U64) -> U64:
+def _mix(h: U64, block: U64) -> U64:
     """Take eight letters into the hash that names a slot."""
     h ^= ((block & _LOW_32) * _SLOT_1) ^ ((block >> _32) * _SLOT_2)
     return h ^ (h >> _32)
 
 
 @kernel
-def _scrambled(half: U64) -> U64:
+def _scramble(half: U64) -> U64:
     half = (half * _BLOCK_1) & _LOW_32
     half = ((half << _15) | (half >> _17)) & _LOW_32
     return (half * _BLOCK_2) & _LOW_32
 
 
 @kernel
-def _stirred(h: U64, half: U64) -> U64:
+def _stir(h: U64, half: U64) -> U64:
     """Take four letters into MurmurHash3."""
-    h ^= _scrambled(half)
+    h ^= _scramble(half)
     h = ((h << _13) | (h >> _19)) & _LOW_32
     return (h * _ROUND_1 + _ROUND_2) & _LOW_32
 
 
 @kernel
-def _finished(h: U64, block: U64, bits: U64, length: int) -> I64:
+def _finish(h: U64, block: U64, bits: U64, length: int) -> I64:
     """Take the last block, of up to 64 bits, and the number of all letters into MurmurHash3."""
     if bits >= _32:
-        h = _stirred(h, block & _LOW_32)
+        h = _stir(h, block & _LOW_32)
         block >>= _32
     if bits == _64:
-        h = _stirred(h, block)
+        h = _stir(h, block)
         block = _0
-    h ^= _scrambled(block) ^ np.uint64(length)
+    h ^= _scramble(block) ^ np.uint64(length)
     h = ((h ^ (h >> _16)) * _FINAL_1) & _LOW_32
     h = ((h ^ (h >> _13)) * _FINAL_2) & _LOW_32
     return np.int64(h ^ (h >> _16))
@@ -78,8 +78,8 @@ def _finished(h: U64, block: U64, bits: U64, length: int) -> I64:
 
 @kernel
 def _column(h: U64, block: U64, bits: U64, length: int, mask: int) -> I64:
-    """Return the hashed column of a word from its last block, as `_finished`."""
-    hashed = _finished(h, block, bits, length)
+    """Return the hashed column of a word from its last block, as `_finish`."""
+    hashed = _finish(h, block, bits, length)
     return (hashed if hashed < 2**31 else 2**32 - hashed) & mask
 
 
@@ -140,10 +140,10 @@ def find_words(
                 if shift == _64:
                     if place == first + 8:
                         head = block
-                    slot_hash = _mixed(slot_hash, block)
+                    slot_hash = _mix(slot_hash, block)
                     if mask >= 0:
-                        column_hash = _stirred(column_hash, block & _LOW_32)
-                        column_hash = _stirred(column_hash, block >> _32)
+                        column_hash = _stir(column_hash, block & _LOW_32)
+                        column_hash = _stir(column_hash, block >> _32)
                     block, shift = _0, _0
                 block |= np.uint64(letter) << shift
                 shift += _8
@@ -159,7 +159,7 @@ def find_words(
                 number -= _column(column_hash, block, shift, length, mask)
             if length <= 8:
                 head = block
-            slot = np.int64(_mixed(slot_hash, block)) & last_slot
+            slot = np.int64(_mix(slot_hash, block)) & last_slot
             while slots[slot, 1] > 0:
                 if slots[slot, 3] == np.int64(head) and slots[slot, 1] == length:
                     known, same = slots[slot, 0], 8

@@ -74,20 +74,20 @@ def document_table(
     found = {name: list_column(name, values, len(reasons)) for name, values in columns.items()}
     labels, words = describe_topics(model, n_words)
 
-    def known(values: Sequence[Any]) -> list[Any]:
+    def drop_unknown(values: Sequence[Any]) -> list[Any]:
         pairs = zip(values, reasons, strict=True)
         return [value if reason is None else None for value, reason in pairs]
 
     order = np.argsort(-theta, axis=1, kind="stable")
     shares = np.take_along_axis(theta, order, axis=1).round(DECIMALS)
     first = order[:, 0].tolist()
-    found["topic"] = known(first)
-    found["label"] = known([labels[k] for k in first])
-    found["words"] = known([words[k] for k in first])
-    found["proportion"] = known(shares[:, 0].tolist())
+    found["topic"] = drop_unknown(first)
+    found["label"] = drop_unknown([labels[k] for k in first])
+    found["words"] = drop_unknown([words[k] for k in first])
+    found["proportion"] = drop_unknown(shares[:, 0].tolist())
     if model.n_components > 1:
-        found["second_topic"] = known(order[:, 1].tolist())
-        found["second_proportion"] = known(shares[:, 1].tolist())
+        found["second_topic"] = drop_unknown(order[:, 1].tolist())
+        found["second_proportion"] = drop_unknown(shares[:, 1].tolist())
     found["reason"] = reasons
     return make(found, getattr(X, "index", None) if hasattr(X, "iloc") else None)
 

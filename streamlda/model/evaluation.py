@@ -12,7 +12,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.errors import between
 from streamlda.kernels.inference import word_probabilities
 from streamlda.model.faults import check
-from streamlda.model.inference import TOLERANCE, checked_alpha, fold_in_words, word_major
+from streamlda.model.inference import TOLERANCE, check_alpha, fold_in_words, word_major
 from streamlda.utils.arrays import Array
 
 
@@ -66,7 +66,7 @@ class DocumentCompletion:
         seed: int = 0,
         tolerance: float = TOLERANCE,
     ) -> None:
-        self._alpha, self._background = checked_alpha(alpha), background
+        self._alpha, self._background = check_alpha(alpha), background
         between(0, 1, weight=smoothing)
         self._components, self._smoothing = components, smoothing
         self._rng, self._tolerance = np.random.default_rng(seed), tolerance

@@ -13,7 +13,7 @@ import scipy
 
 from streamlda.errors import at_least, between, require
 from streamlda.model.diagnostics import warn_of_background
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import match_topics
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import TOPIC_NAMES, Model, Topics
 from streamlda.utils.arrays import Array, frozen
@@ -121,7 +121,7 @@ def keep_rows(model: Model, shown: Model) -> Model:
     """Return the model with its topics in the rows of those most like them in an earlier model."""
     if model.components.shape != shown.components.shape:
         return model
-    order = [j for _, j, _ in matched_topics(shown, model, max_distance=1.0)]
+    order = [j for _, j, _ in match_topics(shown, model, max_distance=1.0)]
     return model if order == sorted(order) else permute_topics(model, order)
 
 
@@ -157,12 +157,12 @@ def _group_topics(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     if npmi is not None:
         known["topic_npmi"] = [npmi[g[0]] if len(g) == 1 else None for g in groups]
     known["reduced_from"] = [list(group) for group in groups]
-    found = replace(_sum_topics(model, groups), settings=lasting_settings(model), diagnostics=known)
+    found = replace(_sum_topics(model, groups), settings=keep_settings(model), diagnostics=known)
     named = name_rows(found, [join_names([model.names[k] for k in group]) for group in groups])
     return warn_of_background(named)
 
 
-def lasting_settings(model: Topics) -> dict[str, Any]:
+def keep_settings(model: Topics) -> dict[str, Any]:
     """Return the settings that stay true where topics or models are joined."""
     return {name: value for name, value in model.settings.items() if name not in OF_ONE_FIT}
 

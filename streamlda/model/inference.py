@@ -41,19 +41,19 @@ def topic_proportions(
     the last bit. Time O(nnz * K * iterations + V) over all cores, 30 to 45 iterations a document of
     text, and about 180 where topics share 99 % of their words; memory O(K * distinct words + V).
     """
-    alpha = checked_alpha(alpha)
+    alpha = check_alpha(alpha)
     words, local_ids = word_major(batch, components)
     return fold_in_words(batch, words, local_ids, alpha, tolerance)
 
 
-def smoothed(components: Array, background: Array, weight: float) -> Array:
+def smooth(components: Array, background: Array, weight: float) -> Array:
     """Return ``(1 - weight) * components + weight * background``; time and memory O(K * V)."""
     mixed: Array = (1.0 - weight) * components
     mixed += weight * background
     return mixed
 
 
-def checked_alpha(alpha: Any) -> Array:
+def check_alpha(alpha: Any) -> Array:
     """Return `alpha` as a contiguous vector of positive numbers."""
     vector: Array = np.ascontiguousarray(alpha, dtype=np.float64)
     holds = vector.ndim == 1 and len(vector) and np.all(np.isfinite(vector) & (vector > 0))

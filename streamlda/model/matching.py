@@ -89,7 +89,7 @@ def _part(model: Topics, columns: NDArray[np.intp]) -> NDArray[np.float64]:
     return model.components if same else model.components[:, columns]
 
 
-def matched_topics(
+def match_topics(
     first: Topics,
     second: Topics,
     *,
@@ -109,7 +109,7 @@ def matched_topics(
     return [pair for pair in pairs if pair.distance <= max_distance or cost[pair[:2]] < 0]
 
 
-def moved_words(
+def find_moved_words(
     before: Topics, i: int, after: Topics, k: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words of a topic that rose and fell most, by the roots of their probabilities."""
@@ -151,10 +151,10 @@ def compare_models(
         If `max_distance` lies outside 0..1, or the other is no model.
     """
     check_models(first, other)
-    pairs = {pair.first: pair for pair in matched_topics(first, other, max_distance=max_distance)}
+    pairs = {pair.first: pair for pair in match_topics(first, other, max_distance=max_distance)}
     matched = []
     for pair in (pairs[i] for i in first.order if i in pairs):
-        rose, fell = moved_words(first, pair.first, other, pair.second)
+        rose, fell = find_moved_words(first, pair.first, other, pair.second)
         matched.append(ComparedTopic(**pair._asdict(), rose=rose, fell=fell))
     known = {pair.second for pair in matched}
     mine, theirs = common_columns(first, other)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from streamlda.model import MAX_DISTANCE
 from streamlda.model.diagnostics import warn_of_background
 from streamlda.model.faults import check, fault
-from streamlda.model.hierarchy import LEAST_WEIGHT, lasting_settings
-from streamlda.model.matching import check_models, matched_topics
+from streamlda.model.hierarchy import LEAST_WEIGHT, keep_settings
+from streamlda.model.matching import check_models, match_topics
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import Model, Topics
 from streamlda.privacy.merged_statement import merged_statement
@@ -25,7 +25,7 @@ from streamlda.text.vocabulary import Vocabulary
 Places = NDArray[np.intp]
 
 
-def merged(
+def merge_models(
     models: Sequence[Model],
     *,
     max_distance: float = MAX_DISTANCE,
@@ -43,7 +43,7 @@ def merged(
     found, places = models[0], [list(range(models[0].n_components))]
     seeds = dict(enumerate(models[0].seed_names))
     for model in models[1:]:
-        matched = matched_topics(found, model, max_distance=max_distance, names=[*seeds.values()])
+        matched = match_topics(found, model, max_distance=max_distance, names=[*seeds.values()])
         pairs, new = {j: i for i, j, _ in matched}, count(found.n_components)
         rows = [pairs[j] if j in pairs else next(new) for j in range(model.n_components)]
         found = _mix(found, model, np.array(rows))
@@ -67,7 +67,7 @@ def merged(
 def _mix(first: Model, second: Model, rows: Places) -> Model:
     """Return the model of two, in which the topics of the second have these rows."""
     models, K = (first, second), max(first.n_components, 1 + int(rows.max()))
-    vocabulary, *columns = _joined_words(first, second)
+    vocabulary, *columns = _unite_words(first, second)
     V = max(first.n_features, 1 + int(columns[1].max()))
     parts = list(zip(models, (np.arange(first.n_components), rows), columns, strict=True))
     documents = np.array([model.documents_seen for model in models], dtype=np.float64)
@@ -95,14 +95,14 @@ def _mix(first: Model, second: Model, rows: Places) -> Model:
         background=background,
         prevalence=mass.sum(axis=0) if is_measured else None,
         vocabulary=vocabulary,
-        settings={each[0]: each[1] for each in lasting_settings(first).items() if each in common},
+        settings={each[0]: each[1] for each in keep_settings(first).items() if each in common},
         documents_seen=int(documents.sum()),
         tokens_seen=int(tokens.sum()) if tokens.all() else 0,
     )
     return name_rows(found, [*map(join_names, names)])
 
 
-def _joined_words(first: Topics, second: Topics) -> tuple[Vocabulary | None, Places, Places]:
+def _unite_words(first: Topics, second: Topics) -> tuple[Vocabulary | None, Places, Places]:
     """Return the words of two models, and the columns of each among them."""
     mine, theirs = np.arange(first.n_features), np.arange(second.n_features)
     one, other = first.vocabulary, second.vocabulary

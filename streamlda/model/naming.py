@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamlda.model.faults import check
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import match_topics
 from streamlda.model.topics import LONGEST_NAME, TOPIC_NAMES, Model, Topics, check_name
 
 #: Returns a name for a topic (None or "": none), by its words and its documents.
@@ -79,14 +79,14 @@ def name_rows(model: Model, names: Sequence[str | None]) -> Model:
 def carry_names(model: Model, earlier: Topics) -> Model:
     """Return the model with the names of the same topics of an earlier one.
 
-    Topics are the same by their ids, and where a model has none by `matched_topics`.
+    Topics are the same by their ids, and where a model has none by `match_topics`.
     """
     given: Mapping[str, str] = earlier.settings.get(TOPIC_NAMES, {})
     if not given:
         return model
     if not (model.has_ids and earlier.has_ids):
         ids, names = model.ids, [given.get(str(id_)) for id_ in earlier.ids]
-        pairs = matched_topics(earlier, model)
+        pairs = match_topics(earlier, model)
         given = {str(ids[j]): name for i, j, _ in pairs if (name := names[i]) is not None}
     return _set_names(model, given)
 

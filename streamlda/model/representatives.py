@@ -52,8 +52,8 @@ class CandidateDocuments:
         self._numbers = np.concatenate([self._numbers, numbers[taken]])
         rows = DocumentBatch.joined([*self._rows, batch.where(taken).copy()])
         for n in np.flatnonzero(taken).tolist():
-            text = {"text": _beginning(texts[n])} if self._with_text else {}
-            self._entries.append({"id": _beginning(ids[n]), **text})
+            text = {"text": _shorten(texts[n])} if self._with_text else {}
+            self._entries.append({"id": _shorten(ids[n]), **text})
         if len(self._numbers) > self._size:
             self._limit = int(np.partition(self._numbers, self._size)[self._size])
             kept = self._numbers < self._limit
@@ -65,7 +65,7 @@ class CandidateDocuments:
         """Forget words that left."""
         self._rows = [change.documents(rows) for rows in self._rows]
 
-    def shown_by(self, model: TopicModel) -> list[list[dict[str, Any]]] | None:
+    def show(self, model: TopicModel) -> list[list[dict[str, Any]]] | None:
         """Return the documents most of each topic, as `most_of_topics`; None without a sample."""
         if not self._rows:
             return None
@@ -106,5 +106,5 @@ def draw_ranks(first: int, n: int, seed: int) -> NDArray[np.int64]:
     return (found >> np.uint64(1)).astype(np.int64)
 
 
-def _beginning(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= TEXT_CHARACTERS else text[: TEXT_CHARACTERS - 1] + "…"

@@ -23,7 +23,7 @@ def in_line(words: Iterable[str]) -> str:
     return " ".join(f'"{word}"' if " " in word else word for word in words)
 
 
-def named_words(name: str | None, words: Iterable[str]) -> str:
+def label_words(name: str | None, words: Iterable[str]) -> str:
     """Return the words of a topic after its name, if it has one."""
     listed = in_line(words)
     return listed if name is None else f"{name}: {listed}"

@@ -11,7 +11,7 @@ from streamlda.model import MAX_DISTANCE, hierarchy, naming
 from streamlda.model import document_table as tables
 from streamlda.model.coherence import Coherence, count_npmi
 from streamlda.model.matching import compare_models
-from streamlda.model.merging import merged
+from streamlda.model.merging import merge_models
 from streamlda.model.model_file import FORMAT, FORMAT_VERSION, members
 from streamlda.model.topics import Topics
 from streamlda.text import functions
@@ -137,7 +137,7 @@ class TopicModel(Topics):
             `max_distance` lies outside 0..1, or no privacy statement would be true: private and
             other models, private ones of different units or the same record slots of one ledger.
         """
-        return merged((self, *others), max_distance=max_distance)
+        return merge_models((self, *others), max_distance=max_distance)
 
 
 def load(path: str | os.PathLike[str], *, analyzer: str | Analyze | None = None) -> TopicModel:

@@ -28,7 +28,7 @@ from streamlda.errors import (
 )
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
-from streamlda.model.inference import SMOOTHING, checked_alpha, smoothed, topic_proportions
+from streamlda.model.inference import SMOOTHING, check_alpha, smooth, topic_proportions
 from streamlda.model.model_file import ARRAYS, COUNTS, OBJECTS, vocabulary_parts, write
 from streamlda.model.over_time import Interval, Timeline, check_utc
 from streamlda.privacy.statement import PRIVATE, SEEDED, not_private
@@ -136,7 +136,7 @@ class Topics:
                 low, error = np.min(rows), np.abs(np.sum(rows, axis=-1) - 1).max()
                 holds = low >= 0 and error <= SUM_TOLERANCE
                 check(holds, "probabilities", array=name, min=low, largest_error=error)
-        checked_alpha(self.alpha)
+        check_alpha(self.alpha)
         for name in COUNTS:
             at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
@@ -373,7 +373,7 @@ class Topics:
     @cached_property
     def smoothed(self) -> Array:
         """Topics with `inference.SMOOTHING` of background, (K, V), by which `transform` infers."""
-        return smoothed(self.components, self.background, SMOOTHING)
+        return smooth(self.components, self.background, SMOOTHING)
 
     @property
     def digest(self) -> str:

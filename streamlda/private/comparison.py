@@ -19,7 +19,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.kernels.inference import word_probabilities
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions, word_major
+from streamlda.model.inference import SMOOTHING, smooth, topic_proportions, word_major
 from streamlda.private.contributions import Contributions, View
 from streamlda.private.topics import PrivateTopics
 from streamlda.refinement.measures import INFERENCE_TOLERANCE
@@ -33,7 +33,7 @@ class ComparisonStatistic:
     """Sums of the preferences of documents for topics; time O(nnz K iterations)."""
 
     def __init__(self, found: PrivateTopics, long: float) -> None:
-        self._topics = smoothed(found.components, found.background, SMOOTHING)
+        self._topics = smooth(found.components, found.background, SMOOTHING)
         self._alpha, self._background, self._long = found.alpha, found.background, long
 
     def blocks(self) -> list[Block]:

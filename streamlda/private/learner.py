@@ -41,7 +41,7 @@ from streamlda.private.stage import Stage, check_rows, joint_mechanism, prefix_m
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, PrivateSnapshot, Window
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, named, with_prefix
+from streamlda.utils.arrays import Arrays, take_named, with_prefix
 from streamlda.utils.threads import one_blas_thread
 
 Sums = Mapping[str, NDArray[np.float64]]
@@ -481,19 +481,19 @@ class PrivateLearner(Learner):
             if record.name == PREFIX:
                 self.window.records.append(record)
             else:
-                self.replay(record.last + 1, named(arrays, f"window/{record.name}/"))
+                self.replay(record.last + 1, take_named(arrays, f"window/{record.name}/"))
         self.slots, self._stages = int(values["places"]), int(values["released"])
         self._snapshots, self._windows = int(values["snapshots"]), int(values["windows"])
         self._lost, self.stage = int(values["lost"]), None
         if values["prefix"]:
             self._prefix = self._prefix_release()
             names = "prefix.secret/", "prefix.private/"
-            self._prefix.restore(PrefixState(*(named(arrays, name) for name in names)))
+            self._prefix.restore(PrefixState(*(take_named(arrays, name) for name in names)))
         if stage is not None:
             running = self._begin_stage(stage["name"], int(stage["first"]))
-            users = named(arrays, "users/") if self._by_user else None
+            users = take_named(arrays, "users/") if self._by_user else None
             ends = int(stage["places"]), int(stage["last"])
-            running.restore(named(arrays, "sums/"), *ends, users, stage["stddevs"])
+            running.restore(take_named(arrays, "sums/"), *ends, users, stage["stddevs"])
         if snapshot is not None:
             self.last = PrivateSnapshot(
                 snapshot["number"],

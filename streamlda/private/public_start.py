@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from streamlda.errors import VocabularyError, require
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
-from streamlda.model.inference import SMOOTHING, smoothed
+from streamlda.model.inference import SMOOTHING, smooth
 from streamlda.model.topic_model import TopicModel
 from streamlda.private.comparison import halves, held_out_probabilities, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
@@ -108,7 +108,7 @@ class PublicTopics:
         background /= background.sum()
         components /= components.sum(axis=1, keepdims=True)
         # A word that a topic lacks can be learned.
-        components = smoothed(components, background, SMOOTHING)
+        components = smooth(components, background, SMOOTHING)
         classes = None
         if n_features > DENSE_FEATURES:
             classes = cluster_words(components, model.alpha)
@@ -176,7 +176,7 @@ class FitsStatistic:
     """Sum of the gain of documents by public topics over word frequencies; see the module."""
 
     def __init__(self, public: PublicTopics) -> None:
-        self._topics = smoothed(public.components, public.background, SMOOTHING)
+        self._topics = smooth(public.components, public.background, SMOOTHING)
         self._alpha, words = public.alpha, public.background
         self._entropy = float(-np.sum(words * np.log(words)))
 

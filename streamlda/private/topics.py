@@ -23,7 +23,7 @@ import scipy
 from numpy.typing import NDArray
 
 from streamlda.errors import InsufficientDataError, require
-from streamlda.model.inference import SMOOTHING, smoothed
+from streamlda.model.inference import SMOOTHING, smooth
 from streamlda.private.responsibilities import INNER_ITERATIONS, proportions_of
 from streamlda.spectral.power import Components
 from streamlda.spectral.topics import (
@@ -277,7 +277,7 @@ def mixture_shares(topics: Array, first: Array) -> Array:
 
     Topics that share words are hard to tell apart by M1: more steps make some of them too rare.
     """
-    words = smoothed(topics, first, SMOOTHING)
+    words = smooth(topics, first, SMOOTHING)
     shares = np.full(len(words), 1 / len(words))
     for _ in range(INNER_ITERATIONS):
         shares = shares * (words @ (first / (shares @ words)))

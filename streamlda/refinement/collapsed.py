@@ -20,7 +20,7 @@ from streamlda.kernels.refinement import (
     collapse_topics,
     expect_topics,
 )
-from streamlda.model.inference import checked_alpha
+from streamlda.model.inference import check_alpha
 from streamlda.refinement.gibbs import RELAXATION, UNSEEN
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
@@ -49,7 +49,7 @@ class CollapsedVariational:
         settings: GibbsSettings | None = None,
     ) -> None:
         settings = settings or GibbsSettings()
-        self.alpha, self.smoothing = checked_alpha(alpha), settings.smoothing
+        self.alpha, self.smoothing = check_alpha(alpha), settings.smoothing
         K = len(self.alpha)
         documents.check_features(components.shape[1], "topics")
         #: alpha as wide as the responsibilities for an entry.

@@ -28,7 +28,7 @@ from streamlda.kernels.refinement import (
     move_tokens,
     resample_topics,
 )
-from streamlda.model.inference import checked_alpha
+from streamlda.model.inference import check_alpha
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings
 from streamlda.refinement.stepwise_em import ITERATIONS, entries_by_word
@@ -79,7 +79,7 @@ class GibbsSampler:
         settings: GibbsSettings | None = None,
     ) -> None:
         self.settings = settings or GibbsSettings()
-        self.alpha = self.drawn_alpha = checked_alpha(alpha)
+        self.alpha = self.drawn_alpha = check_alpha(alpha)
         K = len(self.alpha)
         documents.check_features(components.shape[1], "topics")
         self._documents = documents

@@ -49,7 +49,7 @@ class Samples:
         """Return the samples of all these documents that have tokens."""
         made = cls()
         for part in documents.blocks():
-            made.add(part.where(part.known))
+            made.add(part.where(part.nonempty))
         return made
 
     def add(self, batch: DocumentBatch) -> None:

@@ -38,7 +38,7 @@ class Candidate:
     """
 
     def __init__(self, start: TopicModel, documents: DocumentBatch, passes: int) -> None:
-        documents = documents.sharing(documents.known)
+        documents = documents.sharing(documents.nonempty)
         # What was learned of alpha with topics that overlap holds them there.
         alpha = np.full_like(start.alpha, start.alpha.mean())
         plan = limit_annealing(pass_settings(documents, passes), start)
@@ -82,7 +82,7 @@ class Candidate:
         not all, or documents are shorter, a sampler follows, which draws whole tokens: from passes
         alone it settles slowly where documents mix many topics.
         """
-        documents = documents.sharing(documents.known)
+        documents = documents.sharing(documents.nonempty)
         if len(documents) > len(self.documents):
             sweeps //= 2
         self.done["documents"] = len(documents)

@@ -90,7 +90,7 @@ class Sample:
             self._join()
             documents, places = self._parts[0]
             documents = change.documents(documents)
-            self._parts = _where(documents, places, documents.known)
+            self._parts = _where(documents, places, documents.nonempty)
 
     def _join(self, first: int = 0) -> None:
         """Make one of the parts from the `first` one on."""
@@ -132,7 +132,7 @@ class Sample:
             self._join()
             documents, own["places"] = self._parts[0]
             own["kept"] = {"word_ids": documents.word_ids, "row_pointers": documents.row_pointers}
-            own["kept"]["counts"] = documents.held
+            own["kept"]["counts"] = documents.raw
         return own
 
     def restore(self, own: Tree, n_features: int) -> None:

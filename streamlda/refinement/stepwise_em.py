@@ -118,7 +118,7 @@ class StepwiseEM:
     def change_words(self, change: ColumnChange) -> None:
         """Forget words that left; words that enter begin with what the change says. O(V K)."""
         self.totals = change.rows(self.totals)
-        self.totals[change.entered] = change.masses(self._mass)
+        self.totals[change.entered_columns] = change.masses(self._mass)
         self.background = change.distribution(self.background)
         self._waiting = [change.documents(part) for part in self._waiting]
         self._mass = _masses(self.totals)

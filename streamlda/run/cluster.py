@@ -15,7 +15,7 @@ from streamlda.run.fit import FitResult
 from streamlda.run.opening import CUT_SHORT, OpenedRun, open_ledger, open_pipeline, open_store
 from streamlda.run.parts import file_options, skip_records
 from streamlda.run.proportions import Rows, infer
-from streamlda.scaleout import Corpus, Progress, connect, learn_once, of_files, summed_stages
+from streamlda.scaleout import Corpus, Progress, connect, learn_once, of_files, sum_stages
 from streamlda.scaleout.cluster import Run
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.fit import STOPPED
@@ -102,7 +102,7 @@ def _fit_privately(
     assert learner is not None
     assert census is not None
     with closing(run.open_source()) as source:
-        for slots in summed_stages(client, corpus, learner, words, slots=census.slots):
+        for slots in sum_stages(client, corpus, learner, words, slots=census.slots):
             pipeline.counts.records += slots
             skip_records(source, slots, pipeline, released=False)
             on_progress("reading", pipeline.counts, pipeline.counts.records, 0)
@@ -158,7 +158,7 @@ def _infer_shards(
         file = files.get(at.location)
         return at._replace(location=file, record=before.get(file, 0) + at.record) if file else at
 
-    sent = run.start([run.given(named)])
+    sent = run.start([run.send(named)])
     for shard in run.start([run.task("infer", _infer, *sent, s, top) for s in corpus.shards]):
         (polls,) = run.compute([run.task("answer", list, shard)])
         run.release([shard])

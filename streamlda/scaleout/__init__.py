@@ -1,6 +1,6 @@
 """One model from many workers: the sums of shards, on a Dask cluster or by any engine.
 
-The driver asks for one stage after another (`sums`). `learn_once` and `summed_stages` are the
+The driver asks for one stage after another (`sums`). `learn_once` and `sum_stages` are the
 driver on Dask; `fit_with` is it for other engines, whose workers call `sums_of` and `merge`.
 ``StreamLDA`` takes collections of Dask and data frames of Spark (`collections`). Workers encode
 documents once, to files of their own (`kept`). Tasks are pure: a task that a lost worker had done
@@ -16,7 +16,7 @@ from streamlda.scaleout.faults import ClusterError as ClusterError
 from streamlda.scaleout.fit import ClusterFit as ClusterFit
 from streamlda.scaleout.fit import fit_with as fit_with
 from streamlda.scaleout.fit import learn_once as learn_once
-from streamlda.scaleout.private import summed_stages as summed_stages
+from streamlda.scaleout.private import sum_stages as sum_stages
 from streamlda.scaleout.shards import Corpus as Corpus
 from streamlda.scaleout.shards import of_files as of_files
 from streamlda.scaleout.shards import of_partitions as of_partitions

@@ -155,14 +155,14 @@ def plan_memory(client: Client, settings: EngineSettings, n_features: int, shard
     )
 
 
-class Given:
+class SentValue:
     """A value that is sent with the tasks. What it is does not show where tasks are shown."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __repr__(self) -> str:
-        return "Given()"
+        return "SentValue()"
 
     def __call__(self) -> Any:
         """Return the value."""
@@ -212,14 +212,14 @@ class Run:
         make: Any = delayed(function, pure=False, traverse=False)
         return make(*arguments, dask_key_name=name)  # type: ignore[no-any-return]
 
-    def given(self, value: Any) -> Any:
+    def send(self, value: Any) -> Any:
         """Return a placeholder for a value in a graph, sent once; tasks and futures stay."""
         from dask.base import is_dask_collection
         from distributed import Future
 
         if value is None or is_dask_collection(value) or isinstance(value, Future):
             return value
-        return self.task("given", Given(value))
+        return self.task("given", SentValue(value))
 
     def tree(self, kind: str, join: Callable[..., Any], leaves: Sequence[Delayed]) -> Delayed:
         """Return the task that joins all leaves, neighbours first: the order is always the same."""

@@ -98,7 +98,7 @@ def _fit_frame(
     disk = sys.modules["pyspark"].StorageLevel.DISK_ONLY
     counts = texts.mapPartitions(lambda own: [words.encode([*own]).batch]).persist(disk)
 
-    def summed(stage: Stage) -> Sums:
+    def sum_stage(stage: Stage) -> Sums:
         sent = counts.context.broadcast(stage)
 
         def fold(number: int, documents: Iterator[Any]) -> list[Sums]:
@@ -111,7 +111,7 @@ def _fit_frame(
 
     try:
         how = {"shards": counts.getNumPartitions(), "refinement_passes": passes}
-        model = fit_with(summed, asked, words, **how)
+        model = fit_with(sum_stage, asked, words, **how)
     finally:
         counts.unpersist()
     _set(estimator, model, Engine.of_model(asked, model))
@@ -141,7 +141,7 @@ def apply_to(function: Callable[[Any], Any], X: Any) -> Any:
         return texts_of(X).mapPartitions(lambda texts: [[function([*texts])]])
     from dask.delayed import delayed
 
-    def applied(value: Any) -> list[Any]:
+    def apply(value: Any) -> list[Any]:
         shard = Shard("partition")
         with task_of(shard):
             return [
@@ -149,7 +149,7 @@ def apply_to(function: Callable[[Any], Any], X: Any) -> Any:
                 for rows in rows_of(shard, value)
             ]
 
-    call: Any = delayed(applied, pure=False)
+    call: Any = delayed(apply, pure=False)
     return [call(value) for value in of_partitions(X).values]
 
 

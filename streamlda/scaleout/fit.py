@@ -208,7 +208,7 @@ class _Driver:
         return self.samples.measures
 
     @cached_property
-    def known(self) -> DocumentBatch:
+    def first_documents(self) -> DocumentBatch:
         """The first documents, without those held out."""
         rows = self.documents.rows(0, START_DOCUMENTS + len(self.held_out))
         return hold_out(rows, 0, self.held_out)[0]
@@ -216,7 +216,7 @@ class _Driver:
     @cached_property
     def make_start(self) -> Callable[[float], TopicModel]:
         """Function from an alpha_0 to a start, with counts and frequencies of all documents."""
-        make_start, counts = starts(self.settings, self.known), self.documents.counts
+        make_start, counts = starts(self.settings, self.first_documents), self.documents.counts
         frequencies = self.samples.arrays["frequencies"]
 
         def make(alpha_0: float) -> TopicModel:
@@ -274,7 +274,7 @@ class _Driver:
 
         Where it is judged, alpha_0 is one that suits the held-out documents.
         """
-        asked, known, judged = self.settings.alpha_0, self.known, len(self.held_out) > 0
+        asked, known, judged = self.settings.alpha_0, self.first_documents, len(self.held_out) > 0
         held_out = DocumentBatch.joined([part for _, part in self.samples.parts])
         if judged:
             given = self.make_start, asked, known, held_out, passes_for(len(known))
@@ -319,7 +319,7 @@ class _Driver:
         while rounds < total:
             spans = [cut(part, plan.rounds)[rounds % plan.rounds] for part in parts]
             how = {"state": refinement.state(), "steps": plan.steps, "held_out": self.held_out}
-            found = documents.summed(Refine, *spans, **how).arrays
+            found = documents.sum_stage(Refine, *spans, **how).arrays
             refinement = StepwiseEM(
                 found["totals"] / plan.parts,
                 *(refinement.alpha, refinement.background, refinement.settings),

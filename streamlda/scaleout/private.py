@@ -46,7 +46,7 @@ class Private(FoldedStage):
         return Sums(self.stage_id, (span,), own.state())
 
 
-def summed_stages(
+def sum_stages(
     client: Client,
     corpus: Corpus,
     learner: PrivateLearner,
@@ -71,7 +71,7 @@ def summed_stages(
                 break
             about: dict[str, Any] = {"name": stage.name, "n_features": settings.n_features}
             about |= {"statistics": stage.statistics, "mechanism": stage.mechanism}
-            found = documents.summed(Private, (first, last), **about)
+            found = documents.sum_stage(Private, (first, last), **about)
             learner.skip(last - first)
             for block, sums in found.arrays.items():
                 stage.sums.aggregates[block] += sums

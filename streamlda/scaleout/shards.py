@@ -27,7 +27,7 @@ from streamlda.utils.threads import limit_threads, one_blas_thread
 SHARDS, LEAST_BYTES, MOST_BYTES = 64, 2**20, 2**26
 
 
-class Reading(NamedTuple):
+class FileGroup(NamedTuple):
     """Files that are read together, for they are alike, or a part of one; their stored bytes."""
 
     names: tuple[str, ...]
@@ -41,7 +41,7 @@ class Shard:
     """A part of the documents that one task reads: files by `options`, or a partition beside it."""
 
     name: str
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[FileGroup, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,14 +103,14 @@ def groups_of(sizes: Sequence[int], parts: int) -> list[slice]:
     return [*found[:-1], slice(found[-1].start, len(sizes))]
 
 
-def _readings(parts: Sequence[FilePart]) -> tuple[Reading, ...]:
+def _readings(parts: Sequence[FilePart]) -> tuple[FileGroup, ...]:
     """Return the readings of one source each: files that are alike, or a part of one."""
-    found = list[Reading]()
+    found = list[FileGroup]()
     for (form, part, _), own in groupby(parts, lambda p: (p.file.format, p.part, p.part and p)):
         files = [each.file for each in own]
         sizes = [file.size for file in files]
         size = None if None in sizes else sum(map(int, filter(None, sizes)))
-        found.append(Reading(tuple(file.name for file in files), size, form, part))
+        found.append(FileGroup(tuple(file.name for file in files), size, form, part))
     return tuple(found)
 
 

@@ -15,14 +15,14 @@ from streamlda.scaleout.cluster import Progress, Run, StoppedError
 from streamlda.scaleout.faults import check
 from streamlda.scaleout.kept import FileRows, write
 from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, groups_of, rows_of, task_of
-from streamlda.scaleout.sums import Census, Documents, FoldedStage, Stage, Sums, joined, merge
+from streamlda.scaleout.sums import Census, Documents, FoldedStage, Stage, Sums, join_counts, merge
 from streamlda.stream.counts import RecordCounts
 from streamlda.stream.source import RecordBatch
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 
 
-class Kept(NamedTuple):
+class KeptShard(NamedTuple):
     """Documents in files of a worker, and the counts of their shard."""
 
     files: list[FileRows]
@@ -37,25 +37,26 @@ class Kept(NamedTuple):
             first, last = first - len(rows), last - len(rows)
 
 
-def fold(kept: Kept, stage: FoldedStage, shard: int) -> Sums:
+def fold(kept: KeptShard, stage: FoldedStage, shard: int) -> Sums:
     """Sum the documents of a shard that are kept. A task; pure."""
     return stage.sums(shard, sum(map(len, kept.files)), kept.read)
 
 
-def join(*kept: Kept) -> Kept:
+def join(*kept: KeptShard) -> KeptShard:
     """Return the documents of several shards, without reading them. A task; pure."""
-    return Kept([rows for own in kept for rows in own.files], joined(own.met for own in kept))
+    files = [rows for own in kept for rows in own.files]
+    return KeptShard(files, join_counts(own.met for own in kept))
 
 
-def keep(census: Census, shard: Shard, value: Any) -> Kept:
+def keep(census: Census, shard: Shard, value: Any) -> KeptShard:
     """Write the documents of a shard to a file, and count its records. A task; pure."""
     counts = RecordCounts()
     with task_of(shard):
         rows = write(census.batches(shard, value, counts), census.n_features)
-    return Kept([rows], counts)
+    return KeptShard([rows], counts)
 
 
-def meet(number: int, kept: Kept) -> tuple[int, RecordCounts]:
+def meet(number: int, kept: KeptShard) -> tuple[int, RecordCounts]:
     """Return the counts of a shard, by its number. A task; pure."""
     return number, kept.met
 
@@ -85,8 +86,8 @@ def keep_documents(
         all_met.update(found[1])
         on_progress("reading", all_met, len(met), len(kept))
 
-    def summed(stage: Stage) -> Sums:
-        shared, kind = run.given(stage), type(stage).__name__.lower()
+    def sum_stage(stage: Stage) -> Sums:
+        shared, kind = run.send(stage), type(stage).__name__.lower()
         spans = [stage.span_of(number) for number in range(len(kept))]
         numbers = [number for number, (first, last) in enumerate(spans) if first < last]
         leaves = [run.task(kind, fold, kept[number], shared, number) for number in numbers]
@@ -97,9 +98,9 @@ def keep_documents(
     with run.set_workers():
         try:
             # Sent once, and for shards of a lost worker again.
-            (shared,) = run.start([run.given(census)])
+            (shared,) = run.start([run.send(census)])
             values = [read.get(n, value) for n, value in enumerate(corpus.values)]
-            pairs = zip(corpus.shards, map(run.given, values), strict=True)
+            pairs = zip(corpus.shards, map(run.send, values), strict=True)
             kept = run.start([run.task("keep", keep, shared, *pair) for pair in pairs])
             run.release([*read.values()])
             try:
@@ -110,12 +111,12 @@ def keep_documents(
             shards, numbers = kept, sorted(met)
             kept, counts = [shards[n] for n in numbers], [met[n] for n in numbers]
             if parts is not None:
-                sizes = [*map(census.numbered, counts)]
+                sizes = [*map(census.count_numbered, counts)]
                 groups = groups_of(sizes, parts(sum(sizes)))
                 kept = run.start([run.task("part", join, *kept[own]) for own in groups])
-                counts = [joined(counts[own]) for own in groups]
+                counts = [join_counts(counts[own]) for own in groups]
                 run.release(shards)
-            yield Documents(census, counts, summed)
+            yield Documents(census, counts, sum_stage)
         finally:
             run.release([*kept, shared])
 
@@ -132,13 +133,13 @@ def read_beginning(
     for n, (shard, value) in enumerate(zip(corpus.shards, corpus.values, strict=True)):
         if words.is_enough(len(texts), sum(map(len, texts))):
             break
-        (read[n],) = run.start([run.task("first", read_first, shard, run.given(value), words)])
+        (read[n],) = run.start([run.task("first", read_first, shard, run.send(value), words)])
         ((columns, own),) = run.compute([run.task("texts", _texts, read[n])])
         if columns and not texts:
             return None, columns, 0, read
         texts += own
     check(texts, "no documents", documents=0, shards=len(corpus.shards))
-    given = words.beginning(texts)
+    given = words.cut_beginning(texts)
     learned = words.learn(given)
     return learned, learned.n_features, len(given), read
 

@@ -93,12 +93,12 @@ def merge(one: Sums, *others: Sums) -> Sums:
                 arrays[name] += array
             else:
                 arrays[name] = array.copy()
-    spans = joined_spans(span for part in every for span in part.spans)
+    spans = join_spans(span for part in every for span in part.spans)
     parts = sorted((p for part in every for p in part.parts), key=lambda found: found[0])
     return Sums(one.stage_id, spans, arrays, measures, tuple(parts))
 
 
-def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
+def join_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return disjoint spans in order, neighbours as one."""
     found: list[Span] = []
     for begin, end in sorted(spans):
@@ -113,7 +113,7 @@ def joined_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 def check_whole(stage: Stage, found: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
-    same, wanted = found.stage_id == stage.stage_id, joined_spans(stage.spans)
+    same, wanted = found.stage_id == stage.stage_id, join_spans(stage.spans)
     check(same, "stage", stages=f"{stage.stage_id},{found.stage_id}")
     check(
         found.spans == wanted,
@@ -158,7 +158,7 @@ class Census(Stage):
             if isinstance(found, DocumentBatch):
                 counts.records += len(found)
                 counts.documents += len(found)
-                yield self._counted(EncodedTexts(found, int(found.lengths.sum()), 0), counts)
+                yield self._count(EncodedTexts(found, int(found.lengths.sum()), 0), counts)
                 continue
             if self.vocabulary is None:
                 raise fault("no words", vocabulary=None)
@@ -167,16 +167,16 @@ class Census(Stage):
             start, blank = 0, len(texts) - found.n_documents
             while start < len(texts):
                 stop = find_cut([(text, None, None) for text in texts], start, len(texts))
-                yield self._counted(self.vocabulary.encode(texts[start:stop]), counts, blank)
+                yield self._count(self.vocabulary.encode(texts[start:stop]), counts, blank)
                 start, blank = stop, 0
 
-    def _counted(self, encoded: EncodedTexts, counts: RecordCounts, blank: int = 0) -> Numbered:
+    def _count(self, encoded: EncodedTexts, counts: RecordCounts, blank: int = 0) -> Numbered:
         batch, expected = encoded.batch, self.n_features
         check(batch.n_features == expected, "words", n_features=batch.n_features, expected=expected)
         counts.add_encoded(encoded, len(batch) - blank, learns_short=self.learns_short)
         return batch, np.ones(len(batch), np.bool_) if self.slots else batch.usable
 
-    def numbered(self, counts: RecordCounts) -> int:
+    def count_numbered(self, counts: RecordCounts) -> int:
         """Return how many documents have a number."""
         return counts.records if self.slots else counts.documents - counts.short
 
@@ -267,7 +267,7 @@ class Refine(FoldedStage):
         for first, last in cut(span, self.steps):
             rows = DocumentBatch.joined([*read(first, last)])
             known, _ = hold_out(rows, first, self.held_out)
-            refinement.learn(known.where(known.known))
+            refinement.learn(known.where(known.nonempty))
         found = np.array(refinement.documents - before)
         arrays = {"totals": refinement.totals, "documents": found}
         return Sums(self.stage_id, (span,), arrays)
@@ -286,8 +286,8 @@ class Documents:
         self, census: Census, met: Sequence[RecordCounts], summed: Callable[[Stage], Sums]
     ) -> None:
         self.census, self.met, self._summed = census, met, summed
-        self.starts = (*accumulate(map(census.numbered, met), initial=0),)
-        self.counts = joined(met)
+        self.starts = (*accumulate(map(census.count_numbered, met), initial=0),)
+        self.counts = join_counts(met)
 
     @property
     def total(self) -> int:
@@ -299,7 +299,7 @@ class Documents:
         """Numbers of the documents of each shard that has some."""
         return [*pairwise(sorted({*self.starts}))]
 
-    def summed(self, kind: type[Stage], *spans: Span, **how: Any) -> Sums:
+    def sum_stage(self, kind: type[Stage], *spans: Span, **how: Any) -> Sums:
         """Return the sums of a stage over these documents."""
         stage = kind(spans=spans, starts=self.starts, **how)
         found = self._summed(stage)
@@ -308,13 +308,13 @@ class Documents:
 
     def rows(self, first: int, last: int) -> DocumentBatch:
         """Return documents here."""
-        found = self.summed(Rows, (first, min(last, self.total)))
+        found = self.sum_stage(Rows, (first, min(last, self.total)))
         return DocumentBatch.joined([batch for _, batch in found.parts])
 
     def moments(self, first: int, last: int, before: Moments) -> Moments:
         """Return the sums of documents `first` to `last`, which follow those of others."""
         how = {"whitening": before.whitening, "columns": before.triple_columns}
-        found = self.summed(Plan, (first, last), before=before.documents, **how).arrays
+        found = self.sum_stage(Plan, (first, last), before=before.documents, **how).arrays
         tally = found["tally"].copy()
         # The number of triple columns is no sum.
         tally[2] = before.triple_columns
@@ -323,16 +323,16 @@ class Documents:
     def samples(self, held_out: NDArray[np.int64]) -> Sums:
         """Return the samples that one process takes, word frequencies, and those held out."""
         # Of shards that begin with the same number, the last one has documents.
-        before = accumulate(self.met, lambda *own: joined(own), initial=RecordCounts())
+        before = accumulate(self.met, lambda *own: join_counts(own), initial=RecordCounts())
         begins = {
             start: (met.documents - met.short + met.few_words, met.tokens - met.unseen_tokens)
             for start, met in zip(self.starts, before, strict=True)
         }
         how = {"n_features": self.census.n_features, "learns_short": self.census.learns_short}
-        return self.summed(Samples, *self.spans, begins=begins, held_out=held_out, **how)
+        return self.sum_stage(Samples, *self.spans, begins=begins, held_out=held_out, **how)
 
 
-def joined(parts: Iterable[RecordCounts]) -> RecordCounts:
+def join_counts(parts: Iterable[RecordCounts]) -> RecordCounts:
     """Return the counts of several shards."""
     counts = RecordCounts()
     for part in parts:

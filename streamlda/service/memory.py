@@ -18,7 +18,7 @@ from streamlda.stream.vocabulary_choice import (
     VOCABULARY_CHARACTERS,
     most_counted,
 )
-from streamlda.utils.process import allowed_bytes
+from streamlda.utils.process import get_memory_limit
 
 #: Part of what a control group allows that is the daemon's: the kernel also counts files that are
 #: being written, buffers of connections, and other processes there, such as a health check.
@@ -76,7 +76,7 @@ def _learn_privately(settings: RunSettings, V: int) -> tuple[int, int]:
 
 def check_memory(settings: RunSettings, n_features: int | None = None) -> str:
     """Say how much memory is needed; refuse settings that its control group has no room for."""
-    needed, allowed = memory_needed(settings, n_features), allowed_bytes()
+    needed, allowed = memory_needed(settings, n_features), get_memory_limit()
     if allowed is not None and needed > OF_GROUP * allowed:
         raise InvalidSettingError(
             f"the daemon needs up to {needed / MIB:,.0f} MiB, and its control group allows "

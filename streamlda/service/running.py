@@ -32,7 +32,7 @@ from streamlda.storage.snapshots import Snapshots
 from streamlda.storage.store import Store
 from streamlda.stream.source import Position, Source
 from streamlda.utils import exit_codes
-from streamlda.utils.process import allowed_bytes
+from streamlda.utils.process import get_memory_limit
 
 
 def check(settings: RunSettings) -> str:
@@ -220,9 +220,8 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
 
 def make_status(settings: RunSettings) -> Status:
     """Return the status of a daemon that starts."""
-    return Status(
-        private=settings.private, stream=name_stream(settings), memory_limit_bytes=allowed_bytes()
-    )
+    limit = get_memory_limit()
+    return Status(private=settings.private, stream=name_stream(settings), memory_limit_bytes=limit)
 
 
 def serve(

@@ -134,7 +134,7 @@ LEARNING: Rules = {
     "{cluster.dask} needs files that are read once and that all workers can open":
         lambda s: s.cluster.dask and get_source_kind(s) != "files",
     "{checkpoint.folder} must be left out with {cluster.dask} and {privacy.epsilon}":
-        lambda s: s.cluster.dask and s.private and s.given("checkpoint.folder"),
+        lambda s: s.cluster.dask and s.private and s.is_given("checkpoint.folder"),
     "{kafka.partitions} must be all, group, or numbers such as 0,3":
         lambda s: s.kafka.partitions not in ("all", GROUP)
         and not all(map(str.isdecimal, s.kafka.partitions.split(","))),
@@ -142,7 +142,7 @@ LEARNING: Rules = {
         lambda s: s.kafka.partitions == GROUP and s.command == FIT and not s.private,
     "{snapshots.every} and {snapshots.most} need {privacy.epsilon} here":
         lambda s: (s.cluster.dask or not s.command) and not s.private
-        and (s.given("snapshots.every") or s.given("snapshots.most")),
+        and (s.is_given("snapshots.every") or s.is_given("snapshots.most")),
 }
 #: Not of a fit, whose file may hold settings of a daemon.
 OUTPUTS: Rules = {
@@ -214,7 +214,7 @@ class Term(NamedTuple):
         """Tell whether it was asked for: a default asks for nothing."""
         if self.values:
             return settings[self.name] in self.values
-        return settings.given(self.name) and settings[self.name] is not False
+        return settings.is_given(self.name) and settings[self.name] is not False
 
     def __str__(self) -> str:
         return " ".join([f"{{{self.name}}}", *([" or ".join(self.values)] if self.values else [])])

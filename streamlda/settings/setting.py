@@ -133,7 +133,7 @@ def show_value(setting: Setting, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _met(value: Value, holds: object) -> Value:
+def _check(value: Value, holds: object) -> Value:
     """Return a value that keeps the rule of its kind."""
     if not holds:
         raise ValueError
@@ -141,40 +141,40 @@ def _met(value: Value, holds: object) -> Value:
 
 
 def _text(raw: Any) -> str:
-    return _met(str(raw), isinstance(raw, str | os.PathLike) and str(raw))
+    return _check(str(raw), isinstance(raw, str | os.PathLike) and str(raw))
 
 
 def _topic(raw: Any) -> str:
-    return _met(_text(raw), TOPIC.fullmatch(raw) and raw not in (".", ".."))
+    return _check(_text(raw), TOPIC.fullmatch(raw) and raw not in (".", ".."))
 
 
 def _int(raw: Any) -> int:
     if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,20}", raw):
         raw = int(raw)
-    return int(_met(raw, hasattr(raw, "__index__") and not isinstance(raw, bool)))
+    return int(_check(raw, hasattr(raw, "__index__") and not isinstance(raw, bool)))
 
 
 def _number(raw: Any) -> float:
-    value = float(_met(raw, not isinstance(raw, bool | bytes)))
-    return _met(value, math.isfinite(value))
+    value = float(_check(raw, not isinstance(raw, bool | bytes)))
+    return _check(value, math.isfinite(value))
 
 
 def _bool(raw: Any) -> bool:
-    _met(raw, isinstance(raw, bool | str))
+    _check(raw, isinstance(raw, bool | str))
     return {"true": True, "1": True, "false": False, "0": False}[str(raw).lower()]
 
 
 def _list(raw: Any) -> tuple[str, ...]:
     # In a variable, names are separated as in PATH.
     parts = raw.split(os.pathsep) if isinstance(raw, str) else raw
-    _met(parts, isinstance(parts, list | tuple) and all(isinstance(p, str) and p for p in parts))
+    _check(parts, isinstance(parts, list | tuple) and all(isinstance(p, str) and p for p in parts))
     return tuple(parts)
 
 
 def _seeds(raw: Any) -> tuple[str, ...]:
     """Return lines, which are separated in a variable by semicolons; names and words are joined."""
     if isinstance(raw, Mapping):
-        _met(raw, all(isinstance(words, list | tuple) for words in raw.values()))
+        _check(raw, all(isinstance(words, list | tuple) for words in raw.values()))
         raw = [f"{name}: {' '.join(map(str, words))}" for name, words in raw.items()]
     elif isinstance(raw, str):
         raw = raw.split(";")
@@ -185,7 +185,7 @@ def _amount(raw: Any, units: Mapping[str, float]) -> float:
     if isinstance(raw, str) and (found := AMOUNT.fullmatch(raw)):
         raw = float(found[1]) * units[found[2].upper()]
     # Python's own integers may be too large for a float.
-    amount: float = _met(
+    amount: float = _check(
         raw, not isinstance(raw, str | bool) and math.isfinite(raw) and raw < 2.0**63
     )
     return amount
@@ -201,14 +201,14 @@ def _keep(raw: Any) -> int | float:
     """Return an int for a number of snapshots, ``100``, and a float for an age, ``30 d``."""
     count = _count(raw)
     kept = float(_amount(raw, TIMES)) if count is None else count
-    return _met(kept, kept >= 1)
+    return _check(kept, kept >= 1)
 
 
 def _frequency(raw: Any) -> int | float:
     """Return an int for a number of documents, ``5``, and a float for a fraction, ``0.5``."""
     count = _count(raw)
     value = _number(raw) if count is None else count
-    return _met(value, value >= 0 and (count is not None or value <= 1))
+    return _check(value, value >= 0 and (count is not None or value <= 1))
 
 
 #: Parser of each kind, and its values in words.

@@ -437,7 +437,7 @@ class RunSettings:
         """True if the source has an end."""
         return self.source.kind == "files" or self.command != RUN
 
-    def given(self, name: str) -> bool:
+    def is_given(self, name: str) -> bool:
         """Return whether a setting was given a value other than its default."""
         return name in self.origins and self[name] != SETTINGS[name].default
 

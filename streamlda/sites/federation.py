@@ -160,7 +160,7 @@ class FederationConfig:
     @cached_property
     def digest(self) -> str:
         """BLAKE2b of 32 bytes over all of it, in hex."""
-        return digest_content(_FILE.named(self._values())).hex()
+        return digest_content(_FILE.name_values(self._values())).hex()
 
     def check_digest(self, rule: str, digest: str, **about: Any) -> None:
         """Refuse what names the digest of another config."""

@@ -22,13 +22,13 @@ class JsonKind:
     rule: str
     remedy: str
 
-    def named(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def name_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return values with the kind and the version that a file names."""
         return {"format": self.name, "format_version": self.version, **values}
 
     def write(self, values: Mapping[str, Any]) -> str:
         """Return values as the text of a file."""
-        return json.dumps(self.named(values), indent=1, sort_keys=True) + "\n"
+        return json.dumps(self.name_values(values), indent=1, sort_keys=True) + "\n"
 
     def read(
         self,

@@ -27,7 +27,7 @@ from streamlda.sites.announcement import Announcement, check_attempt
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.share import SignedFile
-from streamlda.utils.arrays import named
+from streamlda.utils.arrays import take_named
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -151,7 +151,7 @@ class Round(SignedFile):
         begun = (self.window - 1) * settings.documents_per_snapshot
         learner, used = PrivateLearner(settings, first_slot=begun), 0
         for name, _, last in slots[:number]:
-            released = named(self.arrays, f"{name}/")
+            released = take_named(self.arrays, f"{name}/")
             check_release(learner.stage, released)
             learner.replay(begun + last, released)
             used += len(released)

@@ -31,7 +31,7 @@ from streamlda.private.learner import PrivateLearner
 from streamlda.storage.faults import FAULTS
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import Arrays, Tree, join_state, named, split_state, with_prefix
+from streamlda.utils.arrays import Arrays, Tree, join_state, split_state, take_named, with_prefix
 
 #: Marks the index as one of this program ("sCKP"), and counts the formats.
 APPLICATION_ID = 0x73434B50
@@ -302,14 +302,14 @@ def _read_generation(
         ledger.check_epoch(epoch + behind, run["ledger_id"])
     vocabulary = vocabulary_from(metadata["vocabulary"], arrays.get("words"))
     assert vocabulary is not None
-    rows, width = named(arrays, ROWS), vocabulary.n_features
+    rows, width = take_named(arrays, ROWS), vocabulary.n_features
     return Checkpoint(
         generation=number,
         position=metadata["position"],
         vocabulary=vocabulary,
         about=metadata["about"],
         rows=DocumentBatch(**rows, n_features=width, integral=False) if rows else None,
-        beside=join_state(named(arrays, BESIDE), metadata["beside"]),
+        beside=join_state(take_named(arrays, BESIDE), metadata["beside"]),
         skipped=skipped,
         releases_behind=behind,
         _path=path,
@@ -326,7 +326,7 @@ def load_state(
     file = read_state(path)
     remedy = "start in an empty folder, after the last cohort of the ledger"
     with container.valid_content("state", path, remedy=remedy, but=(errors.InvalidSettingError,)):
-        arrays, state = named(file.arrays, LEARNER), file.metadata["state"]
+        arrays, state = take_named(file.arrays, LEARNER), file.metadata["state"]
         run = file.metadata["run"]
         found = {"private": run is not None, "learner": learner is not None, "path": str(path)}
         FAULTS.check((run is None) == (learner is None), "learner or none", **found)

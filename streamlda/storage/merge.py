@@ -33,7 +33,7 @@ from streamlda.storage.faults import FAULTS
 from streamlda.storage.partitions import LOG, TURNED, Agreement
 from streamlda.stream.source import Position
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.arrays import join_state, named, split_state, with_prefix
+from streamlda.utils.arrays import join_state, split_state, take_named, with_prefix
 
 FORMAT, FORMAT_VERSION = "streamlda-map", 6
 
@@ -104,7 +104,7 @@ def load_projection(path: str | os.PathLike[str]) -> SharedProjection:
         own, beginning = vocabulary_from(metadata["vocabulary"], arrays.get("words")), None
         assert own is not None
         if "start" in metadata:
-            start = join_state(named(arrays, "start."), metadata["start"])
+            start = join_state(take_named(arrays, "start."), metadata["start"])
             beginning = SharedStart.from_state(start)
         daemons = metadata["daemons"] and Agreement(**metadata["daemons"])
         found = arrays["whitening"] if beginning is None else beginning

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 from streamlda.container import MAX_HEADER_BYTES, whole_file
 from streamlda.errors import InvalidSettingError, ModelFileError, between
 from streamlda.model.diagnostics import DOUBTS, exclusivity, junk_topics, nearest_topics
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import match_topics
 from streamlda.model.over_time import Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.model.topics import check_name
@@ -198,7 +198,7 @@ class Snapshots:
         statement = dict(model.privacy)
         return {
             **found,
-            "timeline": model.timeline and _shown_timeline(model.timeline),
+            "timeline": model.timeline and _show_timeline(model.timeline),
             "privacy": statement,
             "privacy_lines": statement_lines(statement),
         }
@@ -256,7 +256,7 @@ class Snapshots:
         if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
             raise ValueError("it is that of another model")
         topics = [Topic(**topic) for topic in stored.pop("topics")]
-        return Summary(number, _time_written(path), topics=topics, **stored)
+        return Summary(number, _get_time(path), topics=topics, **stored)
 
     def _follow(self, number: int, before: Summary | None) -> Summary:
         earlier = unless_damaged(self.model, before.number) if before else None
@@ -276,7 +276,7 @@ class Snapshots:
         cohort = model.privacy["cohort"] if private else {}
         return Summary(
             number,
-            _time_written(path),
+            _get_time(path),
             model.documents_seen,
             private,
             topics,
@@ -294,7 +294,7 @@ def follow_topics(
     before: TopicModel | None, ids: Sequence[int | None], after: TopicModel, next_id: int
 ) -> tuple[list[Topic], int]:
     """Return the topics of `after`, with ids of those they continue, and the next unused id."""
-    pairs = matched_topics(before, after, max_distance=NEW_TOPIC_DISTANCE) if before else []
+    pairs = match_topics(before, after, max_distance=NEW_TOPIC_DISTANCE) if before else []
     origin = {pair.second: pair for pair in pairs}
     topics = []
     for k, share in enumerate(after.shares):
@@ -334,7 +334,7 @@ def _quality(model: TopicModel, ids: list[int | None]) -> list[dict[str, Any]]:
     ]
 
 
-def _shown_timeline(timeline: Timeline) -> dict[str, Any]:
+def _show_timeline(timeline: Timeline) -> dict[str, Any]:
     rows = timeline.shares.round(6).tolist()
     shares = [[None if math.isnan(share) else share for share in row] for row in rows]
     return {**timeline.to_json(), "ahead": timeline.ahead, "shares": shares}
@@ -348,7 +348,7 @@ def fingerprint(path: Path) -> str:
     return hashlib.blake2b(header, digest_size=16).hexdigest()
 
 
-def _time_written(path: Path) -> str:
+def _get_time(path: Path) -> str:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 

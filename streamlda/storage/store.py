@@ -146,7 +146,7 @@ class Store(AbstractContextManager["Store"]):
         It may run in a thread; no release may be begun meanwhile.
         """
         assert self.folder is not None
-        assert self._locks[0].held
+        assert self._locks[0].is_held
         generation = max((row.number for row in self.index.rows()), default=0) + 1
         self._step("save:begin")
         # 1. Two processes that write at once use two names.

@@ -61,7 +61,7 @@ class RecordCounts:
     ) -> None:
         """Count the outcomes of this many documents among texts that may be blank."""
         if learns_short:
-            self.few_words += int(np.count_nonzero(encoded.batch.known & ~encoded.batch.usable))
+            self.few_words += int(np.count_nonzero(encoded.batch.nonempty & ~encoded.batch.usable))
         unreadable = len(encoded.unreadable)
         self.tokens += encoded.tokens
         self.removed.update(encoded.removed)

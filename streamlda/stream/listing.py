@@ -139,7 +139,7 @@ def find_files(paths: Paths, format: str, include: Collection[str] = ()) -> list
     convert = f"leave it out to go by names, or convert files (mail and HTML: {HOW_TO_EXTRACT})"
     one_of(("auto", *FORMATS), format=format, remedy=convert)
     files: dict[str, StoredFile] = {}
-    for given in named_paths(paths):
+    for given in name_paths(paths):
         with _name_faults(given):
             for file in _expand(given, format, include):
                 _check(file.name not in files, "twice", name=file.name)
@@ -147,7 +147,7 @@ def find_files(paths: Paths, format: str, include: Collection[str] = ()) -> list
     return list(files.values())
 
 
-def named_paths(paths: Paths) -> list[str]:
+def name_paths(paths: Paths) -> list[str]:
     """Return the paths as text."""
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     _check(listed, "none", paths=[])

@@ -256,7 +256,7 @@ class Pipeline(Generic[LearnerT]):
     def _learn_words(self) -> None:
         """Learn the words from the first documents, and then topics from all that wait."""
         assert isinstance(self.words, VocabularyLearner)
-        first = self.words.beginning([text for text, *_ in self._waiting])
+        first = self.words.cut_beginning([text for text, *_ in self._waiting])
         self.begin(self.words.learn(first))
         waiting, self._waiting, self.vocabulary_documents = self._waiting, [], len(first)
         self._learn(waiting)
@@ -275,7 +275,7 @@ class Pipeline(Generic[LearnerT]):
         assert self.learner is not None
         encoded = self.vocabulary.encode(texts)
         batch, short = encoded.batch, self.learner.learns_short
-        is_learned = batch.known if short else batch.usable
+        is_learned = batch.nonempty if short else batch.usable
         if self._candidates is not None:
             ids = [at.id or f"{at.location}:{at.record}" for at in locations]
             self._candidates.add(batch, ids, texts)
@@ -337,7 +337,7 @@ class Pipeline(Generic[LearnerT]):
         except (InsufficientDataError, VocabularyError) as error:
             return Released(None, str(error))
         if model is not None and self._candidates is not None:
-            model = replace(model, representative_documents=self._candidates.shown_by(model))
+            model = replace(model, representative_documents=self._candidates.show(model))
         return self.make_released(model)
 
     def make_released(self, model: TopicModel | None) -> Released:

@@ -96,7 +96,7 @@ class VocabularyLearner:
         """Return whether these documents or characters are enough."""
         return documents >= self.documents or characters >= VOCABULARY_CHARACTERS
 
-    def beginning(self, texts: Sequence[str]) -> Sequence[str]:
+    def cut_beginning(self, texts: Sequence[str]) -> Sequence[str]:
         """Return the first texts that words are learned from, cut between documents."""
         characters = 0
         for number, text in enumerate(check_texts(texts)):
@@ -163,7 +163,7 @@ class GrowingWords:
         documents = grown.encode([*self._texts]).batch if many else None
         if not learner.change_words(change, documents):
             return vocabulary, None
-        self.entered += len(change.entered)
+        self.entered += len(change.entered_columns)
         self.left += len(change.replaced)
         return grown, change
 

@@ -28,7 +28,7 @@ class ColumnChange:
     parts: Array | None = None
 
     @property
-    def entered(self) -> NDArray[np.int64]:
+    def entered_columns(self) -> NDArray[np.int64]:
         """Columns of words that enter, rising."""
         return np.concatenate([self.replaced, np.arange(self.before, self.after)])
 
@@ -45,7 +45,7 @@ class ColumnChange:
         Of shape (V,) or (V, K); O(its size).
         """
         found = self.rows(array)
-        found[self.entered] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
+        found[self.entered_columns] = self.shares.reshape(-1, *[1] * (array.ndim - 1))
         scaled: Array = found / found.sum(axis=0)
         return scaled
 

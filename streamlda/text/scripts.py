@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from unicodedata import category, normalize
 
-from streamlda.utils.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalize_text
 
 #: Joiners of Persian, Hindi and others, which stand inside words.
 JOINERS = "\u200c\u200d"
@@ -63,13 +63,13 @@ def fold_text(text: str, lowercase: bool | str) -> str:
     one without a dot is ``\u0131`` in Turkish.
     """
     if lowercase == TURKISH:
-        text = normalized("NFC", text).translate(_TURKISH)
+        text = normalize_text("NFC", text).translate(_TURKISH)
     if lowercase:
         text = text.lower()
     if text.isascii():
         return text
     text = _COMPATIBLE.sub(lambda found: normalize("NFKC", found[0]), text)
-    text = normalized("NFC", text).replace("\u00ad", "")
+    text = normalize_text("NFC", text).replace("\u00ad", "")
     text = text.lower() if lowercase else text
     return text.replace("i\u0307", "i") if lowercase else text
 

@@ -36,7 +36,7 @@ def frozen(array: NDArray[S]) -> NDArray[S]:
     return array
 
 
-def named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+def take_named(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
 

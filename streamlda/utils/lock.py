@@ -39,7 +39,7 @@ class FileLock:
         _TAKEN.add(self)
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True until it is freed."""
         return self._descriptor is not None
 

@@ -44,7 +44,7 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-def allowed_bytes(
+def get_memory_limit(
     own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
     """Return the memory that the control groups of this process allow; None for no limit.

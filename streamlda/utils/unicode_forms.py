@@ -14,7 +14,7 @@ Form = Literal["NFC", "NFKD"]
 _DECOMPOSED: dict[Form, Literal["NFD", "NFKD"]] = {"NFC": "NFD", "NFKD": "NFKD"}
 
 
-def normalized(form: Form, text: str) -> str:
+def normalize_text(form: Form, text: str) -> str:
     """Return a text in a Unicode form, as `unicodedata.normalize`; time O(n log n).
 
     `unicodedata.normalize` takes the square of the number of marks in a row that are not in order:

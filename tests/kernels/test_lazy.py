@@ -146,7 +146,7 @@ def test_threads_that_call_at_once_share_one_compiled_function(attempt, monkeypa
 
     def call():
         together.wait()
-        found.append((quadruple(5), id(quadruple.compiled), id(double.compiled)))
+        found.append((quadruple(5), id(quadruple.code), id(double.code)))
 
     callers = [threading.Thread(target=call) for _ in range(4)]
     for caller in callers:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError, VocabularyError
 from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import match_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.privacy.statement import ReleasedStage, private_statement, seeded
@@ -117,7 +117,7 @@ def test_tokens_of_topics_that_are_one_add_up_and_all_others_are_kept(seed, shif
     first = counted(mine)
     second = counted(moved, names, documents)
     together = first.merge(second)
-    pairs = {pair.second: pair.first for pair in matched_topics(first, second)}
+    pairs = {pair.second: pair.first for pair in match_topics(first, second)}
     rows = [pairs.get(j) for j in range(3)]
     new = iter(range(3, 6))
     rows = [next(new) if row is None else row for row in rows]

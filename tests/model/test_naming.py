@@ -8,7 +8,7 @@ import pytest
 
 from streamlda import StreamLDA
 from streamlda.errors import InvalidSettingError
-from streamlda.model.matching import matched_topics
+from streamlda.model.matching import match_topics
 from streamlda.model.naming import carry_names
 from streamlda.model.topic_model import load
 from streamlda.report import render_report
@@ -51,7 +51,7 @@ def test_names_follow_topics_by_their_ids_and_else_by_their_words():
     for earlier, later in ((model(rows), model(rows[[2, 0, 1]])), (model(rows), named)):
         found = carry_names(later, earlier.rename({0: "law", 1: "sport"}))
         assert sorted(filter(None, found.names)) == ["law", "sport"]
-        (law,) = [i for i, j, _ in matched_topics(later, earlier) if j == 0]
+        (law,) = [i for i, j, _ in match_topics(later, earlier) if j == 0]
         assert found.names[law] == "law"
     assert carry_names(model(topics(3, seed=9)), model(rows).rename({0: "law"})).names == 3 * [None]
 
@@ -65,7 +65,7 @@ def test_names_stay_with_their_topics_in_partial_fit(tmp_path):
     lda.partial_fit(X[500:1000]).partial_fit(X[1000:])
     after = lda.to_model()
     assert after.names == [None, None, "sport"]
-    assert (2, 2) in [pair[:2] for pair in matched_topics(before, after)]
+    assert (2, 2) in [pair[:2] for pair in match_topics(before, after)]
     lda.save(tmp_path / "m")
     assert load(tmp_path / "m").names == after.names
     assert lda.set_topic_names(["a", None, "b"]).to_model().names == ["a", None, "b"]
@@ -80,7 +80,7 @@ def test_names_stay_with_topics_of_private_windows():
     before = lda.partial_fit(X[:4000]).set_topic_names({0: "law"}).to_model()
     after = lda.partial_fit(X[4000:]).to_model()
     assert after.digest != before.digest
-    (k,) = [pair.second for pair in matched_topics(before, after) if pair.first == 0]
+    (k,) = [pair.second for pair in match_topics(before, after) if pair.first == 0]
     assert [name for row, name in enumerate(after.names) if row == k] == ["law"]
     assert after.privacy["statement"] == "private"
 

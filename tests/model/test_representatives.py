@@ -33,7 +33,7 @@ def candidates(batch, most=2, seed=0, **options):
 
 def test_the_documents_most_of_each_topic_are_shown_in_their_order():
     batch = corpus(90)
-    found = candidates(batch).shown_by(MODEL)
+    found = candidates(batch).show(MODEL)
     theta = MODEL.transform(batch)
     usable = np.flatnonzero(batch.lengths >= 3).tolist()
     for k, shown in enumerate(found):
@@ -52,10 +52,10 @@ def test_texts_come_by_their_own_setting_and_are_cut():
     batch = corpus(30)
     with_texts = CandidateDocuments(1, 2, 0, texts=True)
     with_texts.add(batch, ["x"] * 30, ["a" * TEXT_CHARACTERS, *["b" * 5000] * 29])
-    shown = {each["text"] for topic in with_texts.shown_by(MODEL) for each in topic}
+    shown = {each["text"] for topic in with_texts.show(MODEL) for each in topic}
     assert shown <= {"a" * TEXT_CHARACTERS, "b" * (TEXT_CHARACTERS - 1) + "…"}
     without = candidates(batch)
-    assert all(set(each) == {"id", "proportion"} for t in without.shown_by(MODEL) for each in t)
+    assert all(set(each) == {"id", "proportion"} for t in without.show(MODEL) for each in t)
     assert b"text" not in without.state()["entries"].tobytes()
 
 
@@ -74,7 +74,7 @@ def test_what_is_shown_depends_on_the_stream_alone(cuts, restarts):
                 saved = parts.state()
                 parts = CandidateDocuments(2, 2, 0, texts=True)
                 parts.restore(saved, D)
-        assert parts.shown_by(MODEL) == whole.shown_by(MODEL)
+        assert parts.show(MODEL) == whole.show(MODEL)
         (mine, own), (theirs, other) = (split_state(each.state()) for each in (parts, whole))
     assert own == other
     assert mine.keys() == theirs.keys()

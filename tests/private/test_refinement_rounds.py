@@ -9,7 +9,7 @@ from scipy import stats
 
 from streamlda.documents import DocumentBatch
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.model.inference import SMOOTHING, smoothed, topic_proportions
+from streamlda.model.inference import SMOOTHING, smooth, topic_proportions
 from streamlda.private import comparison, denoising
 from streamlda.private.comparison import ComparisonStatistic
 from streamlda.private.contributions import View
@@ -190,7 +190,7 @@ def said_by(view, which="mixed"):
 def slow(row, topics, long):
     """What one document adds, from its tokens one by one."""
     tokens = [word for word, count in sorted(row.items()) for _ in range(count)]
-    words = smoothed(topics.components, topics.background, SMOOTHING).T
+    words = smooth(topics.components, topics.background, SMOOTHING).T
 
     def proportions(part):
         ids, counts = np.unique(part, return_counts=True)
@@ -230,7 +230,7 @@ def test_prevalence_is_the_share_of_tokens(rounds):
     config = replace(config, documents_per_snapshot=2 * n, refinement_rounds=rounds)
     (snapshot,) = run(config, batch).snapshots
     found = snapshot.topics
-    words = smoothed(found.components, found.background, SMOOTHING)
+    words = smooth(found.components, found.background, SMOOTHING)
     theta = topic_proportions(batch, words, found.alpha)
     shares = np.average(theta, axis=0, weights=batch.lengths if rounds else None)
     assert np.all(np.diff(found.prevalence) <= 0)

@@ -14,7 +14,7 @@ from streamlda.private.power import PowerStatistic, answer_norm, centred_answers
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
-from streamlda.utils.arrays import named
+from streamlda.utils.arrays import take_named
 from tests.private.streams import (
     PROBES,
     PROJECTION,
@@ -90,7 +90,7 @@ def test_topics_are_found_and_noise_hides_them_where_it_is_large(way):
 def test_a_saved_engine_continues_bit_for_bit(way, stage):
     config = config_of(way)
     arrays = check_resumes([Run(config), Run(config)], ROWS, slot_of(config, stage))
-    assert named(arrays, "sums/").keys() == {"images", "triple_kept"}
+    assert take_named(arrays, "sums/").keys() == {"images", "triple_kept"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from distributed import Client
 from streamlda.errors import InvalidDocumentsError, MissingExtraError, SourceError
 from streamlda.scaleout import cluster as cluster_module
 from streamlda.scaleout import connect, learn_once, of_partitions
-from streamlda.scaleout.cluster import Given, Run, check_cluster
+from streamlda.scaleout.cluster import Run, SentValue, check_cluster
 from streamlda.scaleout.collections import current_client
 from streamlda.scaleout.faults import ClusterError
 from streamlda.text.vocabulary import Vocabulary
@@ -226,7 +226,7 @@ def no_task_is_wanted(dask_scheduler):
 def test_an_error_of_a_task_comes_back_as_it_is_and_cancels_the_rest(client, tmp_path):
     run = Run(client)
     tasks = [run.task("long", wait_for_the_end, tmp_path)]
-    tasks += [run.task("fail", fail, run.given("words"))]
+    tasks += [run.task("fail", fail, run.send("words"))]
     with pytest.raises(SourceError, match="a rule, got name=1; do this"):
         run.compute([run.tree("join", max, tasks)])
     wait_until(lambda: client.run_on_scheduler(no_task_is_wanted))
@@ -242,4 +242,4 @@ def test_logs_of_a_task_that_fails_hold_no_text(scheduler, settings):
             learn_once(client, of_partitions([texts, [*texts, 1]]), settings, Vocabulary.hashed(6))
         logs = str(client.get_worker_logs())
     assert "Compute Failed" in logs
-    assert "secret" not in logs + str(caught.value) + repr(Given(texts))
+    assert "secret" not in logs + str(caught.value) + repr(SentValue(texts))

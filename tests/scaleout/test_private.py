@@ -14,7 +14,7 @@ from streamlda.learner import feed
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
-from streamlda.scaleout import merge, of_partitions, summed_stages
+from streamlda.scaleout import merge, of_partitions, sum_stages
 from streamlda.scaleout.private import Private
 from streamlda.simulate import PlantedLDA
 from tests.private.audit import Recorder
@@ -65,7 +65,7 @@ def assert_same_releases(mine, theirs):
 def on_cluster(client, parts, settings, *, slots=SLOTS, recorder=None):
     recorder = recorder or Recorder(SeededNoise(7))
     learner = PrivateLearner(settings, recorder, vocabulary="public")
-    for _ in summed_stages(client, of_partitions(parts), learner, None, slots):
+    for _ in sum_stages(client, of_partitions(parts), learner, None, slots):
         if learner.due == 0 or learner.private.ends_well:
             learner.release()
     return recorder, learner.snapshot()

@@ -30,7 +30,7 @@ from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.fit import SavedRounds
 from streamlda.scaleout.kept import write
 from streamlda.scaleout.shards import Shard, groups_of, task_of
-from streamlda.scaleout.store import Kept, fold, join
+from streamlda.scaleout.store import KeptShard, fold, join
 from streamlda.scaleout.sums import Census, Documents, Plan, Refine, Sums, check_whole
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments
@@ -172,7 +172,7 @@ def test_a_package_that_a_worker_lacks_is_a_failure_of_the_source():
 
 
 def kept_of(batches):
-    return Kept([write(((batch, batch.usable) for batch in batches), D)], RecordCounts())
+    return KeptShard([write(((batch, batch.usable) for batch in batches), D)], RecordCounts())
 
 
 def assert_same_documents(one, other):

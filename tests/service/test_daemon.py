@@ -16,7 +16,7 @@ from streamlda.service.status import Status
 from streamlda.settings.load import load_settings
 from streamlda.storage.store import Store
 from streamlda.utils.exit_codes import DATA
-from streamlda.utils.process import allowed_bytes
+from streamlda.utils.process import get_memory_limit
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
@@ -257,7 +257,7 @@ def test_a_limit_of_a_control_group_is_found_wherever_it_is_set(tmp_path, own, f
         file.write_text(f"{value}\n")
     if own is not None:
         (tmp_path / "own").write_text(f"{own}\n")
-    assert allowed_bytes(tmp_path / "own", tmp_path / "sys") == allowed
+    assert get_memory_limit(tmp_path / "own", tmp_path / "sys") == allowed
 
 
 class Written(list):

@@ -32,9 +32,9 @@ def settings_for(flags):
 
 def test_what_a_control_group_has_no_room_for_is_refused(monkeypatch):
     needed = memory_needed(settings_for({}))
-    monkeypatch.setattr(memory, "allowed_bytes", lambda: int(needed / OF_GROUP) + 1)
+    monkeypatch.setattr(memory, "get_memory_limit", lambda: int(needed / OF_GROUP) + 1)
     assert check_memory(settings_for({})) == f"up to {needed / 2**20:,.0f} MiB"
-    monkeypatch.setattr(memory, "allowed_bytes", lambda: int(needed / OF_GROUP) - 1)
+    monkeypatch.setattr(memory, "get_memory_limit", lambda: int(needed / OF_GROUP) - 1)
     with pytest.raises(InvalidSettingError, match=r"lower vocabulary.size, vocabulary.hash_bits"):
         check_memory(settings_for({}))
 

@@ -409,7 +409,7 @@ def test_saved_are_partitions_with_a_checkpoint_by_number_and_one_holds_the_leas
     lease = take_lease(folder)
     assert take_lease(folder) is None
     lease.free()
-    assert take_lease(folder).held
+    assert take_lease(folder).is_held
 
 
 def test_the_beginning_says_where_partitions_begin_and_of_which_topic(folder):

@@ -191,8 +191,8 @@ def test_words_enter_and_leave_as_the_rules_say(texts):
                 vocabulary.words[column] for column in np.flatnonzero(kept)
             ]
             assert (change.before, change.after) == (before.n_features, vocabulary.n_features)
-            assert len(change.shares) == len(change.entered)
-            assert {vocabulary.words[column] for column in change.entered} == set(
+            assert len(change.shares) == len(change.entered_columns)
+            assert {vocabulary.words[column] for column in change.entered_columns} == set(
                 vocabulary.words
             ) - set(before.words)
         expected(words, texts[start : start + 10], counts)

@@ -14,7 +14,7 @@ from streamlda.privacy.ledger.fingerprints import FingerprintKey
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.scripts import find_script_words, find_unsegmented
 from streamlda.text.vocabulary import Vocabulary
-from streamlda.utils.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalize_text
 from tests.texts import LETTERS, any_text
 
 #: Letters, marks, joiners, digits and separators of many scripts, two of them beyond U+FFFF.
@@ -172,7 +172,7 @@ MARKS = "\u0301\u0316\u0344\u0f73\u0f71\u3099\uff9e\U0001d165"
     text=st.text(st.sampled_from(MARKS + "aé한\u1100\u1161\U0001f600"), min_size=30, max_size=90)
 )
 def test_many_marks_are_put_in_order_before_the_text_is_normalized(form, text):
-    assert normalized(form, text) == unicodedata.normalize(form, text)
+    assert normalize_text(form, text) == unicodedata.normalize(form, text)
 
 
 def read(text):

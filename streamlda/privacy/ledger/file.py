@@ -96,7 +96,7 @@ class LedgerFile:
         """Raise a `LedgerError` unless this process still is the only writer."""
         lock = self._lock
         require(
-            lock is not None and lock.held and lock.in_place and self._trusted,
+            lock is not None and lock.is_held and lock.in_place and self._trusted,
             "the ledger is not open for writing here: it was closed, the process was forked, the "
             "lock file is gone, or a write failed",
             path=str(self.path),

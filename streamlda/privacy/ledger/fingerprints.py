@@ -12,7 +12,7 @@ from hashlib import blake2b
 from itertools import pairwise
 
 from streamlda.documents import DocumentBatch
-from streamlda.utils.unicode_forms import normalized
+from streamlda.utils.unicode_forms import normalize_text
 
 _WORDS = re.compile(r"[^\W_]+")
 #: Accents, soft hyphens, and characters without a width: the same text has them or not.
@@ -48,7 +48,7 @@ class FingerprintKey:
             while b"  " in found:
                 found = found.replace(b"  ", b" ")
         else:
-            text = _UNSEEN.sub("", normalized("NFKD", text))
+            text = _UNSEEN.sub("", normalize_text("NFKD", text))
             found = " ".join(_WORDS.findall(text.casefold())).encode("utf-8", "surrogatepass")
         found = found or " ".join(text.split()).encode("utf-8", "surrogatepass")
         return self._hash(b"text", found) if found else b""
