@@ -145,7 +145,7 @@ def wang_anandkumar(
     from streamlda.guarantee.noise import SecureNoise
     from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-    from streamlda.private.power import centred_answers
+    from streamlda.private.power import centre_answers
     from streamlda.private.settings import NOISY_POWER
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs
     from streamlda.spectral.power import DeflatedPower
@@ -164,7 +164,7 @@ def wang_anandkumar(
         """Takes noisy answers of E P3; the corrections for alpha_0 are post-processing."""
 
         def advance(self, images: Any, values: Any) -> None:
-            corrected = centred_answers(images, values, self.probes, first, pairs, alpha_0)
+            corrected = centre_answers(images, values, self.probes, first, pairs, alpha_0)
             super().advance(*corrected)
 
     planned = engine_settings(counts, k, alpha_0, queries_epsilon, delta, seed, solver=NOISY_POWER)

@@ -131,7 +131,7 @@ def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise
     """Return the topics of Algorithm 3 on the tensor of all documents, in released coordinates."""
     from streamlda.papers.wang_anandkumar.neighbours import DocumentTensor, Neighbours
     from streamlda.papers.wang_anandkumar.noisy import NoisyPower, Schedule
-    from streamlda.private.power import centred_answers
+    from streamlda.private.power import centre_answers
     from streamlda.private.settings import NOISY_POWER
     from streamlda.private.topics import pairs_through, topics_of_eigenpairs
     from streamlda.spectral.power import DeflatedPower
@@ -145,7 +145,7 @@ def replayed(documents: DocumentBatch, parameters: Json, seed: int, noise: Noise
         """Takes noisy answers of E P3; the corrections for alpha_0 are post-processing."""
 
         def advance(self, images: Any, values: Any) -> None:
-            corrected = centred_answers(images, values, self.probes, first, pairs, 1.0)
+            corrected = centre_answers(images, values, self.probes, first, pairs, 1.0)
             super().advance(*corrected)
 
     planned = settings_of(parameters, seed, solver=NOISY_POWER)

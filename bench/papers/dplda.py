@@ -119,7 +119,7 @@ def dplda_figure_4(parameters: Json, inputs: Json, seed: int) -> Json:
     n, k, _, alpha_0 = sizes(parameters)
     _, documents = planted(*sizes(parameters), seed)
     steps = known.spectral_steps(documents, k, alpha_0, seed)
-    found = {"sigma_k": float(steps.leading.values[-1]), "gamma_s": steps.factors.gap}
+    found = {"sigma_k": float(steps.leading_pairs.values[-1]), "gamma_s": steps.factors.gap}
     chosen = papers.configuration("3")
     how: Json = {"mechanism": "gaussian", "accounted": "exact"}
     cells = {"gaussian_cells": 1, "laplace_cells": 2}

@@ -16,7 +16,7 @@ from fsspec.utils import seek_delimiter
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import import_extra
 from streamlda_connectors.encodings import HEAD_BYTES, Encoding, Recoder, find_encoding, recode
-from streamlda_connectors.records import Rejected
+from streamlda_connectors.records import Rejection
 
 #: Most bytes of a block.
 BLOCK_BYTES = 256 * 1024
@@ -40,7 +40,7 @@ def _read_plain(raw: IO[bytes], end: int | None) -> Iterator[bytes]:
         while block := raw.read(BLOCK_BYTES if end is None else min(BLOCK_BYTES, end - raw.tell())):
             yield block
     except (BadZipFile, zlib.error, EOFError) as error:  # of a file within an archive
-        raise Rejected("broken-compression") from error
+        raise Rejection("broken-compression") from error
 
 
 def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
@@ -52,7 +52,7 @@ def _decompress(raw: IO[bytes], compression: str) -> Iterator[bytes]:
         else:
             yield from _read_streams(raw, compression)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise Rejected("broken-compression") from error
+        raise Rejection("broken-compression") from error
 
 
 def _read_streams(raw: IO[bytes], compression: str) -> Iterator[bytes]:
@@ -90,7 +90,7 @@ def gather_head(blocks: Iterator[bytes], most: int) -> tuple[bytes, bool, Iterat
         while size <= most and (block := next(blocks, b"")):
             first.append(block)
             size += len(block)
-    except (Rejected, OSError) as error:
+    except (Rejection, OSError) as error:
         # It is met where it is: behind all that can be read.
         rest = _fail(error)
     # A block may be far larger.
@@ -168,10 +168,10 @@ class BlockReader:
         return max(0, n_bytes - stored)
 
     def read(self) -> bytes:
-        """Return the next block, empty at the end; raise `Rejected` where damage begins."""
+        """Return the next block, empty at the end; raise `Rejection` where damage begins."""
         return next(self._blocks, b"")
 
-    def stored_bytes(self) -> int:
+    def count_bytes(self) -> int:
         """Return how many bytes of the file, or of its part, were read."""
         return self._raw.tell() - self.begin
 
@@ -193,7 +193,7 @@ def read_workbook(raw: IO[bytes]) -> tuple[Iterator[bytes], list[str]]:
     except (*_DAMAGED, AttributeError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise Rejected("broken-workbook") from error
+        raise Rejection("broken-workbook") from error
     note = f"is read from its first sheet; {len(others)} more are skipped"
     return _write_rows(sheet), [note] * bool(others)
 
@@ -209,5 +209,5 @@ def _write_rows(sheet: Any) -> Iterator[bytes]:
                 written.seek(0)
                 written.truncate()
     except (*_DAMAGED, AttributeError, TypeError) as error:
-        raise Rejected("broken-workbook") from error
+        raise Rejection("broken-workbook") from error
     yield written.getvalue().encode()

@@ -15,8 +15,8 @@ from streamlda_connectors.records import (
     Parser,
     ReadOptions,
     Record,
-    Rejected,
-    Skipped,
+    Rejection,
+    Skip,
 )
 
 #: Delimiters tried in this order, where none is given.
@@ -97,7 +97,7 @@ class CsvSplitter(LineSplitter):
     def finish(self) -> Sequence[Record]:
         """Return the unfinished last record; a quote that never closes takes all behind it."""
         self._end_line()
-        return [Skipped(self._size, "broken-csv")] if self._is_open else super().finish()
+        return [Skip(self._size, "broken-csv")] if self._is_open else super().finish()
 
     def _scan(self, part: bytes) -> None:
         self._line += part
@@ -135,7 +135,7 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
     """Return the first header that a delimiter finds in a file; None of one without records."""
     head, given, guess = blocks.head, options.delimiter, options.encoding is not None
     quotes = guess and _ESCAPED.search(head) is not None and _DOUBLED.search(head) is None
-    faults, found = list[Rejected](), list[CsvHeader]()
+    faults, found = list[Rejection](), list[CsvHeader]()
     for delimiter in dict.fromkeys((usual, *DELIMITERS)) if given is None else given:
         dialect = Dialect(delimiter, "quotes" if quotes else "")
         if guess and _escapes_all(head, delimiter.encode()):
@@ -146,7 +146,7 @@ def _find_header(blocks: BlockReader, options: ReadOptions, usual: str) -> CsvHe
         records = [*splitter.feed(head[start:]), *(splitter.finish() if blocks.is_whole else ())]
         try:
             header = _read_header(records, start, dialect, options)
-        except Rejected as fault:
+        except Rejection as fault:
             faults.append(fault)
             continue
         if header is None:
@@ -179,8 +179,8 @@ def _read_header(
     """Return the header: the first record that is not blank, or stands below titles."""
     titles = list[MissingColumn]()
     for item in records:
-        if isinstance(item, Skipped):
-            raise Rejected(item.reason)
+        if isinstance(item, Skip):
+            raise Rejection(item.reason)
         end = start + len(item) + 1
         line = decode(item).removesuffix("\r")
         if line.strip(" "):
@@ -253,7 +253,7 @@ def _split_record(record: bytes, dialect: Dialect, width: int, last: int) -> lis
     if missing:
         # Offices leave out empty fields at the end of a row, or add some.
         if len(fields) <= last or any(fields[width:]):
-            raise Rejected("broken-csv")
+            raise Rejection("broken-csv")
         fields = fields[:width] + [""] * missing
     return fields
 
@@ -271,4 +271,4 @@ def split_fields(record: str, dialect: Dialect) -> list[str]:
     try:
         return next(csv.reader([record], delimiter=delimiter, **options))
     except csv.Error as error:
-        raise Rejected("broken-csv") from error
+        raise Rejection("broken-csv") from error

@@ -34,7 +34,7 @@ from streamlda_connectors.records import (
     MissingColumn,
     Parser,
     ReadOptions,
-    Rejected,
+    Rejection,
     shorten_names,
     suggest_header,
 )
@@ -171,7 +171,7 @@ class FileSource:
             if isinstance(error, SourceError):
                 raise
             raise unreadable(file.name, error) from error
-        except Rejected:
+        except Rejection:
             pass  # It is counted when it is read.
         return ""
 
@@ -201,8 +201,8 @@ class FileSource:
                 if self._reader.note:
                     self._notes.append(f"{file.name} {self._reader.note}")
             ended = self._reader.take(batch)
-        except Rejected as rejected:
-            batch.extend(file.name, self._record + 1, [Rejected(rejected.reason)], 0)
+        except Rejection as rejected:
+            batch.extend(file.name, self._record + 1, [Rejection(rejected.reason)], 0)
             self._notes += [f"{file.name} {rejected.note}"] if rejected.note else []
             _note_break(batch, file.name, rejected.reason, file.size)
             return True
@@ -220,7 +220,7 @@ class FileSource:
         if ended and reader.fault is not None:
             # How much is missing of a file that was cut off is not known.
             size = file.size if file.part is None else file.part[1] - file.part[0]
-            read = reader.stored_bytes()
+            read = reader.count_bytes()
             behind = None if size is None else size - read + ceil(read * reader.unread)
             _note_break(batch, file.name, reader.fault, behind or size)
         elif ended and not reader.records.record and file.part is None:
@@ -234,7 +234,7 @@ class FileSource:
         for file in self._files:
             try:
                 reader = FileReader(replace(file, part=None), options, 0, 0)
-            except Rejected:
+            except Rejection:
                 continue
             with closing(reader):
                 ended = False
@@ -280,7 +280,7 @@ class FileSource:
         sizes = [file.size for file in self._files]
         done = sum(size or 0 for size in sizes[: self._index])
         if self._reader is not None:
-            read = self._reader.stored_bytes()
+            read = self._reader.count_bytes()
             done += min(read, sizes[self._index] or read)
         return Progress(done, None if None in sizes else sum(map(int, filter(None, sizes))), "B")
 
@@ -343,7 +343,7 @@ def cut_into_parts(file: StoredFile, most_bytes: int, encoding: str | None) -> l
 class FileReader:
     """The records of one open file behind `record` of them, which end at byte `offset`.
 
-    Raises `Rejected` if no record of the file can be read; `record` is 0 then.
+    Raises `Rejection` if no record of the file can be read; `record` is 0 then.
     """
 
     #: The reason, where it is damaged, and the share of the bytes read that lies behind it.
@@ -378,7 +378,7 @@ class FileReader:
                 parse = json_parser(options)
         except BaseException as error:
             blocks.close()
-            if isinstance(error, Rejected):
+            if isinstance(error, Rejection):
                 error.note = " and ".join(blocks.notes)
             raise
         offset = max(offset, start, blocks.begin)
@@ -399,15 +399,15 @@ class FileReader:
             batch.blocks += 1
             try:
                 self._fill()
-            except Rejected as rejected:
+            except Rejection as rejected:
                 self.fault = rejected.reason
                 batch.extend(self.records.location, self.records.record + 1, [rejected], 0)
 
     def _fill(self) -> None:
-        """Queue the records of the next block, or note the end; `Rejected` where it is damaged."""
+        """Queue the records of the next block, or note the end; `Rejection` where it is damaged."""
         try:
             block = self._blocks.read()
-        except Rejected as rejected:
+        except Rejection as rejected:
             # Behind other damage may be any number of bytes.
             self._end(bytes_known=rejected.reason == "not-json")
             raise
@@ -428,9 +428,9 @@ class FileReader:
             behind = self.records.fed - self.records.consumed
             self.unread = behind / max(1, self.records.fed)
 
-    def stored_bytes(self) -> int:
+    def count_bytes(self) -> int:
         """Return how many bytes of the file were read; of Parquet, in proportion to the rows."""
-        return self._blocks.stored_bytes()
+        return self._blocks.count_bytes()
 
     def close(self) -> None:
         """Close the file."""

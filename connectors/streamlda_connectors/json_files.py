@@ -12,7 +12,7 @@ import orjson
 from streamlda_connectors.compressed import BlockReader
 from streamlda_connectors.encodings import HEAD_BYTES
 from streamlda_connectors.lines import BYTE_ORDER_MARK, has_field, parse_json, read_field
-from streamlda_connectors.records import ReadOptions, Rejected, shorten_names, suggest_field
+from streamlda_connectors.records import ReadOptions, Rejection, shorten_names, suggest_field
 
 #: Most bytes of a file that is read whole.
 MOST_BYTES = 2**30
@@ -74,14 +74,14 @@ def open_json(blocks: BlockReader, options: ReadOptions) -> None:
                 near = suggest_field(options.records_field, page) if type(page) is dict else ""
                 note = f"has no such array (--records-field): {near}".removesuffix(": ")
                 blocks.notes.append(note)
-            raise Rejected("no-records")
+            raise Rejection("no-records")
         rows = chain.from_iterable(lists)
     elif type(found) is dict:
         rows = _find_table(found, options, blocks)
     elif found is None and body.startswith(b"["):
         while content is None and blocks.read():
             pass  # Where it is damaged, that is the reason.
-        raise Rejected("too-long" if content is None else "not-json")
+        raise Rejection("too-long" if content is None else "not-json")
     elif found is None and body.startswith(b"{"):
         # The first value is large.
         blocks.transform(partial(split_values, in_array=False))
@@ -127,7 +127,7 @@ def _has_several(body: bytes) -> bool:
 def split_values(blocks: Iterator[bytes], *, in_array: bool) -> Iterator[bytes]:
     """Yield blocks of objects and arrays as lines, a value a line.
 
-    They follow each other or are in arrays (`in_array`). Raises `Rejected` where the last one does
+    They follow each other or are in arrays (`in_array`). Raises `Rejection` where the last one does
     not end. Memory O(block).
     """
     ends = _BETWEEN + b"[]" * in_array
@@ -157,10 +157,10 @@ def split_values(blocks: Iterator[bytes], *, in_array: bool) -> Iterator[bytes]:
         else:
             kept = block[at:].lstrip(ends) + kept
             if len(kept) > HEAD_BYTES:
-                raise Rejected("not-json")
+                raise Rejection("not-json")
         yield b"".join(found)
     if depth:
-        raise Rejected("not-json")
+        raise Rejection("not-json")
     yield kept.rstrip(ends)
 
 

@@ -16,8 +16,8 @@ from streamlda_connectors.records import (
     Parser,
     ReadOptions,
     Record,
-    Rejected,
-    Skipped,
+    Rejection,
+    Skip,
     read_name,
 )
 
@@ -48,7 +48,7 @@ class LineSplitter:
             if len(block) > self._max_bytes:
                 limit = self._max_bytes
                 lines[1:] = [
-                    line if len(line) <= limit else Skipped(len(line), "too-long")
+                    line if len(line) <= limit else Skip(len(line), "too-long")
                     for line in lines[1:]
                 ]
         self._extend(tail)
@@ -67,7 +67,7 @@ class LineSplitter:
 
     def _complete(self) -> Record:
         size, self._size = self._size, 0
-        record = Skipped(size, "too-long") if size > self._max_bytes else bytes(self._tail)
+        record = Skip(size, "too-long") if size > self._max_bytes else bytes(self._tail)
         self._tail.clear()
         return record
 
@@ -109,7 +109,7 @@ class RecordStream:
         records = self._splitter.finish()
         self.put(records)
         last = records[-1] if records else b""
-        return last.reason if isinstance(last, Skipped) and last.reason != "too-long" else None
+        return last.reason if isinstance(last, Skip) and last.reason != "too-long" else None
 
     def put(self, records: Sequence[Record]) -> None:
         """Queue records, the first of a stream without its byte order mark."""
@@ -131,21 +131,21 @@ class RecordStream:
         parse, first, i, n_bytes = self._parse, self._next, self._next, 0
         consumed = self.consumed
         end, most_bytes = min(len(self._pending), first + batch.room), MAX_POLL_BYTES - batch.bytes
-        found: list[Document | Rejected | None] = []
+        found: list[Document | Rejection | None] = []
         while i < end and n_bytes < most_bytes:
             record = self._pending[i]
             i += 1
-            if isinstance(record, Skipped):
+            if isinstance(record, Skip):
                 consumed += record.size + 1
-                found.append(Rejected(record.reason))
+                found.append(Rejection(record.reason))
                 continue
             consumed += len(record) + 1
             try:
                 found.append(parse(record))
                 n_bytes += len(record)
-            except Rejected as error:
+            except Rejection as error:
                 # One that was raised would keep all documents until garbage is collected.
-                found.append(Rejected(error.reason, error.fields))
+                found.append(Rejection(error.reason, error.fields))
         batch.extend(self.location, self.record + 1, found, n_bytes)
         self.record += i - first
         self.consumed, self._next = consumed, i
@@ -154,11 +154,11 @@ class RecordStream:
 
 
 def decode(data: bytes) -> str:
-    """Return bytes of UTF-8 as text, or raise `Rejected`."""
+    """Return bytes of UTF-8 as text, or raise `Rejection`."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Rejected("not-utf8") from error
+        raise Rejection("not-utf8") from error
 
 
 def parse_value(value: bytes) -> Document:
@@ -203,13 +203,13 @@ def json_parser(options: ReadOptions) -> Parser:
         except (ValueError, RecursionError) as error:
             if not decode(line).strip():
                 return None
-            raise Rejected("not-json") from error
+            raise Rejection("not-json") from error
         if type(record) is str:
             return record, None, None, None
         if type(record) is list and is_numbered:
             record = {str(number): value for number, value in enumerate(record, 1)}
         if type(record) is not dict:
-            raise Rejected("not-an-object")
+            raise Rejection("not-an-object")
         if text_alone and type(text := record.get(name)) is str:
             return text, None, None, None
         return document(record)
@@ -231,11 +231,11 @@ def document_reader(
         found = [text] if text is not None else [read_field(record, each) for each in parts]
         texts = [_join_pieces(each) for each in found if each is not None]
         if not all(type(each) is str for each in texts):
-            raise Rejected("not-text")
+            raise Rejection("not-text")
         if not texts:
             if any(has_field(record, each) for each in parts):
                 return None
-            raise Rejected("missing-field", record if type(record) is dict else ())
+            raise Rejection("missing-field", record if type(record) is dict else ())
         user, name = (
             None if field is None else read_name(read_field(record, field), numbers)
             for field, numbers in ((user_field, options.has_classes), (id_field, True))
@@ -273,7 +273,7 @@ def line_parser(
         try:
             return parse(record.decode(encoding).encode())
         except UnicodeError as error:
-            raise Rejected("not-utf8") from error
+            raise Rejection("not-utf8") from error
 
     return parse_recoded
 

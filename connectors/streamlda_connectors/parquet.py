@@ -11,7 +11,7 @@ import orjson
 from streamlda.stream.event_time import TimeReader
 from streamlda.stream.listing import StoredFile
 from streamlda_connectors.checks import check, import_extra
-from streamlda_connectors.records import MissingColumn, ReadOptions, Rejected, read_name
+from streamlda_connectors.records import MissingColumn, ReadOptions, Rejection, read_name
 
 #: Parquet rows are read in runs of about this many bytes of text, as far as the file tells.
 PARQUET_RUN_BYTES = 4 * 2**20
@@ -108,11 +108,11 @@ class ParquetBlocks:
         return [read_name(value) if type(value) is bytes else value for value in values]
 
     def read(self) -> bytes:
-        """Return the lines of the next run, none at the end; raise `Rejected` at damage."""
+        """Return the lines of the next run, none at the end; raise `Rejection` at damage."""
         with _reject_damage(self._arrow):
             return next(filter(None, self._runs), b"")
 
-    def stored_bytes(self) -> int:
+    def count_bytes(self) -> int:
         """Return how many bytes of the file were read, in proportion to the rows."""
         return self._size * self._row // max(1, self._n_rows)
 
@@ -138,7 +138,7 @@ def count_group_rows(file: StoredFile) -> list[int]:
         try:
             with _reject_damage(arrow):
                 return _count_rows(arrow.parquet.ParquetFile(raw, pre_buffer=False))
-        except Rejected:
+        except Rejection:
             return []
 
 
@@ -155,11 +155,11 @@ def _import_pyarrow() -> Any:
 
 @contextmanager
 def _reject_damage(arrow: Any) -> Iterator[None]:
-    """Turn pyarrow's complaints about a file's content into `Rejected`."""
+    """Turn pyarrow's complaints about a file's content into `Rejection`."""
     try:
         yield
     except (arrow.ArrowException, OSError, UnicodeError) as error:
         # Damaged pages raise a bare OSError; one that has a number comes from the system.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise Rejected("broken-parquet") from error
+        raise Rejection("broken-parquet") from error

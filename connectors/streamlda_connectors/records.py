@@ -35,7 +35,7 @@ _looks_like_name = re.compile(r"(?=.{1,40}$)[^\W\d][\w.\-]* ?[\w.\-]*").fullmatc
 MAX_POLL_BYTES = 32 * 2**20
 
 
-class Rejected(Exception):
+class Rejection(Exception):
     """Raised by a parser for a record that is to be skipped; `fields` are those it has instead."""
 
     def __init__(self, reason: str, fields: Iterable[str] = ()) -> None:
@@ -45,11 +45,11 @@ class Rejected(Exception):
         self.note = ""
 
 
-class MissingColumn(Rejected):
+class MissingColumn(Rejection):
     """A file whose header (`fields`) does not name the text column, or gives it another type."""
 
 
-class Skipped(NamedTuple):
+class Skip(NamedTuple):
     """A record of `size` bytes that was skipped before it was whole, for one of `REASONS`."""
 
     size: int
@@ -57,14 +57,14 @@ class Skipped(NamedTuple):
 
 
 #: The bytes of a record without its line end, or the reason why it has none.
-Record = bytes | Skipped
+Record = bytes | Skip
 
 #: The text, user, event time (seconds since 1970 UTC) and id of a record; None where not known.
 Document = tuple[str, str | None, float | None, str | None]
 
 _BLANK = (None, None, None, None)
 
-#: Turns a record into a document, or None for a blank line; raises `Rejected`.
+#: Turns a record into a document, or None for a blank line; raises `Rejection`.
 Parser = Callable[[bytes], Document | None]
 
 
@@ -231,14 +231,14 @@ class BatchBuilder:
         self.blocks = 0
 
     def extend(
-        self, location: str, record: int, found: Sequence[Document | Rejected | None], n_bytes: int
+        self, location: str, record: int, found: Sequence[Document | Rejection | None], n_bytes: int
     ) -> None:
         """Add records that follow each other, the first of number `record`; None is a blank."""
         documents = [each if type(each) is tuple else _BLANK for each in found]
         texts, users, times, ids = zip(*documents, strict=True) if found else ((), (), (), ())
         numbers = range(record, record + len(found))
         for number, each in zip(numbers, found, strict=True):
-            if isinstance(each, Rejected):
+            if isinstance(each, Rejection):
                 self.fields = self.fields or shorten_names(each.fields)
                 self.rejects.append(Reject(location, number, each.reason))
         self.texts += texts

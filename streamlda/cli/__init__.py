@@ -57,7 +57,7 @@ MODULES = {
 }
 
 
-class _PipeClosed(Exception):
+class _ClosedPipe(Exception):
     """Error of a standard output whose reader has enough."""
 
 
@@ -94,7 +94,7 @@ class Commands(click.Group):
             code = _report(error.format_message(), error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
-        except (_PipeClosed, BrokenPipeError):
+        except (_ClosedPipe, BrokenPipeError):
             # Nothing may be written at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             code = PIPE_CLOSED
@@ -109,7 +109,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise _PipeClosed from error
+            raise _ClosedPipe from error
 
 
 def _message(error: Exception) -> str:

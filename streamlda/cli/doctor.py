@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from streamlda.cli.options import Given, command
+from streamlda.cli.options import Values, command
 from streamlda.errors import SourceAwayError, SourceRefusedError, StreamLDAError, list_packages
 from streamlda.kernels.machine_code import cache_folder
 from streamlda.run.parts import open_letters, open_stream
@@ -32,7 +32,7 @@ Finding = tuple[str, str, bool]
 
 
 @command(reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
-def doctor(given: Given) -> None:
+def doctor(given: Values) -> None:
     """Print versions, threads, memory, compiled kernels and extras of this installation.
 
     With --config, also check each service of a daemon's settings: brokers, login, topic, group,

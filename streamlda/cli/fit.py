@@ -43,7 +43,7 @@ the documents.
 
 
 @command(reader=FIT, tasks=TASKS, epilog=DETAILS)
-def fit(quiet: options.Quiet, given: options.Given) -> None:
+def fit(quiet: options.Quiet, given: options.Values) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
     A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Settings may

@@ -56,7 +56,7 @@ def infer(
     model_file: options.ModelFile,
     output: Output,
     append: Annotated[bool, flag("--append", APPEND)],
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 

@@ -32,7 +32,7 @@ NAMES = (*DOCUMENTS, *(f"vocabulary.{name}" for name in LEARNED), "topics.seed")
 
 
 @command(reader="evaluate", tasks=TASKS, names=DOCUMENTS)
-def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: options.Given) -> None:
+def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: options.Values) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
@@ -108,7 +108,7 @@ def choose_topics(
     output: Annotated[str, output("CSV file to write.")],
     plot: Annotated[str | None, output("Picture (SVG) to write.", "--plot", default=None)],
     quiet: options.Quiet,
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Fit several numbers of topics to the documents of SOURCE..., and compare them.
 

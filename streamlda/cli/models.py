@@ -218,7 +218,7 @@ def report(
     documents: Drawn,
     n_words: options.Words,
     quiet: options.Quiet,
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Write a page of HTML about the model in FILE, or the newest model of a folder.
 

@@ -44,13 +44,13 @@ def files(metavar: str) -> click.Argument:
     return click.Argument(["files"], nargs=many, metavar=metavar, required=True, type=click.Path())
 
 
-class Written(click.Path):
+class OutputFile(click.Path):
     """Type of a file that is written: `Command` checks beforehand that it can be."""
 
 
 def output(help: str, names: str = "--output -o", **more: Any) -> click.Option:
     """Return the option of a file that is written; it must be given unless it has a default."""
-    return option(names, help, type=Written(), **{"required": "default" not in more, **more})
+    return option(names, help, type=OutputFile(), **{"required": "default" not in more, **more})
 
 
 ModelFile = Annotated[str, files("FILE")]
@@ -72,7 +72,7 @@ class Command(click.Command):
         for parameter in self.params:
             value = ctx.params.get(str(parameter.name))
             if isinstance(parameter.type, click.Path) and value not in (None, "-"):
-                into = written if isinstance(parameter.type, Written) else read
+                into = written if isinstance(parameter.type, OutputFile) else read
                 into.extend([value] if isinstance(value, str) else value)
         given = ctx.params.get("given")
         read.extend(() if given is None else given.values.get("source.files", ()))
@@ -125,7 +125,7 @@ HIDDEN = ("source.include", "source.records_field")
 HELP_ALL = "streamlda.help_all"
 
 
-class Given(NamedTuple):
+class Values(NamedTuple):
     """Values of settings by name, as the arguments of a command give them."""
 
     command: SettingsCommand
@@ -203,7 +203,7 @@ class SettingsCommand(Command):
             if name in values:
                 raise click.UsageError(f"{name} is given twice, by --set and its flag", ctx)
             values[name] = value
-        ctx.params["given"] = Given(self, values, ctx.params.pop("config", None))
+        ctx.params["given"] = Values(self, values, ctx.params.pop("config", None))
         return rest
 
     def _refuse(self, ctx: click.Context, error: click.NoSuchOption) -> NoReturn:

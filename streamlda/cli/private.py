@@ -14,7 +14,7 @@ from streamlda.errors import require
 from streamlda.privacy.ledger import budget_table, read_report
 from streamlda.privacy.statement import statement_lines
 from streamlda.private.plan import Plan
-from streamlda.private.released import released_model
+from streamlda.private.released import load_released
 from streamlda.private.settings import LEAST_WINDOW
 from streamlda.run.opening import PrivateTerms
 from streamlda.settings import build
@@ -40,7 +40,7 @@ RECORDS = "Record slots: rejected records count too."
 def plan(
     records: Annotated[int, count("--records", RECORDS, required=True)],
     as_json: options.AsJson,
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
@@ -82,7 +82,7 @@ def show_expected(settings: RunSettings, quiet: bool) -> None:
     """Say what is expected of a private window, before anything is spent."""
     words = build.word_documents(settings) if settings.vocabulary.kind == "private" else 0
     found = _plan(settings, words + (settings.snapshots.every or build.DEFAULT_EVERY), words)
-    say(quiet, found.expected)
+    say(quiet, found.forecast)
     for warning in found.warnings:
         warn(warning)
 
@@ -116,7 +116,7 @@ def budget(
             path=model_file,
             remedy="name another one",
         )
-        model = released_model(ledger_file, release)
+        model = load_released(ledger_file, release)
         model.save(model_file)
         say(False, f"model: {model_file}", *statement_lines(model.privacy))
     elif release is not None:

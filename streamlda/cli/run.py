@@ -38,7 +38,7 @@ def run(
     check: Annotated[
         bool, flag("--check", "Only check the settings, and say what memory they take.")
     ],
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
 

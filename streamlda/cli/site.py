@@ -124,7 +124,7 @@ def make_config(
     label: Annotated[str, option("--label", "Name of what is learned.", default="")],
     weights: Annotated[str | None, option("--weights", WEIGHTS, metavar="W,W,...")],
     colluders: Colluders,
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Write a federation config from the public keys of the sites.
 
@@ -259,7 +259,7 @@ def share(
     expect: Expect,
     max_epsilon_alone: Alone,
     quiet: options.Quiet,
-    given: options.Given,
+    given: options.Values,
 ) -> None:
     """Sum the next documents of SOURCE... and write this site's share of a round.
 

@@ -28,7 +28,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.beginning import WarmUp
 from streamlda.engine.entering import divide_words
 from streamlda.engine.fit import fit
-from streamlda.engine.following import Following, Newest
+from streamlda.engine.following import Follower, Newest
 from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.members import Beginning, begin_member, get_beginning, merge, new_beginning
 from streamlda.engine.phase import Counters, Phase, learn_rows
@@ -72,7 +72,7 @@ class Engine(Learner):
     #: Whether the source has ended after the documents that it has.
     _ended = False
     #: What shows that the stream turns, if that is followed.
-    following: Following | None
+    following: Follower | None
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Engine(Learner):
         else:
             self._begin(begin_member(settings, Counters(), beginning))
         if shared_start is not None:
-            self.following = Following.of_member(settings, shared_start)
+            self.following = Follower.of_member(settings, shared_start)
 
     def _begin(self, phase: Phase, measures: Measures | None = None) -> Self:
         self._phase, self.settings, self.counters = phase, phase.settings, phase.counters
@@ -153,7 +153,7 @@ class Engine(Learner):
                     phase = learn_rows(WarmUp(settings, Counters(), settings.refines), documents)
         engine = cls.of_phase(phase, measures())
         if not isinstance(phase, WarmUp):
-            engine.following = Following.begin(settings, documents, turned=False)
+            engine.following = Follower.begin(settings, documents, turned=False)
         engine.measures.restart()
         return engine, of_one_interval(model)
 
@@ -230,7 +230,7 @@ class Engine(Learner):
                 self.measures.begin_again(following.recent.latest())
         elif isinstance(before, WarmUp) and before is not self._phase and before.refines:
             newer = before.newer
-            begun = Following.begin(self.settings, before.batch, turned=newer is not None)
+            begun = Follower.begin(self.settings, before.batch, turned=newer is not None)
             self.following, start = begun, 0
             while newer is not None and start < len(newer):
                 stop = begun.end(newer, start)
@@ -401,7 +401,7 @@ class Engine(Learner):
         made._ended, made.following = saved["ended"], None
         if "following" in saved:
             start = phase.shared if isinstance(phase, Refinement) else None
-            made.following = Following.from_state(settings, saved["following"], start)
+            made.following = Follower.from_state(settings, saved["following"], start)
         return made
 
 

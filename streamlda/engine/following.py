@@ -73,7 +73,7 @@ class Newest(NamedTuple):
 
 
 @dataclass(eq=False)
-class Following:
+class Follower:
     """State that shows a turn, and documents that challengers are made of; a pure state machine.
 
     Memory: the documents kept, 12 bytes a count, and 4 V K of topics that retired.
@@ -141,7 +141,7 @@ class Following:
         """Documents since a turn; 0 without one, and where they are more than a warm-up has."""
         return 0 if self.since is None else self.since[0]
 
-    def merge(self, other: Following, phase: Refinement) -> None:
+    def merge(self, other: Follower, phase: Refinement) -> None:
         """Keep the newest documents of another member, if need be in place of own ones.
 
         Continue with the phase of both.

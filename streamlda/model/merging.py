@@ -19,7 +19,7 @@ from streamlda.model.hierarchy import LEAST_WEIGHT, keep_settings
 from streamlda.model.matching import check_models, match_topics
 from streamlda.model.naming import join_names, name_rows
 from streamlda.model.topics import Model, Topics
-from streamlda.privacy.merged_statement import merged_statement
+from streamlda.privacy.merged_statement import merge_statements
 from streamlda.text.vocabulary import Vocabulary
 
 Places = NDArray[np.intp]
@@ -39,7 +39,7 @@ def merge_models(
     check(len(models) > 1 and not equal, "models to merge", models=len(models), equal=equal)
     documents = [model.documents_seen for model in models]
     check(min(documents) > 0, "documents of models", documents_seen=documents)
-    statement = merged_statement([model.privacy for model in models])
+    statement = merge_statements([model.privacy for model in models])
     found, places = models[0], [list(range(models[0].n_components))]
     seeds = dict(enumerate(models[0].seed_names))
     for model in models[1:]:

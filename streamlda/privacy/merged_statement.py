@@ -16,7 +16,7 @@ from streamlda.privacy.statement import (
     not_private,
     renew,
     require_said,
-    seeded,
+    state_seeds,
     sum_upward,
     with_ends,
 )
@@ -32,7 +32,7 @@ _ONE_KIND = (
 )
 
 
-def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_statements(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the statement of a model that was made of several artefacts, or refuse it.
 
     The promise of a ledger is about all that is released under it, so artefacts of one ledger keep
@@ -54,7 +54,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         remedy="merge private models only with each other",
     )
     if claims != {PRIVATE}:
-        return seeded() if private else not_private()
+        return state_seeds() if private else not_private()
     for statement in statements:
         check_statement(statement)
     statements = [renew(statement) for statement in statements]
@@ -71,7 +71,7 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ledger = one["ledger"]
         by_ledger.setdefault(number if IN_MEMORY in ledger.split(", ") else ledger, []).append(one)
     ledgers = sorted(map(_merge_one_ledger, by_ledger.values()), key=_place)
-    missing = {name for each in ledgers for name in each.get("missing_stages", ())}
+    missing = {name for each in ledgers for name in each.get("missing", ())}
     merged = dict(first) | {
         **with_ends([stage for each in ledgers for stage in each["stages"]]),
         "epsilon": sum_upward([each["epsilon"] for each in ledgers]),
@@ -79,11 +79,11 @@ def merged_statement(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "clip_bounds": _join_bounds(ledgers),
         "ledger": ", ".join(dict.fromkeys(each["ledger"] for each in ledgers)),
         "generation": ledgers[0].get("generation") if len(ledgers) == 1 else None,
-        "missing_stages": sorted(missing),
+        "missing": sorted(missing),
         "ledgers": [{key: each[key] for key in OF_LEDGER if key in each} for each in ledgers],
     }
     if not missing:
-        del merged["missing_stages"]
+        del merged["missing"]
     merged.pop("stages_of_models", None)
     if len(ledgers) == 1:
         del merged["ledgers"]
@@ -104,7 +104,7 @@ def _merge_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     """Return the joint promise of artefacts of one ledger: that of the ledger."""
     begun = [each.get("generation") for each in statements]
     known = [releases for releases in begun if releases is not None]
-    missing = {name for each in statements for name in each.get("missing_stages", ())}
+    missing = {name for each in statements for name in each.get("missing", ())}
     models = [model for each in statements for model in _read_models(each)]
     for one, other in combinations(models, 2):
         _check_other_slots([*(one - other)], [*(other - one)])
@@ -118,7 +118,7 @@ def _merge_one_ledger(statements: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     if len(models) > 1:
         places = {stage: place for place, stage in enumerate(stages)}
         merged["stages_of_models"] = sorted(sorted(places[s] for s in model) for model in models)
-    return merged | ({"missing_stages": sorted(missing)} if missing else {})
+    return merged | ({"missing": sorted(missing)} if missing else {})
 
 
 def _read_models(statement: Mapping[str, Any]) -> list[set[_Stage]]:

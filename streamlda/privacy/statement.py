@@ -84,7 +84,7 @@ MECHANISMS = {
 
 #: What `ledgers` says of each, and what a statement about one of them has not.
 OF_LEDGER = (
-    *("ledger", "generation", "epsilon", "delta", "stages", "clip_bounds", "missing_stages"),
+    *("ledger", "generation", "epsilon", "delta", "stages", "clip_bounds", "missing"),
     "stages_of_models",
 )
 
@@ -107,7 +107,7 @@ def not_private() -> dict[str, Any]:
     return {"statement": NOT_PRIVATE}
 
 
-def seeded() -> dict[str, Any]:
+def state_seeds() -> dict[str, Any]:
     """Return the statement of a private run with `SeededNoise`, which anyone can draw again."""
     return {"statement": SEEDED}
 
@@ -164,7 +164,7 @@ def private_statement(
     if seeds:
         statement["seeds"] = PUBLIC
     if missing:
-        statement["missing_stages"] = list(missing)
+        statement["missing"] = list(missing)
     check_statement(statement)
     return statement
 
@@ -182,7 +182,7 @@ def apart(statement: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a statement about each ledger of one that was merged."""
     if "ledgers" not in statement:
         return [dict(statement)]
-    merged = ("ledgers", "missing_stages", "stages_of_models")
+    merged = ("ledgers", "missing", "stages_of_models")
     common = {key: value for key, value in statement.items() if key not in merged}
     return [common | part | with_ends(part["stages"]) for part in statement["ledgers"]]
 
@@ -240,7 +240,7 @@ def _check(statement: Mapping[str, Any]) -> None:
         "clip_bounds": all(bound["source"] in CLIP_SOURCES for bound in bounds.values()) and bounds,
         "seeds": statement.get("seeds", PUBLIC) == PUBLIC,
         "excluded": isinstance(statement["excluded"], list | tuple) and statement["excluded"],
-        "missing_stages": isinstance(statement.get("missing_stages", ()), list | tuple),
+        "missing": isinstance(statement.get("missing", ()), list | tuple),
         "documents_per_user": _whole(users) if of_users else users is None,
         "horizon": horizon is None or (statement["mode"] == "prefix" and _whole(horizon)),
     }
@@ -351,7 +351,7 @@ def _label_lines(statement: Mapping[str, Any]) -> list[tuple[str, str]]:
     scope = "disjoint windows" if statement["mode"] == "window" else "all since the start"
     if statement["horizon"] is not None:
         scope += f", {statement['horizon']:,} snapshots at most"
-    begun, missing = statement.get("public_model"), statement.get("missing_stages", ())
+    begun, missing = statement.get("public_model"), statement.get("missing", ())
     return [
         ("privacy", f"private: epsilon {epsilon}, delta {delta}"),
         ("unit", f"{unit}, {statement['neighboring_relation']}{capped}"),

@@ -27,7 +27,7 @@ from streamlda.private.contributions import (
     Statistic,
     View,
 )
-from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
+from streamlda.private.denoising import LEAST_FREQUENCY, DenoisedTokens, denoise
 from streamlda.private.packing import unpack_pairs
 from streamlda.private.responsibilities import most_topics
 from streamlda.private.settings import DENSE_FEATURES, PrivateSettings
@@ -102,7 +102,7 @@ class Frequencies:
         self._sums = self._sums + precision * (sums / total)
         self._precision = self._precision + precision
 
-    def denoised(self) -> Denoised:
+    def denoise(self) -> DenoisedTokens:
         """Return the expected frequencies, (d, 1); the prior is fitted to them, O(d)."""
         d = len(self._sums)
         noisy, stddev = (self._sums / self._precision)[:, None], self._precision**-0.5
@@ -111,7 +111,7 @@ class Frequencies:
 
     def distribution(self) -> Array:
         """Return the expected frequencies, all above 0; O(d)."""
-        expected = np.maximum(self.denoised().tokens[:, 0], LEAST_FREQUENCY / len(self._sums))
+        expected = np.maximum(self.denoise().tokens[:, 0], LEAST_FREQUENCY / len(self._sums))
         distribution: Array = expected / expected.sum()
         return distribution
 

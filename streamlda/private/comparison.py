@@ -50,7 +50,7 @@ class ComparisonStatistic:
         found = {b.name: np.zeros((len(usable), b.cells)) for b in self.blocks()}
         if batch.n_documents:
             seen, held = halves(batch)
-            likely = held_out_probabilities(batch, seen, self._topics, self._alpha)
+            likely = predict_held_out(batch, seen, self._topics, self._alpha)
             by_frequency = self._background[batch.word_ids]
             found["preferred"][usable, 0] = preferences(batch, held, likely, by_frequency)
             shares = topic_proportions(
@@ -92,7 +92,7 @@ def gain_of(preferred: Array, slots: int) -> Array:
     return gain
 
 
-def held_out_probabilities(
+def predict_held_out(
     batch: DocumentBatch, seen: DocumentBatch, topics: Array, alpha: Array
 ) -> Array:
     """Return those of the entries of documents, by topics and the part of each that was seen."""

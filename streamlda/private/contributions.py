@@ -75,7 +75,7 @@ class View:
         return Contribution(values, rows, self.batch.row_pointers)
 
     @property
-    def kept(self) -> Contribution:
+    def kept_part(self) -> Contribution:
         """A document as one: scaled with a block, it counts as much as it does there."""
         return Contribution(self.batch.usable.astype(np.float64)[:, None])
 
@@ -147,12 +147,12 @@ class FirstStatistic:
     def blocks(self) -> list[Block]:
         """Entries of P1 are not negative."""
         first = Block("first", (self._d,), self._bound, self._weight, True, "first")
-        return [first, kept_block("first", self._weight)]
+        return [first, make_kept_block("first", self._weight)]
 
     def contributions(self, view: View) -> Contributions:
         """Return c / l of each document."""
         first = view.batch.counts * view.by_entry(view.weights[:, 0])
-        return {"first": view.contribute_by_word(first), "first_kept": view.kept}
+        return {"first": view.contribute_by_word(first), "first_kept": view.kept_part}
 
     def doubles(self, distinct: float) -> float:
         """Return one a word."""
@@ -173,7 +173,7 @@ class PairStatistic:
         self, n_features: int, whitening: Array | None, bound: float, weight: float
     ) -> None:
         if whitening is not None:
-            whitening = checked_projection(whitening, n_features)
+            whitening = check_projection(whitening, n_features)
         self._whitening, self._bound, self._weight, self._d = whitening, bound, weight, n_features
         longest = 1.0 if whitening is None else float(np.sum(whitening**2, axis=1).max()) ** 0.5
         # A little above: the rows' norms are rounded.
@@ -184,7 +184,7 @@ class PairStatistic:
         d, W = self._d, self._whitening
         shape = (d * (d + 1) // 2,) if W is None else W.shape
         pair = Block("pair", shape, self._bound, self._weight, W is None, "pair")
-        return [pair, kept_block("pair", self._weight)]
+        return [pair, make_kept_block("pair", self._weight)]
 
     def contributions(self, view: View) -> Contributions:
         """Return the pairs of each document."""
@@ -193,12 +193,12 @@ class PairStatistic:
             pairs = np.repeat(view.project(W), np.diff(view.batch.row_pointers), axis=0)
             pairs -= W[view.batch.word_ids]
             pairs *= (view.batch.counts * view.by_entry(weights))[:, None]
-            return {"pair": view.contribute_by_word(pairs), "pair_kept": view.kept}
+            return {"pair": view.contribute_by_word(pairs), "pair_kept": view.kept_part}
         n = np.diff(view.batch.row_pointers)
         pointers = np.concatenate([[0], np.cumsum(n * (n + 1) // 2)])
         cells, values = np.empty(pointers[-1], dtype=np.int64), np.empty((pointers[-1], 1))
         association.list_pairs(*view.rows, weights, self._d, pointers, cells, values.reshape(-1))
-        return {"pair": Contribution(values, cells, pointers), "pair_kept": view.kept}
+        return {"pair": Contribution(values, cells, pointers), "pair_kept": view.kept_part}
 
     def doubles(self, distinct: float) -> float:
         """Return a row of W a word, or a number for each pair of words."""
@@ -220,7 +220,7 @@ class TripleStatistic:
     name = "triple"
 
     def __init__(self, whitening: Array, bound: float = 1.0, weight: float = 1.0) -> None:
-        self.whitening = checked_projection(whitening)
+        self.whitening = check_projection(whitening)
         longest = float(np.sqrt(np.sum(self.whitening**2, axis=1)).max())
         self.largest_norm = longest**3 * (1 + 1e-9)
         powers = {"triple": 1.0, "triple_pair": 2 / 3, "triple_first": 1 / 3}
@@ -244,7 +244,7 @@ class TripleStatistic:
             )
             for name, size in self._sizes().items()
         ]
-        return [*blocks, kept_block("triple", self._weight)]
+        return [*blocks, make_kept_block("triple", self._weight)]
 
     def contributions(self, view: View) -> Contributions:
         """Return the three moments of each document."""
@@ -255,14 +255,14 @@ class TripleStatistic:
             *(*view.rows, self.whitening, view.weights, scales), *arrays.values()
         )
         found = {name: Contribution(array) for name, array in arrays.items()}
-        return found | {"triple_kept": view.kept}
+        return found | {"triple_kept": view.kept_part}
 
     def doubles(self, distinct: float) -> float:
         """Return the cells of the blocks."""
         return float(sum(self._sizes().values()))
 
 
-def checked_projection(whitening: Array, n_features: int | None = None) -> Array:
+def check_projection(whitening: Array, n_features: int | None = None) -> Array:
     """Return a projection as contiguous float64; time O(d m)."""
     made = np.ascontiguousarray(whitening, dtype=np.float64)
     require(
@@ -277,6 +277,6 @@ def checked_projection(whitening: Array, n_features: int | None = None) -> Array
     return made
 
 
-def kept_block(name: str, weight: float, fraction: float = KEPT_FRACTION) -> Block:
+def make_kept_block(name: str, weight: float, fraction: float = KEPT_FRACTION) -> Block:
     """Return the block of the sum of clip factors, a number from 0 to 1 of each document."""
     return Block(f"{name}_kept", (), 1.0, weight * fraction, True, name)

@@ -27,7 +27,7 @@ FITTED = DOUBLES // len(LIFTS)
 LEAST_FREQUENCY = 1e-9
 
 
-class Denoised(NamedTuple):
+class DenoisedTokens(NamedTuple):
     """Expected tokens by word and topic, and how likely the noisy ones were by their prior."""
 
     tokens: Array
@@ -38,7 +38,7 @@ class Denoised(NamedTuple):
 
 def denoise(
     sums: Array, stddev: Array, background: Array, expected: Array, spread: float = np.inf
-) -> Denoised:
+) -> DenoisedTokens:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
     `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
@@ -85,7 +85,7 @@ def denoise(
         log_likelihood += float(said.sum())
         surprise += float(unsure.sum())
         found[group] = np.where(clear, group_sums, lifts * scales).reshape(-1, K)
-    return Denoised(found, log_likelihood, surprise / float(found.sum()))
+    return DenoisedTokens(found, log_likelihood, surprise / float(found.sum()))
 
 
 def first_prior(spread: float) -> Array:

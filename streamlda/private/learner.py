@@ -134,7 +134,7 @@ class PrivateLearner(Learner):
         """Epsilon that a unit is promised: that of the settings, or more where fits add up."""
         if self.spent_before == NOTHING:
             return self.settings.epsilon
-        total = self.spent_before.joined(self.price_of_unit)
+        total = self.spent_before.join(self.price_of_unit)
         return describe_spent(total, ledger_terms(self.settings))["epsilon"]
 
     @property
@@ -415,7 +415,7 @@ class PrivateLearner(Learner):
         )
         return model_of(snapshot, self.settings, said, vocabulary, settings)
 
-    def released(self) -> PrivateSnapshot:
+    def get_released(self) -> PrivateSnapshot:
         """Return the topics of what the running window has released, without its last stages.
 
         Raises `InsufficientDataError` where the stages of the moments are not all there.

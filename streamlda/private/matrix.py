@@ -34,7 +34,7 @@ from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
-from streamlda.private.released import spent
+from streamlda.private.released import describe_spending
 from streamlda.private.settings import PrivateSettings
 
 
@@ -119,7 +119,7 @@ def fit_rows(
             # What is refused before the first row leaves the fit as it was.
             if learner.slots > slots or not isinstance(error, StreamLDAError):
                 learner.failed_at = learner.slots
-            if opened is not None and (message := spent(opened, before)):
+            if opened is not None and (message := describe_spending(opened, before)):
                 error.add_note(message)
             if learner.failed_at is not None and learner.progress.rounds and not learner.models:
                 error.add_note(_keep_released(learner))
@@ -129,11 +129,11 @@ def fit_rows(
 def _keep_released(learner: PrivateLearner) -> str:
     """Take the topics of the releases of the running window; return the outcome."""
     try:
-        model = learner.model_of(learner.released())
+        model = learner.model_of(learner.get_released())
     except InsufficientDataError as error:
         return f"what was released gives no topics: {error}"
     learner.models = [model]
-    missing = ", ".join(model.privacy.get("missing_stages", ()))
+    missing = ", ".join(model.privacy.get("missing", ()))
     return f"the estimator has the topics of what was released, without stages={missing}"
 
 

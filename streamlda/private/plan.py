@@ -165,7 +165,7 @@ class Plan:
             f"stages of a window: {self._cut}",
             f"noise in each sum: {self.noise_multiplier:.3g} times what one {self.privacy_unit} "
             "can change it by",
-            self.expected,
+            self.forecast,
         ]
 
     @property
@@ -182,7 +182,7 @@ class Plan:
         return max(1.0, self.topics_shown or 0.0)
 
     @property
-    def expected(self) -> str:
+    def forecast(self) -> str:
         """One line about the expected topics of the first window."""
         if self.topics_shown is None:
             return "expected: not known, these settings were not measured"

@@ -24,7 +24,7 @@ import numpy as np
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.kernels import association
-from streamlda.private.contributions import Contributions, View, checked_projection, kept_block
+from streamlda.private.contributions import Contributions, View, check_projection, make_kept_block
 from streamlda.private.settings import SIMULTANEOUS, PrivateSettings
 from streamlda.private.topics import (
     PairView,
@@ -62,7 +62,7 @@ class PowerStatistic:
         weight: float = 1.0,
     ) -> None:
         self._weight = weight
-        self._whitening, self._values_only = checked_projection(whitening), values_only
+        self._whitening, self._values_only = check_projection(whitening), values_only
         self._bound = bound * answer_norm(probes, 3 if values_only else 2)
         self._name = "values" if values_only else "images"
         self._shape = (probes.shape[1],) if values_only else probes.shape
@@ -72,7 +72,7 @@ class PowerStatistic:
         """Answers may be of either sign."""
         weight = self._weight * (1.0 - KEPT_FRACTION)
         answer = Block(self._name, self._shape, self._bound, weight, scaled_with="triple")
-        return [answer, kept_block("triple", self._weight, KEPT_FRACTION)]
+        return [answer, make_kept_block("triple", self._weight, KEPT_FRACTION)]
 
     def contributions(self, view: View) -> Contributions:
         """Return the answers of each document."""
@@ -87,7 +87,7 @@ class PowerStatistic:
             t, L = self._shape
             answers, how = np.empty((n, t * L)), (self._whitening, self._directions)
             association.images_through(*view.rows, *how, powers, weights, answers)
-        return {self._name: Contribution(answers), "triple_kept": view.kept}
+        return {self._name: Contribution(answers), "triple_kept": view.kept_part}
 
     def doubles(self, distinct: float) -> float:
         """Return the cells of the answers."""
@@ -131,7 +131,7 @@ class PowerRounds:
             values = np.einsum("tl,tl->l", probes, images)
             self.image_stddev = stddevs["images"] / kept
         self.method.advance(
-            *centred_answers(images, values, probes, self._first, self._pairs, self._alpha_0)
+            *centre_answers(images, values, probes, self._first, self._pairs, self._alpha_0)
         )
         if images is None:
             vectors = self.method.components().eigenvectors
@@ -185,7 +185,7 @@ def answer_norm(probes: Array, power: int) -> float:
     return float(np.sqrt(np.linalg.eigvalsh(gram)[-1]) * (1 + 1e-9))
 
 
-def centred_answers(
+def centre_answers(
     images: Array | None, values: Array, probes: Array, first: Array, pairs: Array, alpha_0: float
 ) -> tuple[Array | None, Array]:
     """Turn means of P3(W, v, v) and P3(v, v, v) into those of M3, as `centre_images`."""

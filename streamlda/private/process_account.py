@@ -38,7 +38,7 @@ class ProcessAccount:
         if len(values) and WARNED_OF * np.count_nonzero(spent) >= len(values):
             worst = spent.argmax()
             for inside, (_, each) in zip(known, others, strict=True):
-                before = before.joined(each) if inside[worst] else before
+                before = before.join(each) if inside[worst] else before
         self._calls.append((fit, values, price))
         return before
 

@@ -26,7 +26,7 @@ from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smooth
 from streamlda.model.topic_model import TopicModel
-from streamlda.private.comparison import halves, held_out_probabilities, scores
+from streamlda.private.comparison import halves, predict_held_out, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise
 from streamlda.private.responsibilities import (
@@ -134,7 +134,7 @@ class PublicTopics:
         given = self.components, self.alpha, self.background, weights
         return RefinementStatistic(*given, background_prior=PUBLIC_PRIOR.background)
 
-    def moved(
+    def move_topics(
         self,
         released: Mapping[str, Array],
         stddevs: Mapping[str, float],
@@ -191,7 +191,7 @@ class FitsStatistic:
         if not batch.n_documents:
             return {FITS: Contribution(found)}
         seen, held = halves(batch)
-        probable = np.log(held_out_probabilities(batch, seen, self._topics, self._alpha))
+        probable = np.log(predict_held_out(batch, seen, self._topics, self._alpha))
         found[usable, 0] = scores(batch, held, probable, self._entropy)
         return {FITS: Contribution(found)}
 

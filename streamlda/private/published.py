@@ -9,7 +9,7 @@ import numpy as np
 
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
-from streamlda.privacy.statement import private_statement, seeded
+from streamlda.privacy.statement import private_statement, state_seeds
 from streamlda.private.seeds import with_seeds
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics
@@ -63,7 +63,7 @@ def statement_of(
     vocabulary, the ledger and its generation.
     """
     if not secure:
-        return seeded()
+        return state_seeds()
     bounds = clip_bounds(settings, snapshot.bounds)
     if snapshot.topics.of_public:
         bounds = {"shares": bounds["shares"]}

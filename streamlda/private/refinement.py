@@ -29,7 +29,7 @@ from streamlda.private.responsibilities import (
 )
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
-from streamlda.private.unmixing import unmixed_tokens
+from streamlda.private.unmixing import unmix_tokens
 from streamlda.utils.arrays import Array
 
 Released = Mapping[str, Array]
@@ -95,7 +95,7 @@ class Refinement:
         scales = np.outer(background, tokens.sum() * proportions_of(tokens))
         rough = denoise(of_topics, stddev, background, scales, ROUGH_PRIOR.spread).tokens
         words, prior = get_divisors(*given, ROUGH_PRIOR.background)
-        expected = unmixed_tokens(
+        expected = unmix_tokens(
             *(sums, stddev, background, (rough / rough.sum(axis=0)).T),
             *(given[1] / given[1].sum(), float(given[1].sum())),
             words,
@@ -139,10 +139,10 @@ class Refinement:
         preferred, noise = float(released["preferred"]), stddevs["preferred"]
         kept = preferred > 0
         gain = kept * gain_of(np.array([preferred, noise]), slots)
-        ratio = np.array([self._frequencies.denoised().surprise - gain[0], gain[1]])
+        ratio = np.array([self._frequencies.denoise().surprise - gain[0], gain[1]])
         said = np.array([float(kept), preferred, noise])
         if kept:
-            found = found.measured(released["tokens"], stddevs["tokens"])
+            found = found.measure(released["tokens"], stddevs["tokens"])
         else:
             found = _frequencies_alone(found)
         return replace(found, refinement=said, ratio=ratio)

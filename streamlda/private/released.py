@@ -32,7 +32,7 @@ from streamlda.private.window import PREFIX, PrivateSnapshot
 Release = Mapping[str, Any]
 
 
-def released_model(ledger: str | os.PathLike[str], release: int | None = None) -> TopicModel:
+def load_released(ledger: str | os.PathLike[str], release: int | None = None) -> TopicModel:
     """Return the model of the newest window in a ledger, complete or not; or that of a release.
 
     Raises `InsufficientDataError`, with the reason, where what was released gives no topics.
@@ -82,7 +82,7 @@ def _make_from(paid: Sequence[tuple[Release, ArraysFile]], report: Mapping[str, 
     return model_of(snapshot, settings, said, words, newest["facts"])
 
 
-def spent(ledger: Ledger, before: int = 0) -> str:
+def describe_spending(ledger: Ledger, before: int = 0) -> str:
     """Return a message for a run that fails: the spending of its ledger, and its use.
 
     "" where it has no more releases than `before` the run.
@@ -91,7 +91,7 @@ def spent(ledger: Ledger, before: int = 0) -> str:
         return ""
     report, path = ledger.report(), ledger.path
     try:
-        missing = released_model(path).privacy.get("missing_stages")
+        missing = load_released(path).privacy.get("missing")
     except (StreamLDAError, OSError) as error:
         then = f"they give no model of the newest window: {error}"
     else:
@@ -165,4 +165,4 @@ def _replay(settings: PrivateSettings, files: Sequence[ArraysFile]) -> PrivateSn
         learner.replay(file.metadata["last"] + 1, dict(file.arrays))
         if learner.private.missed and file.metadata["stage"] != PREFIX:
             raise InsufficientDataError(learner.private.missed)
-    return learner.released() if learner.last is None else learner.last
+    return learner.get_released() if learner.last is None else learner.last

@@ -113,7 +113,7 @@ class PrivateSettings(TopicSettings):
         known = ClipBounds(**clipping) if isinstance(clipping, Mapping) else clipping
         return cls(**{**values, "clipping": known})
 
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
+    def list_differences(self, values: Mapping[str, Any]) -> list[str]:
         """Return differences from a saved state as ``name=value (saved: value)``."""
         own, values = (json.loads(json.dumps(each)) for each in (asdict(self), values))
         return [

@@ -87,7 +87,7 @@ class PairView:
             floor = 2 * stddev * np.sqrt(d)
         else:
             sketch = pairs - centre * np.outer(first, first @ probes)
-            values, vectors = _sketched_eigenpairs(sketch, probes, n_components)
+            values, vectors = _sketch_eigenpairs(sketch, probes, n_components)
             floor = stddev * (np.sqrt(d) + np.sqrt(m))
         least = floor if probes is None else FLOOR * floor
         # Signs are the same on all machines that compute with the same sums.
@@ -172,7 +172,7 @@ class PrivateTopics:
         spectral = from_arrays(SpectralTopics, arrays, f"{prefix}spectral/")
         return from_arrays(cls, arrays, prefix, spectral=spectral)
 
-    def measured(self, tokens: Array, stddev: float) -> PrivateTopics:
+    def measure(self, tokens: Array, stddev: float) -> PrivateTopics:
         """Return the topics, most prevalent first, by released tokens with noise of known size."""
         prevalence = positive_mean(tokens, stddev)
         order = np.argsort(-prevalence, kind="stable")
@@ -263,7 +263,7 @@ def _pair_norms(view: PairView, whitening: Array, rng: np.random.Generator) -> A
 def _begin_fit(view: PairView, spectral: SpectralTopics) -> PrivateTopics:
     """Begin the constrained fit with spectral topics, and order its topics by prevalence."""
     start = np.apply_along_axis(project_simplex, 1, spectral.topics)
-    components, mixed = _constrained_fit(view, start, spectral.alpha_0)
+    components, mixed = _fit_constrained(view, start, spectral.alpha_0)
     prevalence = _prevalence(components, view.first)
     alpha = prevalence * spectral.alpha_0
     shares = mixture_shares(components, view.first)
@@ -310,7 +310,7 @@ def project_simplex(v: Array) -> Array:
     return distribution
 
 
-def _sketched_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, Array]:
+def _sketch_eigenpairs(sketch: Array, probes: Array, n: int) -> tuple[Array, Array]:
     """Return the n leading eigenpairs of M2 from M2 W: range by the sketch, values by W."""
     left = np.linalg.svd(sketch, full_matrices=False)[0][:, :n]
     action = left.T @ sketch @ np.linalg.pinv(left.T @ probes)
@@ -324,7 +324,7 @@ def _prevalence(topics: Array, first: Array) -> Array:
     return proportions_of(found if found.any() else np.ones(len(topics)))
 
 
-def _constrained_fit(view: PairView, topics: Array, alpha_0: float) -> tuple[Array, Array]:
+def _fit_constrained(view: PairView, topics: Array, alpha_0: float) -> tuple[Array, Array]:
     """Fit nonnegative topics to the pairs, E P2 W ~ topics' A (topics W), A from the prevalence.
 
     Returns the topics, and the fraction of each that the prior decided.

@@ -31,7 +31,7 @@ DRAWN = 64
 _LIFTS = LIFTS.astype(np.float32)
 
 
-def drawn_documents(topics: Array, alpha: Array, rng: np.random.Generator) -> DocumentBatch:
+def draw_documents(topics: Array, alpha: Array, rng: np.random.Generator) -> DocumentBatch:
     """Return `DRAWN` documents for each topic in turn, as one that has a token of it is.
 
     Proportions are then Dirichlet(alpha + e_j) for topic j. Topics are (J, d), alpha is (J,).
@@ -62,7 +62,7 @@ def responsibilities_of_topics(
     """Return B (U, J, K + 1), of words that differ to a round, and which of these a word is.
 
     `words` (d, K + 1) and `prior` (K + 1,) are those of the round's E-step, `documents` those of
-    `drawn_documents`, of J topics. Time O(U J K), memory of B.
+    `draw_documents`, of J topics. Time O(U J K), memory of B.
     """
     J = documents.n_documents // DRAWN
     rows = documents.counts, documents.word_ids, documents.row_pointers
@@ -137,7 +137,7 @@ def _expect_lifts(sums: Array, scales: Array, prior: Array) -> tuple[Array, Arra
     return lifts / norm, prior * ((1 / norm) @ likelihood)
 
 
-def unmixed_tokens(
+def unmix_tokens(
     sums: Array,
     stddev: Array,
     background: Array,
@@ -160,7 +160,7 @@ def unmixed_tokens(
     of_none = min(max(float(sums[:, -1].sum()) / total, 1e-3), 1.0) / 2
     shares = np.append((1 - of_none) * proportions, of_none)
     topics = np.vstack([rough, background])
-    documents = drawn_documents(topics, alpha_0 * shares, np.random.default_rng(seed))
+    documents = draw_documents(topics, alpha_0 * shares, np.random.default_rng(seed))
     mixing, kind = responsibilities_of_topics(words, prior, documents)
     expected = np.outer(background, total * shares)
     found: Array = deconvolve(sums, stddev, background, expected, mixing, kind, spread)[:, :-1]

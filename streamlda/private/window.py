@@ -150,7 +150,7 @@ class Window:
         if kind == PUBLIC:
             assert self.public is not None
             wanted, alpha_0 = self.settings.n_components, self.settings.alpha_0
-            found = self.public.moved(released, stddevs, wanted, alpha_0, slots)
+            found = self.public.move_topics(released, stddevs, wanted, alpha_0, slots)
             return replace(found, fits=self.fits)
         if kind == common_words.WORDS:
             public = None if self.public is None else self.public.words

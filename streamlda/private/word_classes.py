@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import require_state
-from streamlda.private.denoising import LEAST_FREQUENCY, Denoised, denoise
+from streamlda.private.denoising import LEAST_FREQUENCY, DenoisedTokens, denoise
 from streamlda.utils.arrays import Array
 
 
@@ -49,7 +49,7 @@ class PublicWords:
         whole = of.dtype == np.int64 and of.shape == (d,) and bool(np.all((of >= 0) & (of < d)))
         require_state(whole, classes=of.dtype, shape=of.shape, words=d)
 
-    def denoise(self, noisy: Array, stddev: Array, otherwise: Denoised) -> Denoised:
+    def denoise(self, noisy: Array, stddev: Array, otherwise: DenoisedTokens) -> DenoisedTokens:
         """Return frequencies (d, 1) by classes, or `otherwise` where noisy ones speak for these."""
         d, public, of = len(noisy), self.frequencies, self.classes
         of_class = np.bincount(of, public).astype(float)

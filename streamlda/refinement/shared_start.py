@@ -36,7 +36,7 @@ class SharedStart:
     """Topics and statistics that several refinements begin from; none of them changes it.
 
     `known` are the diagnostics of the model that it was made of. A later start of the same members
-    has the digest of their first one as `first`, and what `Following.lineage` returns.
+    has the digest of their first one as `first`, and what `Follower.lineage` returns.
     """
 
     stepwise: StepwiseEM

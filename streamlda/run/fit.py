@@ -15,7 +15,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.run.opening import CUT_SHORT, capture, open_ledger, open_pipeline, open_store
 from streamlda.settings.table import RunSettings
 from streamlda.stream.counts import RecordCounts
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline, ReleaseResult
 from streamlda.stream.source import Source, poll
 
 #: Most records asked for at once, and the longest wait for one, in seconds.
@@ -75,7 +75,7 @@ class FitLoop:
         self._start = self._saved_at = time.monotonic()
         self._newest: TopicModel | None = None
         #: Of the last release.
-        self._last = Released(None)
+        self._last = ReleaseResult(None)
         self._store = store = opened.enter_context(open_store(settings))
         ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
         self.run = run = open_pipeline(settings, store, ledger, warn=warn)
@@ -149,7 +149,7 @@ class FitLoop:
             return False
         return bool(learner.private.least_missing > census.slots - self._pipeline.records)
 
-    def _publish(self, released: Released) -> None:
+    def _publish(self, released: ReleaseResult) -> None:
         self._last = released._replace(missed=released.missed or self._last.missed)
         if released.model is not None:
             self._newest = released.model
@@ -174,7 +174,7 @@ class FitLoop:
                     "the run has nothing left to release; its models are where it wrote them, and "
                     "streamlda budget --publish writes each once more"
                 )
-                self._last = Released(None, self._last.missed or nothing)
+                self._last = ReleaseResult(None, self._last.missed or nothing)
         if self._newest is not None:
             return self._newest
         reason = pipeline.make_shortage_error(self._last.missed)

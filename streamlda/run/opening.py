@@ -30,7 +30,7 @@ from streamlda.private import budget, release_manager
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.released import spent
+from streamlda.private.released import describe_spending
 from streamlda.private.settings import PrivateSettings
 from streamlda.run import parts
 from streamlda.run.census import UNSPENT, Census, UnspentSource, make_provenance, take_census
@@ -42,7 +42,7 @@ from streamlda.storage.checkpoint import OWNER_ONLY, Checkpoint, PendingCheckpoi
 from streamlda.storage.merge import load_projection
 from streamlda.storage.store import Store
 from streamlda.stream.counts import check_has_document
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline, ReleaseResult
 from streamlda.stream.source import Behind, Log, Position, Source, stand
 from streamlda.stream.vocabulary_choice import WORDS, PrivateVocabularySelection
 from streamlda.text.vocabulary import Vocabulary
@@ -96,7 +96,7 @@ class OpenedRun:
     pipeline: Pipeline[Any]
     checkpoint: Checkpoint | None = None
     slots_to_skip: int = 0
-    released: Released | None = None
+    released: ReleaseResult | None = None
     census: Census | None = None
     ledger: Ledger | None = None
     generation: int = 0
@@ -106,7 +106,7 @@ class OpenedRun:
     @property
     def spending(self) -> str:
         """Message about what the run has spent without a model, if it is private."""
-        return "" if self.ledger is None else spent(self.ledger, self.generation)
+        return "" if self.ledger is None else describe_spending(self.ledger, self.generation)
 
     def begin_source(
         self, position: Position | None = None, on_rejected: OnRejected | None = None
@@ -455,7 +455,7 @@ def make_private_pipeline(
 
 def _catch_up(
     pipeline: Pipeline[PrivateLearner], manager: ReleaseManager, last: Release
-) -> tuple[int, Released]:
+) -> tuple[int, ReleaseResult]:
     """Accept a release that no checkpoint knows of; return its record slots and its outcome."""
     if (learner := pipeline.learner) is not None:
         before = learner.last
@@ -472,7 +472,7 @@ def _catch_up(
     if found is None:
         # Paid for and never drawn: the next records vote.
         words.first_slot = end
-        return skipped, Released(None, "a choice of words was lost in a crash")
+        return skipped, ReleaseResult(None, "a choice of words was lost in a crash")
     try:
         pipeline.begin(words.read_words(found.arrays, found.metadata["selection"]), end)
     except InsufficientDataError as error:
@@ -480,4 +480,4 @@ def _catch_up(
             f"{error}; its record slots up to {end} are spent: begin after them, in another "
             "checkpoint.folder"
         ) from error
-    return skipped, Released(None)
+    return skipped, ReleaseResult(None)

@@ -59,7 +59,7 @@ class Run(NamedTuple):
 
     open_source: Callable[[Position | None], Source]
     make_worker: Callable[[Callable[[m.Event], None]], Worker]
-    started: m.Started
+    started: m.StartDone
 
 
 class Daemon:
@@ -98,7 +98,7 @@ class Daemon:
         self._machine = Machine(self._rules)
         self._open_source, make_worker, started = run
         #: What the machine is told when the source is open; None since then.
-        self._started: m.Started | None = started
+        self._started: m.StartDone | None = started
         self._worker = make_worker(self._events.put)
         # Of this machine alone: one before it may still have a source opened.
         self._opened: SimpleQueue[Source | Exception] = SimpleQueue()
@@ -247,7 +247,7 @@ class Daemon:
                 self._worker.release(last=last)
             case m.Checkpoint():
                 if why := self._flush_letters():
-                    self._events.put(m.Failed(self._threads.now(), "dead-letters", reason=why))
+                    self._events.put(m.WorkFailed(self._threads.now(), "dead-letters", reason=why))
                 else:
                     self._worker.checkpoint()
             case m.Pause():
@@ -256,7 +256,7 @@ class Daemon:
                 self._ask("resume")
             case m.Rebuild():
                 self._open()
-            case m.Stalled() | m.Recovered():
+            case m.ShowStall() | m.ShowRecovery():
                 self._status.show([instruction])
             case m.LogLine(level, event, values):
                 log(level, event, **values)
@@ -269,7 +269,7 @@ class Daemon:
     def _poll(self) -> None:
         asked, self._asked = self._asked, None
         if self._cut_off:
-            self._tell(m.Polled(self._threads.now(), 0, 0, silent=None))
+            self._tell(m.PollDone(self._threads.now(), 0, 0, silent=None))
             return
         source = self._source
         assert asked is not None
@@ -286,7 +286,7 @@ class Daemon:
         except PollEndedError:
             # The source may stand behind records that it did not hand out.
             self._cut_off = True
-            self._tell(m.Polled(self._threads.now(), 0, 0, silent=None))
+            self._tell(m.PollDone(self._threads.now(), 0, 0, silent=None))
             return
         except StreamLDAError as error:
             self._source_failed("poll-failed", error)
@@ -307,7 +307,7 @@ class Daemon:
             self._polled_to = batch.behind.position
         now, n_rejects = self._threads.now(), len(batch.rejects)
         records, size = batch.n_records, batch.size_bytes
-        self._tell(m.Polled(now, records, size, n_rejects, batch.exhausted, silent, reason))
+        self._tell(m.PollDone(now, records, size, n_rejects, batch.exhausted, silent, reason))
 
     def _open(self) -> None:
         """Open the source, again too, in a thread: the loop goes round however long it takes."""
@@ -333,7 +333,7 @@ class Daemon:
         self._source = found
         now, started = self._threads.now(), self._started
         if started is None:
-            self._tell(m.Opened(now))
+            self._tell(m.RebuildDone(now))
             return
         self._started = None
         self._polled_to = found.position()

@@ -24,7 +24,7 @@ from streamlda.service.signals import leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import NamedModel, NewestModel, is_private
-from streamlda.stream.source import Answer, Received
+from streamlda.stream.source import Answer, KeyedBatch
 from streamlda.utils import exit_codes
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Inference:
             raise error
         log_failure("infer-failed", error)
         self._close()
-        self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
+        self._status.show(self._retry.note_failure(time.monotonic(), name_reason(error)))
 
     def _close(self) -> None:
         exchange, self._exchange = self._exchange, None
@@ -116,11 +116,11 @@ class Inference:
         if received.batch.n_records:
             self._answer(self._exchange, received)
         else:
-            self._status.show(self._retry.done(time.monotonic()))
+            self._status.show(self._retry.note_success(time.monotonic()))
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self.log()
 
-    def _answer(self, exchange: Any, received: Received) -> None:
+    def _answer(self, exchange: Any, received: KeyedBatch) -> None:
         newest = self._newest.find()
         assert newest is not None
         self._check_private(newest)
@@ -137,7 +137,7 @@ class Inference:
         self.records["inferred"] += len(answers)
         self.records["rejected"] += rejected
         self.lost, self._snapshot = exchange.source.lost()["records"], newest.number
-        self._status.show(self._retry.done(time.monotonic()))
+        self._status.show(self._retry.note_success(time.monotonic()))
 
     def _check_private(self, newest: NamedModel) -> None:
         errors.require(
@@ -156,7 +156,7 @@ class Inference:
         log("info", "inferred", **self.records, snapshot=self._snapshot, lost=self.lost, lag=behind)
 
 
-def make_answers(received: Received, newest: NamedModel, settings: RunSettings) -> list[Answer]:
+def make_answers(received: KeyedBatch, newest: NamedModel, settings: RunSettings) -> list[Answer]:
     """Return a result for each document of a poll that could be read, in order."""
     batch = received.batch
     records = zip(batch.texts, batch.locations, received.keys, strict=True)

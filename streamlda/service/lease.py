@@ -98,7 +98,7 @@ class Lease(Thread):
         self._error: Exception | None = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """True if this process holds the lease."""
         return self._lock is not None
 
@@ -135,7 +135,7 @@ class Lease(Thread):
             return
         self._close_store()
         self._status.count_failure("output", name_reason(error))
-        self._status.show(self._retry.failed(time.monotonic(), name_reason(error)))
+        self._status.show(self._retry.note_failure(time.monotonic(), name_reason(error)))
 
     def _close_store(self) -> None:
         if self._store is not None:
@@ -149,7 +149,7 @@ class Lease(Thread):
             self._status.note_group(lease=self._lock is not None)
             if self._lock is None:
                 # What was away here is for whoever has the lease.
-                self._status.show(self._retry.done(time.monotonic()))
+                self._status.show(self._retry.note_success(time.monotonic()))
                 return
             log("info", "lease-taken")
         if not (self._folder / PROJECTION).exists():
@@ -159,7 +159,7 @@ class Lease(Thread):
             self._store = Store.open(output=output.folder, file=output.file, keep=output.keep)
         elif self._due():
             self._publish(self._store)
-        self._status.show(self._retry.done(time.monotonic()))
+        self._status.show(self._retry.note_success(time.monotonic()))
 
     def _show_newest(self) -> None:
         newest = self._snapshots.latest() or 0

@@ -26,7 +26,7 @@ MOST_BATCHES = 16
 class Phase(Enum):
     """Phase of the daemon."""
 
-    #: Until `Started`, however long the source is away; a signal ends it at once.
+    #: Until `StartDone`, however long the source is away; a signal ends it at once.
     STARTING = "starting"
     #: Records are read and learned (`Status` calls it warm-up before topics are shown).
     LEARNING = "learning"
@@ -85,20 +85,20 @@ class Machine:
             return []
         out: list[m.Instruction] = []
         match event:
-            case m.Started():
+            case m.StartDone():
                 self._on_started(event, out)
-            case m.Polled():
+            case m.PollDone():
                 self._on_polled(event, out)
-            case m.Learned():
+            case m.LearnDone():
                 self._on_learned(event, out)
             case m.ReleaseDone():
                 self._on_release(event, out)
             case m.BudgetExhausted():
-                self._done(m.Release)
+                self._end_work(m.Release)
                 self._no_release_left(event.time, out)
             case m.CheckpointTaken():
-                self._done(m.Checkpoint)
-                out += self._letters.done(event.time)
+                self._end_work(m.Checkpoint)
+                out += self._letters.note_success(event.time)
                 self._writing = True
                 # What is learned from now on is not in it.
                 self._dirty = False
@@ -106,11 +106,11 @@ class Machine:
                 assert self._writing, "a checkpoint is taken before it is done"
                 self._writing, self._owed = False, False
                 self._saved_at = event.time
-                out += self._saving.done(event.time)
-            case m.Opened():
+                out += self._saving.note_success(event.time)
+            case m.RebuildDone():
                 # The new client fetches until it is paused.
                 self._source.opening = self._paused = False
-            case m.Failed():
+            case m.WorkFailed():
                 self._on_failed(event, out)
             case m.SourceFailed():
                 self._on_source_failed(event, out)
@@ -124,7 +124,7 @@ class Machine:
 
     # Events.
 
-    def _on_started(self, event: m.Started, out: list[m.Instruction]) -> None:
+    def _on_started(self, event: m.StartDone, out: list[m.Instruction]) -> None:
         assert self.phase is Phase.STARTING, "a start comes once"
         self._source.opening = False
         self._saved_at = event.time
@@ -139,12 +139,12 @@ class Machine:
         if event.slots_left is None:
             self._no_release_left(event.time, out)
 
-    def _on_polled(self, event: m.Polled, out: list[m.Instruction]) -> None:
+    def _on_polled(self, event: m.PollDone, out: list[m.Instruction]) -> None:
         asked, self._asked = self._asked, None
         assert asked is not None, "a poll was asked for"
         assert event.rejects <= event.records <= asked, "a poll brings no more than was asked"
         if asked:
-            out += self._source.answered(event, self.rules.silent_seconds)
+            out += self._source.take_answer(event, self.rules.silent_seconds)
         if self.phase is not Phase.LEARNING:
             return  # It was asked for before the end was: its batch is read again next time.
         if event.records:
@@ -163,9 +163,9 @@ class Machine:
             out.append(m.LogLine("info", "source-ended"))
             self._end(exit_codes.OK, None, drain=True)
 
-    def _on_learned(self, event: m.Learned, out: list[m.Instruction]) -> None:
+    def _on_learned(self, event: m.LearnDone, out: list[m.Instruction]) -> None:
         work = self._work
-        self._done(m.Learn)
+        self._end_work(m.Learn)
         assert isinstance(work, m.Learn)
         assert self._left_to_learn is not None
         while self._queue and self._queue[0][0] <= work.batch:
@@ -176,9 +176,9 @@ class Machine:
         self._learned, self._dirty, self._has_words = work.batch, True, event.has_words
 
     def _on_release(self, event: m.ReleaseDone, out: list[m.Instruction]) -> None:
-        self._done(m.Release)
+        self._end_work(m.Release)
         self._unstored = False
-        out += self._storing.done(event.time)
+        out += self._storing.note_success(event.time)
         self._left_to_poll = self._left_to_learn = event.slots_left
         if event.slots_left is not None:
             # A clock may end what is running while records wait.
@@ -197,18 +197,18 @@ class Machine:
         self._since_release = 0
         self._clear_queue()
         # Nothing is read any more, wherever it is.
-        out += self._source.done(time)
+        out += self._source.note_success(time)
         if self.phase is Phase.DRAINING:
             return
         self.phase = Phase.EXHAUSTED
         if self.rules.stop_when_exhausted:
             self._end(exit_codes.OK, time + self.rules.grace_seconds)
 
-    def _on_failed(self, event: m.Failed, out: list[m.Instruction]) -> None:
+    def _on_failed(self, event: m.WorkFailed, out: list[m.Instruction]) -> None:
         if event.what == "output":
-            self._done(m.Release)
+            self._end_work(m.Release)
             self._unstored = True
-            out += self._storing.failed(event.time, event.reason)
+            out += self._storing.note_failure(event.time, event.reason)
             if self.phase is Phase.DRAINING and not self._drain:
                 # Not saved: it is made again after the last checkpoint.
                 self._exit(exit_codes.IO, out)
@@ -223,31 +223,31 @@ class Machine:
             out.append(m.Reopen())
             return
         if event.what in ("learn", "release"):
-            self._done(m.Learn if event.what == "learn" else m.Release)
+            self._end_work(m.Learn if event.what == "learn" else m.Release)
             # What is in memory may be half done; the last checkpoint is whole.
             self._exit(event.code, out)
             return
         if self._writing:
             self._writing = False
         else:
-            self._done(m.Checkpoint)
+            self._end_work(m.Checkpoint)
         self._dirty = True
         if event.what == "dead-letters":
-            out += self._letters.failed(event.time, event.reason)
+            out += self._letters.note_failure(event.time, event.reason)
             self._saving.at = self._letters.at
             if self.phase is Phase.DRAINING and not self._drain:
                 # The last checkpoint is before the oldest letter: all since is read again.
                 out.append(m.LogLine("warning", "dead-letters-pending"))
                 self._exit(self._code, out)
             return
-        out += self._saving.failed(event.time, event.reason)
+        out += self._saving.note_failure(event.time, event.reason)
         if self.phase is Phase.DRAINING and not self._drain:
             # The last checkpoint is whole: all since is read again.
             self._exit(self._code or exit_codes.IO, out)
 
     def _on_source_failed(self, event: m.SourceFailed, out: list[m.Instruction]) -> None:
         self._asked = None
-        out += self._source.refused(event)
+        out += self._source.take_failure(event)
         if event.what == "dead-letters":
             out += self._letters.note_stall(event.time, event.reason)
         if event.away:
@@ -358,7 +358,7 @@ class Machine:
             self._paused = pause
             out.append(m.Pause() if pause else m.Resume())
 
-    def _done(self, kind: type[m.Learn] | type[m.Release] | type[m.Checkpoint]) -> None:
+    def _end_work(self, kind: type[m.Learn] | type[m.Release] | type[m.Checkpoint]) -> None:
         assert isinstance(self._work, kind), "an answer belongs to the work under way"
         self._work = None
 

@@ -22,7 +22,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Started(Event):
+class StartDone(Event):
     """All is open and restored."""
 
     #: Record slots to the next release; None if none is left.
@@ -37,7 +37,7 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Polled(Event):
+class PollDone(Event):
     """A `Poll` brought `records` (each takes a slot), of which `rejects` were rejected."""
 
     records: int
@@ -50,15 +50,15 @@ class Polled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Learned(Event):
-    """A `Learn` is done; `has_words` as in `Started`."""
+class LearnDone(Event):
+    """A `Learn` is done; `has_words` as in `StartDone`."""
 
     has_words: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDone(Event):
-    """A `Release` is published; `snapshot` if it gave topics. The rest is as in `Started`."""
+    """A `Release` is published; `snapshot` if it gave topics. The rest is as in `StartDone`."""
 
     snapshot: bool
     slots_left: int | None
@@ -83,7 +83,7 @@ class CheckpointDone(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Event):
+class WorkFailed(Event):
     """An instruction failed, with the exit code of the error and a word for it.
 
     ``dead-letters`` answers a `Checkpoint` before which they could not be made durable. ``account``
@@ -96,16 +96,16 @@ class Failed(Event):
     reason: str = ""
 
 
-class Opened(Event):
+class RebuildDone(Event):
     """A `Rebuild` is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed(Event):
-    """A `Poll` failed, or a `Rebuild`, or the opening that `Started` tells the end of.
+    """A `Poll` failed, or a `Rebuild`, or the opening that `StartDone` tells the end of.
 
     `away` if the source cannot be reached, but nothing says that it is not what it was; or dead
-    letters cannot be written, as `what` says. `code` and `reason` as in `Failed`.
+    letters cannot be written, as `what` says. `code` and `reason` as in `WorkFailed`.
     """
 
     away: bool = False
@@ -132,7 +132,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Poll(Instruction):
-    """Read at most `max_records` into a new batch; answered by `Polled` or `SourceFailed`."""
+    """Read at most `max_records` into a new batch; answered by `PollDone` or `SourceFailed`."""
 
     max_records: int
 
@@ -152,13 +152,13 @@ class Reopen(Instruction):
 class Rebuild(Instruction):
     """Close the source and open it after the last batch polled.
 
-    Answered by `Opened` or `SourceFailed`; before the start, by `Started` in place of `Opened`.
+    Answered by `RebuildDone` (before the start by `StartDone`), or by `SourceFailed`.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Learn(Instruction):
-    """Learn from all batches up to this one, numbered from 1 as polled; answered by `Learned`."""
+    """Learn from all batches up to this one, numbered from 1 as polled; answered by `LearnDone`."""
 
     batch: int
 
@@ -184,7 +184,7 @@ class Checkpoint(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled(Instruction):
+class ShowStall(Instruction):
     """Show that something cannot be reached, read or written: since when, in seconds, and why."""
 
     what: str
@@ -193,7 +193,7 @@ class Stalled(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered(Instruction):
+class ShowRecovery(Instruction):
     """Show that something can be reached again, after some seconds."""
 
     what: str

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest, metric
 from streamlda.service.status import STALLABLE, Status
 
 
-class Declared(NamedTuple):
+class StatusMetric(NamedTuple):
     """A metric: its help, the member of `/status` that it shows, by path, and its labels.
 
     Labels of a mapping are in its keys, separated by spaces. `counted` is a counter of the state,
@@ -30,7 +30,7 @@ class Declared(NamedTuple):
 
 
 # fmt: off
-METRICS = tuple(Declared(*row) for row in (
+METRICS = tuple(StatusMetric(*row) for row in (
     ("Counter", "documents", "Records read, by outcome.", "documents", "outcome", True),
     ("Counter", "rejects", "Records that cannot be used.", "rejects", "reason", True),
     ("Counter", "dead_letters", "Dead letters written.", "dead_letters", "reason"),

@@ -136,9 +136,9 @@ class Partitions:
     def leave(self, numbers: Iterable[int], save: bool, done: Event | None = None) -> None:
         """Save partitions or not, close them, and set the event; returns at once."""
         assert self.worker is not None
-        self.worker.in_order(lambda: self._leaving(list(numbers), save), done or Event())
+        self.worker.in_order(lambda: self._leave(list(numbers), save), done or Event())
 
-    def _leaving(self, numbers: list[int], save: bool) -> Callable[[], None]:
+    def _leave(self, numbers: list[int], save: bool) -> Callable[[], None]:
         parts = [self.open_now.pop(number) for number in numbers if number in self.open_now]
         pending = self._unless_failed(lambda: self.capture(parts)) if save else None
 
@@ -331,10 +331,10 @@ class SharedSource:
 
     def _take_up(self) -> None:
         """Open partitions that are ours, as far as those who had them have closed them."""
-        assignment = self._source.member.assigned()
+        assignment = self._source.member.get_assignment()
         self._joined = self._joined or assignment.generation is not None
         wanted, now = assignment.partitions - self._ours.keys(), time.monotonic()
-        self._known |= self._source.known_partitions()
+        self._known |= self._source.get_partitions()
         self._status.note_group(
             partitions=sorted(self._ours),
             waiting=sorted(wanted),
@@ -344,7 +344,7 @@ class SharedSource:
         # Also where nothing is learned: partitions bring their records, and take them along.
         self._status.note(places=self._partitions.records, places_left=None)
         if not wanted:
-            self._show(self._waiting.done(now))
+            self._show(self._waiting.note_success(now))
         # Without a generation nothing would hold back one that the group does not know any more.
         if not wanted or now < self._try_at or assignment.generation is None:
             return
@@ -359,7 +359,7 @@ class SharedSource:
             for part in opened:
                 self._partitions.leave([part.number], False)
             raise
-        standing = self._standing()
+        standing = self._get_positions()
         for part in opened:
             part.pipeline.begin_at(standing(part.number))
             self._ours[part.number] = part
@@ -389,19 +389,19 @@ class SharedSource:
         self._show(self._waiting.note_stall(time.monotonic(), reason))
         return None
 
-    def _standing(self) -> Callable[[int], Behind]:
+    def _get_positions(self) -> Callable[[int], Behind]:
         """Return what tells where each partition stands now."""
         passed = {name.rpartition("/")[2]: (name, n) for name, n in self._source.passed().items()}
 
-        def standing(number: int) -> Behind:
+        def get_position(number: int) -> Behind:
             return Behind(self._source.get_position(number), dict([passed[str(number)]]))
 
-        return standing
+        return get_position
 
     def _divide(self, batch: RecordBatch) -> PartitionedBatch:
         """Return the records by the partition that takes them."""
         names = [at.location for at in batch.locations]
-        parts, standing = [], self._standing()
+        parts, standing = [], self._get_positions()
         for name in dict.fromkeys(names):
             part = self._ours[int(name.rpartition("/")[2])]
             own = batch.select([each == name for each in names])

@@ -47,7 +47,7 @@ class Retry:
     since: float | None = None
     reason: str = ""
 
-    def failed(self, time: float, reason: str) -> list[m.Instruction]:
+    def note_failure(self, time: float, reason: str) -> list[m.Instruction]:
         """Note one more failure, and show it."""
         self.again(time)
         return self.note_stall(time, reason)
@@ -66,7 +66,7 @@ class Retry:
         elif reason == self.reason:
             return []
         self.reason = reason
-        return [m.Stalled(self.what, reason, time - self.since)]
+        return [m.ShowStall(self.what, reason, time - self.since)]
 
     def waits(self, time: float) -> bool:
         """Return whether it is too soon to try again; if not, it is tried now."""
@@ -75,10 +75,10 @@ class Retry:
         self.at = None
         return False
 
-    def done(self, time: float) -> list[m.Instruction]:
+    def note_success(self, time: float) -> list[m.Instruction]:
         """Note that it was reached."""
         since, self.failures, self.at, self.since = self.since, 0, None, None
-        return [] if since is None else [m.Recovered(self.what, time - since)]
+        return [] if since is None else [m.ShowRecovery(self.what, time - since)]
 
 
 @dataclass(slots=True)
@@ -96,25 +96,25 @@ class SourceRetry(Retry):
         """True if the source is open, and is not to be opened again."""
         return not self.opening and self.at is None
 
-    def answered(self, poll: m.Polled, silent_seconds: float) -> list[m.Instruction]:
+    def take_answer(self, poll: m.PollDone, silent_seconds: float) -> list[m.Instruction]:
         """Take the answer to a poll; a source that is silent for that long is opened again."""
         if poll.silent is None:
             return []
         if poll.silent == 0:
             self.damages = 0
-            return self.done(poll.time)
+            return self.note_success(poll.time)
         reason = poll.reason or "no-answer"
         out = self.note_stall(poll.time, reason, poll.silent)
         if poll.silent >= silent_seconds:
-            out += self.failed(poll.time, reason)
+            out += self.note_failure(poll.time, reason)
         return out
 
-    def refused(self, event: m.SourceFailed) -> list[m.Instruction]:
+    def take_failure(self, event: m.SourceFailed) -> list[m.Instruction]:
         """Take a failure."""
         self.opening = False
         self.damages += not event.away
         if event.what == self.what:
-            return self.failed(event.time, event.reason)
+            return self.note_failure(event.time, event.reason)
         self.again(event.time)
         return []
 

@@ -18,7 +18,7 @@ from streamlda.service.lease import Lease, check_beginning
 from streamlda.service.letters import Letters
 from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.memory import check_memory
-from streamlda.service.messages import Started
+from streamlda.service.messages import StartDone
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
 from streamlda.service.signals import end_at_signals, leave, watch_signals
@@ -57,7 +57,7 @@ def make_rules(settings: RunSettings) -> Rules:
     )
 
 
-class Opened(NamedTuple):
+class DaemonParts(NamedTuple):
     """A daemon's parts: settings, what is shown and published, and what is closed in the end."""
 
     settings: RunSettings
@@ -76,9 +76,9 @@ class Opened(NamedTuple):
             except away as error:
                 log_failure("open-failed", error)
                 status.count_failure(what, name_reason(error))
-                status.show(retry.failed(time.monotonic(), name_reason(error)))
+                status.show(retry.note_failure(time.monotonic(), name_reason(error)))
             else:
-                status.show(retry.done(time.monotonic()))
+                status.show(retry.note_success(time.monotonic()))
                 if hasattr(found, "close"):
                     self.until_end.callback(found.close)
                 return found
@@ -112,12 +112,12 @@ def run(settings: RunSettings) -> int:
     with ExitStack() as until_end:
         status, snapshots = make_status(settings), Snapshots(settings.output.folder)
         serve(settings.http, status, snapshots, until_end, private=settings.private)
-        opened = Opened(settings, status, snapshots, until_end)
+        opened = DaemonParts(settings, status, snapshots, until_end)
         shared = settings.source.kind == "kafka" and settings.kafka.partitions == GROUP
         return _run_shared(opened) if shared else _run_alone(opened)
 
 
-def _run_alone(opened: Opened) -> int:
+def _run_alone(opened: DaemonParts) -> int:
     """Learn all that the source has; return the exit code."""
     settings, status, snapshots, until_end = opened
     folder, output = settings.checkpoint.folder, settings.output
@@ -160,7 +160,7 @@ def _run_alone(opened: Opened) -> int:
             return source
 
         pipeline, private = found.pipeline, {"ledger": ledger, "unstored": found.released}
-        started = Started(
+        started = StartDone(
             time.monotonic(),
             pipeline.due,
             unsaved=found.released is not None,
@@ -177,7 +177,7 @@ def _run_alone(opened: Opened) -> int:
     return code
 
 
-def _run_shared(opened: Opened) -> int:
+def _run_shared(opened: DaemonParts) -> int:
     """Learn the partitions that are ours, as they come and go; return the exit code."""
     settings, status, snapshots, _ = opened
     path = settings.checkpoint.folder
@@ -198,7 +198,7 @@ def _run_shared(opened: Opened) -> int:
             # Each state has its own position.
             lambda position: SharedSource(settings, partitions, status, letters),
             partial(PartitionsWorker, partitions, status),
-            Started(time.monotonic(), NEVER_BY_ITSELF),
+            StartDone(time.monotonic(), NEVER_BY_ITSELF),
         )
 
     # Snapshots are made from checkpoints, and not by what learns.
@@ -211,11 +211,11 @@ def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:
     retry = Retry("beginning")
     while not (folder / PROJECTION).exists():
         lease.check()
-        reason = (lease.prevented or "made-here") if lease.held else "made-by-another"
+        reason = (lease.prevented or "made-here") if lease.is_held else "made-by-another"
         status.show(retry.note_stall(time.monotonic(), reason))
         status.beat()
         time.sleep(TICK_SECONDS)
-    status.show(retry.done(time.monotonic()))
+    status.show(retry.note_success(time.monotonic()))
 
 
 def make_status(settings: RunSettings) -> Status:

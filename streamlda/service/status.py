@@ -30,10 +30,10 @@ WATCHDOG_SECONDS = 0.5
 #: What became of a record, as `Pipeline.outcomes`.
 OUTCOMES = ("learned", "short", "rejected", "blank", "skipped")
 
-#: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.Failed`.
+#: What fails, and is tried again or ends the daemon, as `streamlda.service.messages.WorkFailed`.
 FAILURES = ("learn", "release", "output", "checkpoint", "account", "dead-letters", "source")
 
-#: What may be out of reach for a while, or full, as `streamlda.service.messages.Stalled`.
+#: What may be out of reach for a while, or full, as `streamlda.service.messages.ShowStall`.
 STALLABLE = ("source", "dead-letters", "output", "checkpoint", "beginning", "partitions")
 
 #: Members of `/status`: figures, and counters of this process.
@@ -158,14 +158,14 @@ class Status:
         """Show what is out of reach, or no longer; who reads it in the log finds it here."""
         for instruction in instructions:
             match instruction:
-                case m.Stalled(what, reason, seconds):
+                case m.ShowStall(what, reason, seconds):
                     with self._lock:
                         self._stalled[what] = time.time() - seconds, reason
                         if what == "source":
                             self.forget_lag()
                     since = round(seconds, 1)
                     log("warning", "stalled", what=what, reason=reason, since_seconds=since)
-                case m.Recovered(what, seconds):
+                case m.ShowRecovery(what, seconds):
                     with self._lock:
                         self._stalled.pop(what, None)
                     log("info", "recovered", what=what, after_seconds=round(seconds, 1))

@@ -17,7 +17,7 @@ from streamlda.service.logs import log, log_failure, name_reason
 from streamlda.service.status import Status
 from streamlda.storage.checkpoint import PendingCheckpoint
 from streamlda.storage.store import Store
-from streamlda.stream.pipeline import Pipeline, Released
+from streamlda.stream.pipeline import Pipeline, ReleaseResult
 from streamlda.stream.source import RecordBatch
 from streamlda.utils.exit_codes import exit_code
 
@@ -79,7 +79,7 @@ class Worker:
         status: Status,
         tell: Callable[[m.Event], None],
         ledger: Ledger | None = None,
-        unstored: Released | None = None,
+        unstored: ReleaseResult | None = None,
         threads: Threads | None = None,
     ) -> None:
         self._threads = threads or Threads()
@@ -125,7 +125,7 @@ class Worker:
         log_failure(f"{what}-failed", error)
         reason = name_reason(error)
         self._status.count_failure(what, reason)
-        self._tell(m.Failed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
+        self._tell(m.WorkFailed(self._threads.now(), what, exit_code(error), reason))  # type: ignore[arg-type]
 
     def _learn(self, batches: Sequence[RecordBatch]) -> None:
         for batch in batches:
@@ -134,7 +134,7 @@ class Worker:
             self._status.count("bytes", "", sum(map(len, encoded)))
             self._newest |= batch.newest
             self._show()
-        self._tell(m.Learned(self._threads.now(), self._pipeline.has_words))
+        self._tell(m.LearnDone(self._threads.now(), self._pipeline.has_words))
 
     def _show(self) -> None:
         self._status.note(**self._pipeline.figures(), newest=dict(self._newest))

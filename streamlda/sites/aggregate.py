@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
-from streamlda.privacy.statement import check_statement, private_statement, seeded
+from streamlda.privacy.statement import check_statement, private_statement, state_seeds
 from streamlda.private.budget import STATEMENTS
 from streamlda.private.published import clip_bounds, model_of
 from streamlda.private.window import PrivateSnapshot
@@ -143,7 +143,7 @@ def make_statement(
     there is no bound. Slots count over all sites.
     """
     if not secure:
-        return seeded()
+        return state_seeds()
     settings = config.settings
     made = private_statement(
         epsilon=settings.epsilon,

@@ -24,7 +24,7 @@ from streamlda.errors import at_least, between
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import JsonKind, check_members
-from streamlda.sites.keys import RoundKey, Signed, SiteKey, check_exchange, check_name
+from streamlda.sites.keys import RoundKey, SignedRecord, SiteKey, check_exchange, check_name
 
 _FILE = JsonKind(
     "streamlda-site-announcement",
@@ -50,7 +50,7 @@ def check_attempt(attempt: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Announcement(Signed):
+class Announcement(SignedRecord):
     """Statement of a site before a round.
 
     `config` is the digest of the federation config, `exchange` the public key of X25519 that masks

@@ -149,7 +149,7 @@ class PublicKey:
         return True
 
 
-class Signed(ABC):
+class SignedRecord(ABC):
     """Base of dataclasses with a signature over all else that they hold.
 
     `purpose` goes into the signature: none of one kind passes for another.

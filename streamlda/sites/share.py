@@ -19,13 +19,13 @@ from streamlda.sites.announcement import Announcement
 from streamlda.sites.faults import check
 from streamlda.sites.federation import FederationConfig
 from streamlda.sites.files import check_members, parse_content
-from streamlda.sites.keys import Signed, Words, check_name
+from streamlda.sites.keys import SignedRecord, Words, check_name
 
 #: Names of fields in files, where they differ.
 _WRITTEN = {"config": "roster", "number": "round"}
 
 
-class SignedFile(Signed):
+class SignedFile(SignedRecord):
     """Base of dataclasses of arrays, and of other fields as metadata, that are signed in a file."""
 
     #: Kind and version of the file, and who sends it.

@@ -337,7 +337,7 @@ def load_state(
             for name, found in _describe_run(learner).items()
             if found != run[name]
         ]
-        others += learner.settings.differing(state["settings"])
+        others += learner.settings.list_differences(state["settings"])
         errors.require(
             not others,
             f"a state was made with other settings: {', '.join(others)}",

@@ -53,7 +53,7 @@ Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
 LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
-class Released(NamedTuple):
+class ReleaseResult(NamedTuple):
     """A model, or the reason that there is none, and True if no document is to be seen."""
 
     model: TopicModel | None
@@ -313,7 +313,7 @@ class Pipeline(Generic[LearnerT]):
             return self.learner is not None and (private is None or private.ends_well)
         return self.due is not None and (self.since_release > 0 or not self.snapshots)
 
-    def release(self, *, last: bool = False) -> Released:
+    def release(self, *, last: bool = False) -> ReleaseResult:
         """Publish the due snapshot, or close the current window early: a model, or why none."""
         self.check_account()
         words = self.words if self.learner is None else None
@@ -323,11 +323,11 @@ class Pipeline(Generic[LearnerT]):
         self.released_at = self.records
         if choice is not None:
             self.begin(choice.choose(), choice.first_slot + choice.slots)
-            return Released(None)
+            return ReleaseResult(None)
         try:
             if self.learner is None:
                 if not self._waiting:
-                    return Released(None, "no document came")
+                    return ReleaseResult(None, "no document came")
                 self._learn_words()
             assert self.learner is not None
             self.flush()
@@ -335,18 +335,18 @@ class Pipeline(Generic[LearnerT]):
                 self.learner.end()
             model = self.learner.release(self.vocabulary, self.facts())
         except (InsufficientDataError, VocabularyError) as error:
-            return Released(None, str(error))
+            return ReleaseResult(None, str(error))
         if model is not None and self._candidates is not None:
             model = replace(model, representative_documents=self._candidates.show(model))
         return self.make_released(model)
 
-    def make_released(self, model: TopicModel | None) -> Released:
+    def make_released(self, model: TopicModel | None) -> ReleaseResult:
         """Return a model with the facts of the stream, or why there is none."""
         assert self.learner is not None
         if model is None:
             private = self.learner.private
             missed = () if private is None else (private.missed, private.shows_nothing)
-            return Released(None, *missed)
+            return ReleaseResult(None, *missed)
         self.snapshots += 1
         if not self.counts_slots and (found := self.get_account()):
             model = replace(model, diagnostics={**model.diagnostics, "account": found})
@@ -356,7 +356,7 @@ class Pipeline(Generic[LearnerT]):
             model = replace(model, interval=replace(model.interval, start=ends[0], end=ends[1]))
         if self._time_bins is not None and model.timeline is not None:
             model = replace(model, timeline=replace(model.timeline, unit=self._time_bins))
-        return Released(model)
+        return ReleaseResult(model)
 
     def skip(self, records: int) -> None:
         """Count records of an earlier release, which are skipped unread."""

@@ -203,7 +203,7 @@ def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> Reco
     return replace(batch, behind=stand(source))
 
 
-class Received(NamedTuple):
+class KeyedBatch(NamedTuple):
     """Records of a poll, and the key of each: aligned."""
 
     batch: RecordBatch

@@ -21,7 +21,7 @@ from streamlda.errors import MissingExtraError, SourceError
 from streamlda.stream.source import Reject
 from streamlda_connectors import lines, records
 from streamlda_connectors.files import FileSource
-from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.kafka.decoding import RecordOptions
 from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.records import MOST_FIELDS, BatchBuilder, ReadOptions
 from tests.connectors.test_resume import COMPRESS
@@ -313,5 +313,7 @@ def test_fields_of_the_first_record_without_text_are_named(tmp_path, records, fi
     # Those of Kafka are named too.
     rows = [Record("t", 0, i, 0, None, line.encode()) for i, line in enumerate(data.split("\n"))]
     batch = BatchBuilder(10, 0.0)
-    assert Decoding("t", "jsonl", ReadOptions(), None).take(batch, deque([Run(0, rows)]), {0: 0})
+    assert RecordOptions("t", "jsonl", ReadOptions(), None).take(
+        batch, deque([Run(0, rows)]), {0: 0}
+    )
     assert batch.fields == fields

@@ -22,7 +22,7 @@ from streamlda_connectors import compressed, parquet
 from streamlda_connectors.csv_files import CsvSplitter, Dialect
 from streamlda_connectors.files import FileSource
 from streamlda_connectors.lines import LineSplitter
-from streamlda_connectors.records import Skipped
+from streamlda_connectors.records import Skip
 
 COMPRESS = {
     "": lambda data: data,
@@ -108,7 +108,7 @@ cuts = st.lists(st.integers(0, 60), max_size=6)
 def test_lines_equal_split_for_any_blocks(data, cuts):
     limit = 4
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    expected = [x if len(x) <= limit else Skipped(len(x), "too-long") for x in lines]
+    expected = [x if len(x) <= limit else Skip(len(x), "too-long") for x in lines]
     assert fed_in_pieces(LineSplitter(limit), data, cuts) == expected
 
 
@@ -123,7 +123,7 @@ def test_csv_records_equal_the_standard_reader_for_any_blocks(text, cuts):
         taken = reader.line_num
     records = fed_in_pieces(CsvSplitter(1000, Dialect(",")), text.encode(), cuts)
     # Only a last record whose quote never closes is none.
-    if records and isinstance(records[-1], Skipped):
+    if records and isinstance(records[-1], Skip):
         size, reason = records.pop()
         assert (size - len(expected.pop()) in (0, 1), reason) == (True, "broken-csv")
     assert [record.decode() for record in records] == expected

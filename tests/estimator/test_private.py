@@ -24,7 +24,7 @@ from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.released import released_model
+from streamlda.private.released import load_released
 from streamlda.simulate import PlantedLDA
 
 pytestmark = [
@@ -244,11 +244,11 @@ def test_a_fit_that_fails_in_a_round_keeps_the_topics_of_what_was_released(
     with pytest.raises(KeyboardInterrupt) as caught:
         lda.fit(X)
     assert "the topics of what was released, without stages=choice" in caught.value.__notes__[-1]
-    assert lda.privacy_["missing_stages"] == ["choice"]
+    assert lda.privacy_["missing"] == ["choice"]
     assert (lda.privacy_["epsilon"], lda.n_components_) == (10.0, 3)
     check_statement(lda.privacy_)
     assert "(incomplete, without choice)" in caught.value.__notes__[0]
-    model = released_model(path)
+    model = load_released(path)
     np.testing.assert_array_equal(model.components, lda.components_)
     assert model.privacy == lda.privacy_
     with pytest.raises(InvalidSettingError, match="has ended"):

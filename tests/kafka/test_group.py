@@ -33,11 +33,11 @@ class Member(consumer.GroupMember):
 
     @property
     def has(self):
-        return set(self.assigned().partitions)
+        return set(self.get_assignment().partitions)
 
     @property
     def generation(self):
-        return self.assigned().generation or 0
+        return self.get_assignment().generation or 0
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_partition_moves_once_it_was_given_up_and_never_has_two(topics, topic,
     wait_until(lambda: len(first.given_up) == 2)
     assert first.given_up[-1] == {0, 1, 2, 3}
     # The group does not know it: that is no generation, and none that others could be below.
-    assert first.assigned() == (frozenset(), None)
+    assert first.get_assignment() == (frozenset(), None)
     first.may.set()
     wait_until(lambda: first.has == {0, 1, 2, 3})
     wait_until(lambda: first.confirm(0))

@@ -15,7 +15,7 @@ from streamlda.errors import SourceAwayError, SourceError
 from streamlda_connectors.kafka import consumer, writing
 from streamlda_connectors.kafka import source as kafka_source
 from streamlda_connectors.kafka.consumer import Client
-from streamlda_connectors.kafka.partitions import Truncated
+from streamlda_connectors.kafka.partitions import LogTruncation
 from tests.kafka.test_producer import SECRET, offsets, put, record
 from tests.kafka.topics import SECONDS, read, wait_until
 
@@ -169,7 +169,7 @@ def test_truncation_is_refused_even_if_the_log_has_grown_again(
     monkeypatch.setattr(kafka_source, "Client", cut_off)
     source = source_of(topics, topic, allow_gaps=allow_gaps)
     read(source, 3)
-    cuts.append(Truncated())
+    cuts.append(LogTruncation())
     topics.send(topic, numbers(3, 9))
     if allow_gaps:
         assert read(source, 6)[0] == texts_from(3, 9)

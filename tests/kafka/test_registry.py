@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from streamlda.errors import InvalidSettingError, SourceAccessError, SourceAwayError
 from streamlda_connectors.kafka import Registry, decoding
 from streamlda_connectors.kafka.decoding import RegistryDecoder
-from streamlda_connectors.records import REASONS, ReadOptions, Rejected
+from streamlda_connectors.records import REASONS, ReadOptions, Rejection
 from tests.http_server import AnsweringServer
 
 pytestmark = pytest.mark.long
@@ -110,7 +110,7 @@ def read(decode, values):
     for value in values:
         try:
             found.append(decode(value))
-        except Rejected as rejected:
+        except Rejection as rejected:
             found.append(rejected.reason)
     return found
 

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from streamlda.errors import SourceError
-from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.kafka.decoding import RecordOptions
 from streamlda_connectors.kafka.partitions import Record, Rounds, Run
 from streamlda_connectors.records import BatchBuilder, ReadOptions
 from tests.kafka.topics import wait_until
@@ -48,13 +48,13 @@ class Delivered:
         }
         self.next, self.pending, self.draw = dict(self.begins), deque(), draw
         self.rounds = Rounds(self.begins, block)
-        self.decoding = Decoding("t", "text", ReadOptions("text"), None)
+        self.decoding = RecordOptions("t", "text", ReadOptions("text"), None)
         self.fetched = dict(self.begins)
         self.found = []
 
     def fetch(self):
         """Fetch some records of a partition that is not held, or learn that none comes."""
-        free = sorted(self.begins.keys() - self.rounds.held)
+        free = sorted(self.begins.keys() - self.rounds.waiting)
         number = self.draw(st.sampled_from(free))
         left = [offset for offset in self.records[number] if offset >= self.fetched[number]]
         size = self.draw(st.integers(1, 12))
@@ -62,7 +62,7 @@ class Delivered:
             self.rounds.add(run_of(number, left[:size]))
             self.fetched[number] = left[:size][-1] + 1
         elif number == self.rounds.turn:
-            self.rounds.passed(self.ends[number])
+            self.rounds.skip_to(self.ends[number])
         self.pending.extend(self.rounds.in_order())
 
     def poll(self):

@@ -8,7 +8,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from kafka.structs import TopicPartition
 
-from streamlda_connectors.kafka.unpacking import Unpacked
+from streamlda_connectors.kafka.unpacking import UnpackedRecords
 
 #: Offset delta, time, key, value and headers of records; lengths below and above one byte.
 ROWS = [
@@ -83,7 +83,7 @@ TRANSACTIONS = [
 )
 def test_records_are_those_of_the_package(batches, options):
     data = b"".join(batches)
-    rows, *rest = found(Unpacked, data, **options)
+    rows, *rest = found(UnpackedRecords, data, **options)
     assert (rows, *rest) == found(Fetcher.PartitionRecords, data, **options)
     assert rows
     assert {type(value) for row in rows for value in row[4:6]} <= {bytes, type(None)}
@@ -100,4 +100,4 @@ def test_bytes_that_changed_are_refused(at, with_sum):
     if with_sum:
         struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
     with pytest.raises(Exception, match="batch" if with_sum else r"batch|crc"):
-        found(Unpacked, bytes(data))
+        found(UnpackedRecords, bytes(data))

@@ -13,7 +13,7 @@ from streamlda.guarantee.accounting import noise_multiplier
 from streamlda.model.matching import match_topics
 from streamlda.model.over_time import Interval, Timeline
 from streamlda.model.topic_model import TopicModel, load
-from streamlda.privacy.statement import ReleasedStage, private_statement, seeded
+from streamlda.privacy.statement import ReleasedStage, private_statement, state_seeds
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
 from tests.cli.conftest import refused, run
@@ -183,7 +183,11 @@ def test_what_is_not_known_of_all_documents_is_not_said(tmp_path):
             "different analyzers",
         ),
         ({"privacy": private()}, InvalidSettingError, "private=1 of=2; merge private models only"),
-        ({"privacy": seeded()}, InvalidSettingError, "private=1 of=2; merge private models only"),
+        (
+            {"privacy": state_seeds()},
+            InvalidSettingError,
+            "private=1 of=2; merge private models only",
+        ),
     ],
 )
 def test_what_has_no_true_merger_is_refused(other, error, said):

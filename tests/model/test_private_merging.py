@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.privacy.merged_statement import merged_statement
+from streamlda.privacy.merged_statement import merge_statements
 from streamlda.privacy.statement import (
     NOT_PRIVATE,
     SEEDED,
     ReleasedStage,
     check_statement,
-    seeded,
+    state_seeds,
     statement_lines,
 )
 from tests.model.test_merging import counted, private, tables
@@ -58,8 +58,8 @@ def test_of_several_ledgers_what_they_promise_adds_up():
     assert merged[0].merge(two).privacy["epsilon"] >= 3.0
     # What is missing of each is missing of both.
     cut = of(private(missing=("refine 2",)), private(ledger="b", missing=("refine 1", "refine 2")))
-    assert cut[0].merge(cut[1]).privacy["missing_stages"] == ["refine 1", "refine 2"]
-    drawn_again, kept = of(seeded(), private())
+    assert cut[0].merge(cut[1]).privacy["missing"] == ["refine 1", "refine 2"]
+    drawn_again, kept = of(state_seeds(), private())
     assert drawn_again.merge(kept).privacy["statement"] == SEEDED
     plain = counted(tables(1)).merge(counted(tables(1) + 1))
     assert plain.privacy == {"statement": NOT_PRIVATE}
@@ -76,8 +76,8 @@ def test_however_merges_are_grouped_they_promise_the_same(order, data):
     found = [every[number] for number in order]
     while len(found) > 1:
         size = data.draw(st.integers(2, len(found)))
-        found = [*found[size:], merged_statement(found[:size])]
-    assert found == [merged_statement(every)]
+        found = [*found[size:], merge_statements(found[:size])]
+    assert found == [merge_statements(every)]
     # Two windows of a, two of b, and two fits in memory.
     assert (found[0]["epsilon"], found[0]["ledger"]) == (4.0, "a, b, in memory")
     json.dumps(found[0])
@@ -100,7 +100,7 @@ def test_whether_models_of_one_ledger_are_merged_does_not_depend_on_groups(names
         try:
             while len(statements) > 1:
                 size = sizes(len(statements))
-                statements = [*statements[size:], merged_statement(statements[:size])]
+                statements = [*statements[size:], merge_statements(statements[:size])]
         except InvalidSettingError:
             return None
         return statements
@@ -112,7 +112,7 @@ def test_whether_models_of_one_ledger_are_merged_does_not_depend_on_groups(names
 
 
 def test_windows_of_two_choices_of_words_are_merged():
-    found = merged_statement([of_stages(names) for names in MODELS[:3]])
+    found = merge_statements([of_stages(names) for names in MODELS[:3]])
     assert found["stages_of_models"] == [[0, 1], [0, 2], [3, 4]]
     assert found["epsilon"] == 1.0
     for wrong in ([], [[0, 1]], [[0, 1, 2], [3]], [[0, 1, 2], [3, 5]], [[0, 1, 2, 3, 4], []], "01"):
@@ -131,7 +131,7 @@ def test_windows_of_two_choices_of_words_are_merged():
     ],
 )
 def test_ledgers_of_a_merged_statement_must_add_up(change, said):
-    found = merged_statement([private(), private(ledger="b")])
+    found = merge_statements([private(), private(ledger="b")])
     first, second = found["ledgers"]
     with pytest.raises(InvalidSettingError, match=said):
         check_statement({**found, "ledgers": [first, second | change]})

@@ -31,7 +31,7 @@ from streamlda.papers.dplda.sensitivity import (
     triples_l2,
     unmet,
 )
-from streamlda.papers.dplda.spectral import FULL_EIGENPAIRS, SpectralSteps, symmetrised, unwhitened
+from streamlda.papers.dplda.spectral import FULL_EIGENPAIRS, SpectralSteps, symmetrise, unwhiten
 from streamlda.papers.laplace import TV_DISTANCE_BOUND
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.costs import epsilon_spent
@@ -142,9 +142,9 @@ def corpus():
 def test_steps_without_noise_find_the_topics(corpus):
     truth, steps = corpus
     assert matched_l1_error(truth.components, steps.topics).mean < 0.02
-    whitened = steps.leading.whitening.T @ steps.pairs @ steps.leading.whitening
+    whitened = steps.leading_pairs.whitening.T @ steps.pairs @ steps.leading_pairs.whitening
     np.testing.assert_allclose(whitened, np.eye(2), atol=1e-10)
-    both = steps.leading.whitening.T @ steps.leading.unwhitening
+    both = steps.leading_pairs.whitening.T @ steps.leading_pairs.unwhitening
     np.testing.assert_allclose(both, np.eye(2), atol=1e-12)
     # lambda_i^2 = 4 a (a + 1) / ((a + 2)^2 alpha_i)
     values = np.sqrt(4 * 0.5 * 1.5 / (2.5**2 * np.sort(truth.alpha)))
@@ -231,7 +231,7 @@ def test_symmetric_noise_has_its_scale_in_every_entry(mechanism):
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_packing_keeps_norms_and_comes_back(ndim):
     array = np.random.default_rng(3).standard_normal((4,) * ndim)
-    array = array + array.T if ndim == 2 else symmetrised(array)
+    array = array + array.T if ndim == 2 else symmetrise(array)
     half, whole = pack(array, 0.5), pack(array, 1.0)
     assert len(half) == len(whole) == count_free(4, ndim)
     assert np.linalg.norm(half) == pytest.approx(np.linalg.norm(array))
@@ -278,8 +278,8 @@ def test_many_words_go_without_the_triple_moment():
     steps = SpectralSteps(LDAMoments(documents, 0.5), 3)
     assert truth.n_features > FULL_EIGENPAIRS
     values, vectors = np.linalg.eigh(steps.moments.pairs())
-    np.testing.assert_allclose(steps.leading.values, values[:-4:-1], rtol=1e-6)
-    cosines = np.abs(steps.leading.vectors.T @ vectors[:, :-4:-1])
+    np.testing.assert_allclose(steps.leading_pairs.values, values[:-4:-1], rtol=1e-6)
+    cosines = np.abs(steps.leading_pairs.vectors.T @ vectors[:, :-4:-1])
     np.testing.assert_allclose(cosines, np.eye(3), atol=1e-4)
     options = {"n_components": 3, "alpha_0": 0.5, "epsilon": 5.0, "delta": 1e-4}
     settings = DPLDASettings(**options, configuration="2")
@@ -291,7 +291,7 @@ def test_many_words_go_without_the_triple_moment():
 def test_topics_of_negative_sign_are_changed_back():
     basis = np.array([[0.5, 0.1], [0.3, 0.2], [0.2, 0.7]])
     for signs in ((1, 1), (-1, 1), (-1, -1)):
-        np.testing.assert_allclose(unwhitened(basis, np.diag(signs)), basis.T, atol=1e-15)
+        np.testing.assert_allclose(unwhiten(basis, np.diag(signs)), basis.T, atol=1e-15)
 
 
 FOOTNOTE = ("gamma_s lambda_k", "gamma_s /", "alpha_0 gamma_s^2")

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from streamlda.errors import InvalidSettingError
 from streamlda.guarantee.accounting import noise_multiplier
-from streamlda.privacy.merged_statement import merged_statement
+from streamlda.privacy.merged_statement import merge_statements
 from streamlda.privacy.statement import (
     VOCABULARIES,
     ReleasedStage,
     check_statement,
     not_private,
     private_statement,
-    seeded,
+    state_seeds,
     statement_lines,
 )
 
@@ -69,7 +69,7 @@ def test_relation_and_public_number_of_records_are_said_in_the_terms_of_the_lite
     old = {**statement, "neighboring_relation": "add-remove", "excluded": statement["excluded"][1:]}
     for shown in (
         statement_lines(old),
-        statement_lines(merged_statement([old, statement | {"ledger": "4567cdef"}])),
+        statement_lines(merge_statements([old, statement | {"ledger": "4567cdef"}])),
     ):
         found = {line[:12].strip(): line[12:] for line in shown}
         assert found["unit"] == "document, zero-out"
@@ -92,7 +92,7 @@ def test_a_private_statement_is_shown_in_few_lines():
 def test_what_promises_nothing_says_so_in_one_line():
     for statement, wanted in (
         (not_private(), "not private"),
-        (seeded(), "not private (seeded)"),
+        (state_seeds(), "not private (seeded)"),
         ({"statement": "none"}, "not private"),
         ({}, "not private"),
         ({"statement": "not private", "later": [1]}, "not private"),

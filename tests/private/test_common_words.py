@@ -260,7 +260,7 @@ def test_the_loss_by_noise_is_what_is_expected():
         true, frequencies = rng.dirichlet(np.full(V, 0.5)), Frequencies(V)
         frequencies.add(20_000 * true + 8 * rng.standard_normal(V), 8.0)
         actual = np.sum(true * np.log(np.maximum(true, 1e-300) / frequencies.distribution()))
-        losses.append((frequencies.denoised().surprise, actual))
+        losses.append((frequencies.denoise().surprise, actual))
     expected, actual = np.mean(losses, axis=0)
     assert expected == pytest.approx(actual, rel=0.3)
 

@@ -76,7 +76,7 @@ def test_a_private_choice_of_words_is_expected_before_it_is_made(records, least,
     assert not any("private choice" in warning for warning in enough.warnings)
     assert plan().words_chosen is None
     few = Plan.of(asked, 20_250, 250, 1e-6, choice)
-    assert few.expected == "expected: no topics, from about 2 words"
+    assert few.forecast == "expected: no topics, from about 2 words"
 
 
 def test_a_window_no_better_than_word_frequencies_is_warned_of():
@@ -88,7 +88,7 @@ def test_a_window_no_better_than_word_frequencies_is_warned_of():
     assert "privacy.public_model" in warning
     ratio = found.perplexity_over_frequencies
     assert 1.0 < ratio < 1.15
-    assert f"with {ratio:.2f} times the perplexity of its word frequencies" in found.expected
+    assert f"with {ratio:.2f} times the perplexity of its word frequencies" in found.forecast
     assert plan().perplexity_over_frequencies is None
     # What it names is just enough.
     asked = found.word_noise / noise_of_ratio(1.0)
@@ -123,7 +123,7 @@ def test_what_was_not_measured_is_not_expected(changes):
     found = plan(**changes)
     values = (found.topics_shown, found.least_records, found.least_epsilon)
     assert values == (None,) * 3
-    assert "not known" in found.expected
+    assert "not known" in found.forecast
 
 
 def test_noise_of_users_counts_all_their_documents():

@@ -162,7 +162,7 @@ def test_the_digest_tells_models_apart(public):
 
 def moved(start, sums, noise, n_components):
     released, stddevs = {"shares": sums}, {"shares": noise}
-    return start.moved(released, stddevs, n_components, None, 100)
+    return start.move_topics(released, stddevs, n_components, None, 100)
 
 
 def released_sums(start, tokens, topics):

@@ -20,7 +20,7 @@ from streamlda.private.responsibilities import (
     RefinementStatistic,
     get_divisors,
 )
-from streamlda.private.unmixing import deconvolve, unmixed_tokens
+from streamlda.private.unmixing import deconvolve, unmix_tokens
 from streamlda.refinement.measures import INFERENCE_TOLERANCE
 from streamlda.simulate import PlantedLDA
 from tests import oracle_refinement, oracle_text
@@ -156,7 +156,7 @@ def found_by(begun, sums, stddev):
     rough = np.maximum(sums[:, :K], 1e-12)
     rough = (rough / rough.sum(axis=0)).T
     given = sums, np.full(V, stddev), begun[2], rough, begun[1], 1.0
-    tokens = unmixed_tokens(*given, *get_divisors(*begun, WEIGHT), 0.7, 0)
+    tokens = unmix_tokens(*given, *get_divisors(*begun, WEIGHT), 0.7, 0)
     return rough, (tokens / tokens.sum(axis=0)).T
 
 

@@ -15,7 +15,7 @@ from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.release_manager import ReleaseManager, open_ledger
-from streamlda.private.released import released_model, spent
+from streamlda.private.released import describe_spending, load_released
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 from tests.private import streams
@@ -113,12 +113,12 @@ def test_a_run_cut_short_in_a_round_has_a_model(folder, monkeypatch, paid):
         before = left_in(folder)
         with monkeypatch.context() as patch:
             guard(patch)
-            model = released_model(path)
+            model = load_released(path)
         assert left_in(folder) == before
-        assert_same(model, learner.model_of(learner.released(), WORDS, FACTS))
+        assert_same(model, learner.model_of(learner.get_released(), WORDS, FACTS))
         check_statement(model.privacy)
         missing = stages[released:]
-        assert model.privacy["missing_stages"] == missing
+        assert model.privacy["missing"] == missing
         assert [stage["name"] for stage in model.privacy["stages"]] == stages[:released]
         assert (model.privacy["epsilon"], model.privacy["delta"]) == (20.0, settings.delta)
         assert f"incomplete  without {', '.join(missing)}" in statement_lines(model.privacy)
@@ -150,8 +150,8 @@ def test_a_whole_window_or_the_newest_round_gives_the_model_that_its_run_made(fo
     settings = settings_of(way)
     _, made = cut_short(folder / "L", settings, settings.n_stages + rounds)
     assert len(made) == 1 + rounds
-    assert_same(released_model(folder / "L"), made[-1])
-    assert "missing_stages" not in made[-1].privacy
+    assert_same(load_released(folder / "L"), made[-1])
+    assert "missing" not in made[-1].privacy
 
 
 def test_what_does_not_suffice_is_refused_and_not_offered(folder):
@@ -164,12 +164,12 @@ def test_what_does_not_suffice_is_refused_and_not_offered(folder):
         cut_short(path, settings, released, paid=True)
         done = released % len(stages)
         with pytest.raises(InsufficientDataError) as refused:
-            released_model(path)
+            load_released(path)
         if done:
             assert f"missing={', '.join(stages[done:])!r}" in str(refused.value)
             assert f"released={', '.join(stages[:done])!r} " in str(refused.value)
         with open_ledger(path, settings) as ledger:
-            said = spent(ledger)
+            said = describe_spending(ledger)
         assert "--publish" not in said
         assert "give no model of the newest window: " in said
         assert f"by releases={released + 1} " in said
@@ -185,7 +185,7 @@ def test_what_suffices_is_offered_with_the_command(folder):
         path = (folder / name).resolve()
         cut_short(path, settings, released)
         with open_ledger(path, settings) as ledger:
-            said = spent(ledger)
+            said = describe_spending(ledger)
         quoted = f"'{path}'" if " " in name else path
         assert f"({of}): streamlda budget {quoted} --publish MODEL" in said
 
@@ -196,12 +196,12 @@ def test_a_lost_file_ends_what_is_read_and_a_changed_one_too(folder):
     cut_short(path, settings, len(stages) - 1)
     *_, pairs, refine = sorted((folder / "L.releases").iterdir())
     assert refine.stem[7:] == "refine"
-    assert released_model(path).privacy["missing_stages"] == stages[-1:]
+    assert load_released(path).privacy["missing"] == stages[-1:]
     refine.write_bytes(pairs.read_bytes())
-    assert released_model(path).privacy["missing_stages"] == stages[-2:]
+    assert load_released(path).privacy["missing"] == stages[-2:]
     pairs.unlink()
     with pytest.raises(InsufficientDataError, match="stages before refinement"):
-        released_model(path)
+        load_released(path)
 
 
 def test_the_noise_is_what_the_ledger_says(folder, monkeypatch):
@@ -211,13 +211,13 @@ def test_the_noise_is_what_the_ledger_says(folder, monkeypatch):
     paid = settings.noise_multiplier
     said = property(lambda self: paid * (1 + 1e-12))
     monkeypatch.setattr(settings_module.PrivateSettings, "noise_multiplier", said)
-    stages = released_model(path).privacy["stages"]
+    stages = load_released(path).privacy["stages"]
     assert [stage["noise_multiplier"] for stage in stages] == [paid, paid]
     for factor in (0.999, 1.001):
         other = property(lambda self, z=paid * factor: z)
         monkeypatch.setattr(settings_module.PrivateSettings, "noise_multiplier", other)
         with pytest.raises(InsufficientDataError, match="noise of a release is not what") as shown:
-            released_model(path)
+            load_released(path)
         assert f"release=1 noise_multiplier={paid}" in str(shown.value)
 
 
@@ -239,9 +239,9 @@ def test_of_a_run_that_has_released_too_little_no_older_one_is_offered(folder, s
                     releaser.release(stage, 0, 9, settings.event, None, {})
             # Each is the newest run once.
             if stop:
-                assert "missing_stages" not in released_model(path).privacy
+                assert "missing" not in load_released(path).privacy
     with pytest.raises(InsufficientDataError, match="the first release of a window"):
-        released_model(path)
+        load_released(path)
 
 
 @pytest.mark.long
@@ -256,7 +256,7 @@ def test_windows_and_runs_are_told_apart(folder):
                 settings, ReleaseManager(None, ledger, stream), vocabulary="public"
             )
             feed(learner, ROWS.rows(0, 2 * N), on_model=made.append)
-        model = released_model(path)
+        model = load_released(path)
         np.testing.assert_array_equal(model.components, made[-1].components)
         assert model.privacy == made[-1].privacy
         assert model.vocabulary is None
@@ -265,9 +265,9 @@ def test_windows_and_runs_are_told_apart(folder):
     # Older windows are named by any release of theirs.
     windows = np.repeat(np.arange(8), [2, 2, 2, 2, 5, 5, 2, 2])
     for number, window in enumerate(windows, 1):
-        model = released_model(path, number)
+        model = load_released(path, number)
         np.testing.assert_array_equal(model.components, made[window].components)
         assert model.privacy["stages"] == made[window].privacy["stages"]
     for number in (0, len(windows) + 1):
         with pytest.raises(InvalidSettingError, match="has no such release"):
-            released_model(path, number)
+            load_released(path, number)

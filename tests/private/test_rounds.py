@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamlda.model.evaluation import matched_l1_error
-from streamlda.private.power import PowerStatistic, answer_norm, centred_answers
+from streamlda.private.power import PowerStatistic, answer_norm, centre_answers
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.associations import DocumentAssociation
 from streamlda.spectral.power import unit_columns
@@ -130,7 +130,7 @@ def test_corrections_are_those_of_the_public_twin(values_only):
     sums = sums_of(part, view_of(documents))
     images = None if values_only else sums["images"] / 20
     values = sums["values"] / 20 if values_only else np.sum(probes * images, axis=0)
-    found = centred_answers(images, values, probes, PROJECTION.T @ first, pairs, 0.7)
+    found = centre_answers(images, values, probes, PROJECTION.T @ first, pairs, 0.7)
     np.testing.assert_allclose(found[1], np.sum(probes * answer, axis=0), atol=1e-10)
     if values_only:
         assert found[0] is None

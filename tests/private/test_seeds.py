@@ -9,7 +9,7 @@ import pytest
 from streamlda.errors import InvalidSettingError
 from streamlda.model.diagnostics import hellinger
 from streamlda.model.topic_model import load
-from streamlda.privacy.merged_statement import merged_statement
+from streamlda.privacy.merged_statement import merge_statements
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.budget import ledger_terms
 from streamlda.private.published import model_of, statement_of
@@ -114,8 +114,8 @@ def test_settings_know_them():
     config = config_of()
     saved = json.loads(json.dumps(asdict(config)))
     assert PrivateSettings.of(saved) == config
-    assert config.differing(saved) == []
-    (said,) = config.differing(json.loads(json.dumps(asdict(config_of(SEEDS[:1])))))
+    assert config.list_differences(saved) == []
+    (said,) = config.list_differences(json.loads(json.dumps(asdict(config_of(SEEDS[:1])))))
     assert said.startswith("seed_topics=")
     assert config_hash(config, "public") != config_hash(config_of(()), "public")
     with pytest.raises(InvalidSettingError, match="fewer topics than seeded ones"):
@@ -131,7 +131,7 @@ def test_the_statement_and_the_file_say_so(tmp_path):
     assert any(line.split() == ["seeds", "public", "words"] for line in statement_lines(said))
     plain = statement_of(snapshot, config_of(()), **given)
     assert "seeds" not in plain
-    assert "seeds" in merged_statement([plain, said])
+    assert "seeds" in merge_statements([plain, said])
     with pytest.raises(InvalidSettingError, match="seeds='learned'"):
         check_statement({**said, "seeds": "learned"})
     model_of(snapshot, config_of(), said).save(tmp_path / "model")

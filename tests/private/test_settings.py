@@ -120,8 +120,8 @@ def test_saved_settings_are_restored_and_compared():
     config = config_of(clipping=ClipBounds(0.6, 0.4, 5.0, "fixed"))
     values = {**asdict(config), "epsilon": 3.0, "later": 1}
     assert PrivateSettings.of(asdict(config)) == config
-    assert config.differing(asdict(config)) == []
-    assert config.differing(values) == ["epsilon=20.0 (saved: 3.0)", "later=None (saved: 1)"]
+    assert config.list_differences(asdict(config)) == []
+    assert config.list_differences(values) == ["epsilon=20.0 (saved: 3.0)", "later=None (saved: 1)"]
     assert replace(config, alpha_0=None).working_alpha_0 == config.working_alpha_0 == 1.0
 
 

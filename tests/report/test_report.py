@@ -21,7 +21,7 @@ from streamlda.estimator import StreamLDA
 from streamlda.model.hierarchy import flat_map
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import load
-from streamlda.privacy.statement import seeded
+from streamlda.privacy.statement import state_seeds
 from streamlda.report import render_report
 from streamlda.report.charts import spread
 from streamlda.simulate import PlantedLDA
@@ -181,7 +181,7 @@ def test_a_private_model_tells_its_promise_and_places():
     [
         ({"statement": "not private"}, "not private"),
         ({}, "not private"),
-        (seeded(), "not private (seeded)"),
+        (state_seeds(), "not private (seeded)"),
         ({"statement": "private"}, "the statement is refused"),
         ({**private(), "epsilon": 0.01}, "the statement is refused"),
     ],
@@ -312,7 +312,7 @@ def test_documents_are_drawn_without_their_text_unless_it_is_named(files):
     assert "need --documents FILE" in said.stderr
 
 
-@pytest.mark.parametrize("promise", [private, seeded])
+@pytest.mark.parametrize("promise", [private, state_seeds])
 def test_the_report_of_a_private_model_has_no_documents(files, promise):
     model(topics(), privacy=promise()).save(files / "private.model")
     (files / "d.txt").write_text("one\n")

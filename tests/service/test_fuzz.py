@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamlda.text.analysis import TextAnalyzer
 from streamlda.text.vocabulary import Vocabulary
-from streamlda_connectors.kafka.decoding import Decoding
+from streamlda_connectors.kafka.decoding import RecordOptions
 from streamlda_connectors.kafka.partitions import Record, Run
 from streamlda_connectors.records import REASONS, BatchBuilder, ReadOptions
 
@@ -58,7 +58,7 @@ def test_no_payload_breaks_decoding_or_counting(values, user_field, text_field, 
     rejected, told = [], []
     known = {"user_field": user_field} if form == "jsonl" else {}
     options = ReadOptions(text_field, max_document_bytes=5000, **known)
-    decoding = Decoding("t", form, options, lambda at, why: rejected.append((at.offset, why)))
+    decoding = RecordOptions("t", form, options, lambda at, why: rejected.append((at.offset, why)))
     run = Run(0, [Record("t", 0, at, 0, None, value) for at, value in enumerate(values)])
     pending, next_, n_records = deque([run]), {0: 0}, 0
     while next_[0] < len(values):

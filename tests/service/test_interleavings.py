@@ -229,7 +229,7 @@ class SteppedDaemon:
         def make_worker(tell):
             return Worker(pipeline, self.store, self.status, tell, threads=self.steps)
 
-        started = m.Started(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
+        started = m.StartDone(self.steps.now(), pipeline.due, since_release=pipeline.since_release)
         return Run(open_source, make_worker, started)
 
     def _fails(self, what):

@@ -129,12 +129,12 @@ def test_the_page_shows_how_the_daemon_fares(visit, status, snapshots):
     seen.page.reload()
     shared = ["here: 0, 3", "to come: 5", "generation 7", "makes the snapshots of all daemons"]
     seen.has(lag_note="; ".join(["records in 1 partition", *shared]))
-    status.show([m.Stalled("source", "KafkaTimeoutError", 60.0)])
+    status.show([m.ShowStall("source", "KafkaTimeoutError", 60.0)])
     expect(seen.page.locator("#phase")).to_contain_text("not ready")
     seen.has(link="source away", lag="\N{EN DASH}")
     expect(seen.page.locator("#trouble")).to_contain_text("Source away since")
     expect(seen.page.locator("#trouble")).to_contain_text("(KafkaTimeoutError).")
-    status.show([m.Recovered("source", 1.0)])
+    status.show([m.ShowRecovery("source", 1.0)])
     expect(seen.page.locator("#link")).to_have_text("live")
     expect(seen.page.locator("#trouble")).to_be_hidden()
 

@@ -18,7 +18,7 @@ from streamlda.model.evaluation import matched_l1_error
 from streamlda.model.topic_model import load
 from streamlda.run.opening import open_pipeline
 from streamlda.service.lease import Lease, check_beginning, list_terms, make_beginning
-from streamlda.service.messages import CheckpointDone, CheckpointTaken, Learned
+from streamlda.service.messages import CheckpointDone, CheckpointTaken, LearnDone
 from streamlda.service.partitions import RETRY_SECONDS, Partitions, PartitionsWorker, SharedSource
 from streamlda.service.status import Status
 from streamlda.settings.build import public_words
@@ -154,7 +154,7 @@ def here(request, shared, topics, tmp_path):
 
     def learn(batch):
         worker.learn([batch])
-        assert isinstance(events.get(timeout=seconds), Learned)
+        assert isinstance(events.get(timeout=seconds), LearnDone)
 
     def turn(enough):
         def enough_by_now():
@@ -217,7 +217,7 @@ def test_a_partition_that_moved_and_came_back_continues_where_it_was_saved(here,
         "partitions": [0, 1],
         "waiting": [],
         "elsewhere": [],
-        "generation": here.source.member.assigned().generation,
+        "generation": here.source.member.get_assignment().generation,
         "lease": False,
         "places": None,
     }
@@ -255,7 +255,7 @@ def test_one_that_was_overtaken_is_not_written_and_not_used(here, caplog, monkey
         raise SourceAwayError("away")
 
     # Partitions that cannot be read now are closed, and opened once more.
-    wait_until(lambda: here.source.member.assigned().partitions == {0, 1})
+    wait_until(lambda: here.source.member.get_assignment().partitions == {0, 1})
     monkeypatch.setattr(here.source._source, "take", away)
     with pytest.raises(SourceAwayError):
         here.source.poll(200, 0.1)
@@ -296,7 +296,7 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
         with pytest.raises(FencedError):
             index.claim(group["generation"] - 1)
     # Where the group does not know us, nothing is opened: no generation would be a fence.
-    unknown = here.source.member.assigned()._replace(generation=None)
+    unknown = here.source.member.get_assignment()._replace(generation=None)
     here.learn(here.give_up({0, 1}))
     monkeypatch.setattr(here.source.member, "assigned", lambda: unknown)
     here.looks()

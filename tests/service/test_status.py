@@ -59,8 +59,8 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status, monkeypat
     status.note(not_ready="", lag={0: 5, 1: 7})
     for _ in range(3):
         status.count_failure("source", "KafkaTimeoutError")
-    status.show([m.Stalled("source", "KafkaTimeoutError", 12.0)])
-    status.show([m.Stalled("output", "ENOSPC", 0.0)])
+    status.show([m.ShowStall("source", "KafkaTimeoutError", 12.0)])
+    status.show([m.ShowStall("output", "ENOSPC", 0.0)])
     told = status.status()
     since = told["stalled"]["source"]["since"]
     assert datetime.fromisoformat(since).timestamp() == pytest.approx(time.time() - 12.0, abs=5.0)
@@ -76,7 +76,7 @@ def test_what_is_stalled_makes_it_not_ready_since_when_and_why(status, monkeypat
     ready, reason = status.ready()
     assert (ready, found["ready",]) == (False, 0)
     assert reason.split("; ")[0] == f"source stalled since {since}: KafkaTimeoutError"
-    status.show([m.Recovered(what, 1.0) for what in ("source", "output")])
+    status.show([m.ShowRecovery(what, 1.0) for what in ("source", "output")])
     assert status.ready() == (True, "")
     # Who reads it in the log finds it here.
     assert said == [*[("stalled", False)] * 2, ("recovered", False), ("recovered", True)]

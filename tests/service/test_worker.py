@@ -52,7 +52,7 @@ def test_a_batch_a_release_and_a_checkpoint_are_answered(bench):
     found, worker = bench("hashed")
     worker.learn([batch(0, 200)])
     worker.release()
-    learned, released = found.next(m.Learned, m.ReleaseDone)
+    learned, released = found.next(m.LearnDone, m.ReleaseDone)
     assert (released.snapshot, released.slots_left) == (True, 200)
     assert found.store.snapshots.numbers() == [1]
     worker.checkpoint()
@@ -83,7 +83,7 @@ def test_learning_continues_while_a_checkpoint_is_written(bench):
     worker.learn([batch(0, 100)])
     worker.checkpoint()
     worker.learn([batch(100, 150)])
-    found.next(m.Learned, m.CheckpointTaken, m.Learned)
+    found.next(m.LearnDone, m.CheckpointTaken, m.LearnDone)
     assert begun.wait(60)
     allowed.set()
     found.next(m.CheckpointDone)
@@ -97,7 +97,7 @@ def test_learning_continues_while_a_checkpoint_is_written(bench):
 def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
     found, worker = bench("hashed")
     worker.learn([batch(0, 150)])
-    found.next(m.Learned)
+    found.next(m.LearnDone)
     if what == "learn":
         worker.learn([RecordBatch(["text", 5])])
     elif what == "release":
@@ -107,12 +107,12 @@ def test_what_fails_is_answered_and_the_next_task_is_done(bench, caplog, what):
         found.store.close()
         worker.checkpoint()
         found.next(m.CheckpointTaken)
-    (failed,) = found.next(m.Failed)
+    (failed,) = found.next(m.WorkFailed)
     assert failed.what == what
     assert [record.getMessage() for record in caplog.records] == [f"{what}-failed"]
     found.pipeline.snapshots = 0
     worker.learn([batch(150, 190)])
-    found.next(m.Learned)
+    found.next(m.LearnDone)
 
 
 def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
@@ -131,13 +131,13 @@ def test_a_budget_that_does_not_cover_a_release_is_no_failure(bench, caplog):
 def test_a_release_that_cannot_be_stored_is_made_once_and_stored_later(bench, caplog):
     found, worker = bench("hashed")
     worker.learn([batch(0, 150)])
-    found.next(m.Learned)
+    found.next(m.LearnDone)
     folder = found.store.snapshots.folder
     aside = folder.rename(folder.with_name("aside"))
     folder.write_text("in the way")
     for _ in range(2):
         worker.release()
-        (failed,) = found.next(m.Failed)
+        (failed,) = found.next(m.WorkFailed)
         assert (failed.what, failed.reason) == ("output", "ENOTDIR")
     made = found.pipeline.snapshots
     folder.unlink()

@@ -23,7 +23,7 @@ from streamlda.stream import pipeline as blocks
 from streamlda.stream import vocabulary_choice
 from streamlda.stream.counts import Account, RecordCounts
 from streamlda.stream.event_time import parse_event_time
-from streamlda.stream.pipeline import Blocks, Pipeline, Released
+from streamlda.stream.pipeline import Blocks, Pipeline, ReleaseResult
 from streamlda.stream.source import WHOLE, Behind, RecordBatch, RecordLocation, Reject
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
@@ -334,7 +334,7 @@ def test_every_record_takes_a_slot_blank_where_there_is_no_document():
     assert made.facts(6) == {"stream": "s", "places": 9, "snapshot": 1}
     model = made.learner.release()
     made.skip(6)
-    assert made.make_released(model) == Released(model)
+    assert made.make_released(model) == ReleaseResult(model)
     assert (made.records, made.since_release, made.snapshots) == (9, 0, 1)
 
 

@@ -124,7 +124,7 @@ class Brokers:
         self._connecting = False
 
     @contextmanager
-    def connecting(self) -> Iterator[dict[str, Any]]:
+    def open_connection(self) -> Iterator[dict[str, Any]]:
         """Give the options to connect with; on an error, close what was opened, and name it."""
         kafka, made = self.kafka, list[Any]()
         self._ended_at, self._connecting = 0.0, True
@@ -153,7 +153,7 @@ class Brokers:
                 client.close()
             if isinstance(error, SourceError):
                 raise
-            raise self.refused("cannot be reached", error) from error
+            raise self.make_error("cannot be reached", error) from error
         self._connecting = False
 
     def partition(self, number: int) -> Any:
@@ -184,14 +184,14 @@ class Brokers:
         return Identity(str(cluster), name, str(topic.get("topic_id"))), partitions
 
     @contextmanager
-    def asking(self, problem: str) -> Iterator[None]:
-        """Turn errors of the package into those of `refused`."""
+    def name_errors(self, problem: str) -> Iterator[None]:
+        """Turn errors of the package into those of `make_error`."""
         try:
             yield
         except self.kafka.errors.KafkaError as error:
-            raise self.refused(problem, error) from error
+            raise self.make_error(problem, error) from error
 
-    def refused(self, problem: str, error: BaseException) -> StreamLDAError:
+    def make_error(self, problem: str, error: BaseException) -> StreamLDAError:
         """Return the error for a problem of the brokers, with the reason."""
         settings, errors = self.settings, self.kafka.errors
         reason, kind = type(error).__name__, SourceError
@@ -218,7 +218,7 @@ class Brokers:
         # The text of an error of the package may quote settings, so only the reason is told.
         return with_reason(found, reason)
 
-    def ended_since(self, since: float) -> str:
+    def reason_since(self, since: float) -> str:
         """Return why no answer came since a time of `monotonic`."""
         return self._reason if self._ended_at > since else NO_ANSWER
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from streamlda.errors import MissingExtraError
 from streamlda_connectors.kafka.connection import CLOSE_SECONDS, Brokers, milliseconds
-from streamlda_connectors.kafka.partitions import Broken, Run, Truncated
+from streamlda_connectors.kafka.partitions import Broken, LogTruncation, Run
 from streamlda_connectors.kafka.security import ClientSettings
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Consumer(Brokers):
     def find_entries(self, partitions: set[int]) -> dict[int, Any]:
         """Return offset and metadata of partitions under the group, of those that have them."""
         found, missing = {}, self.kafka.errors.GroupIdNotFoundError
-        with self.asking("do not tell the offsets of the group"), suppress(missing):
+        with self.name_errors("do not tell the offsets of the group"), suppress(missing):
             for number in sorted(partitions):
                 part = self.partition(number)
                 entry = self.consumer.committed(part, metadata=True, timeout_ms=self.timeout_ms)
@@ -83,7 +83,7 @@ class Client(Consumer):
         self._paused = False
         #: Whether the brokers named the topic when they were last asked; not yet at the beginning.
         self._was_there = False
-        with self.connecting() as shared:
+        with self.open_connection() as shared:
             # A consumer cannot distinguish a missing topic from one that is still to come.
             self.identity, self._first_partitions = self.describe(shared, settings.topic)
             self._connect(
@@ -93,12 +93,12 @@ class Client(Consumer):
                 fetch_max_wait_ms=min(500, self.timeout_ms // 2),
                 auto_offset_reset="none",
             )
-        from streamlda_connectors.kafka.unpacking import Unpacked
+        from streamlda_connectors.kafka.unpacking import UnpackedRecords
 
-        self.consumer._fetcher.PartitionRecords = Unpacked
+        self.consumer._fetcher.PartitionRecords = UnpackedRecords
         self._manager = self.consumer._client._manager
 
-    def answered(self) -> dict[int, float | None]:
+    def get_answer_times(self) -> dict[int, float | None]:
         """Return when the broker of each partition was heard last; None while not connected."""
         # Any answer counts: the package tells nobody of a fetch that brought nothing.
         found: dict[int, float | None] = {}
@@ -110,7 +110,7 @@ class Client(Consumer):
 
     def reason(self) -> str:
         """Return why no broker has answered since the last answer."""
-        return self.ended_since(max(filter(None, self.answered().values()), default=0.0))
+        return self.reason_since(max(filter(None, self.get_answer_times().values()), default=0.0))
 
     def partitions(self) -> set[int]:
         """Return the partitions known now, without waiting; new ones appear later."""
@@ -121,7 +121,7 @@ class Client(Consumer):
     def bounds(self, partitions: set[int]) -> dict[int, range]:
         """Return the offsets that the log of each partition holds now, up to the last stable."""
         parts = [self.partition(number) for number in sorted(partitions)]
-        with self.asking("do not tell the offsets"):
+        with self.name_errors("do not tell the offsets"):
             first = self.consumer.beginning_offsets(parts, timeout_ms=self.timeout_ms)
             end = self.consumer.end_offsets(parts, timeout_ms=self.timeout_ms)
         return {part.partition: range(first[part], end[part]) for part in parts}
@@ -140,14 +140,14 @@ class Client(Consumer):
         try:
             found = self.consumer.poll(milliseconds(timeout_seconds), max_records)
         except errors.LogTruncationError as error:
-            raise Truncated from error
+            raise LogTruncation from error
         except errors.UnsupportedCodecError as error:
             raise MissingExtraError(
                 "lz4, python-snappy or zstandard", "kafka", "reading compressed records"
             ) from error
         except Exception as error:
             if isinstance(error, errors.AuthorizationError) or getattr(error, "retriable", False):
-                raise self.refused("do not allow reading", error) from error
+                raise self.make_error("do not allow reading", error) from error
             # Damaged batches raise whatever their decompressor does. The source decides.
             raise Broken(type(error).__name__) from error
         # Of a topic that was replaced, and has grown beyond our offset, nothing else tells; of one
@@ -220,7 +220,7 @@ class GroupMember(Consumer):
         self._closed = False
         self._answered = monotonic()
         refresh = min(REFRESH_SECONDS, settings.refresh_seconds)
-        with self.connecting() as shared:
+        with self.open_connection() as shared:
             self._connect(
                 shared,
                 metadata_max_age_ms=max(1, milliseconds(refresh)),
@@ -292,12 +292,12 @@ class GroupMember(Consumer):
 
     def reason(self) -> str:
         """Return why no broker looks after the group."""
-        return self.ended_since(self._answered)
+        return self.reason_since(self._answered)
 
-    def assigned(self) -> Assignment:
+    def get_assignment(self) -> Assignment:
         """Return our partitions. Raises `SourceError` if the brokers do not let us join."""
         if self._error is not None:
-            raise self.refused("do not let it join the group", self._error) from self._error
+            raise self.make_error("do not let it join the group", self._error) from self._error
         return self._assignment
 
     def confirm(self, partition: int) -> bool:

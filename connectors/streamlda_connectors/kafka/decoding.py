@@ -78,24 +78,24 @@ class RegistryDecoder:
         self._ask("/schemas/types", lambda found: isinstance(found, list))
 
     def __call__(self, value: bytes) -> records.Document | None:
-        """Return a document; `Rejected`, or `SourceAwayError` if its schema cannot be had now."""
+        """Return a document; `Rejection`, or `SourceAwayError` if its schema cannot be had now."""
         if len(value) < 5 or value[0]:
-            raise records.Rejected("unframed")
+            raise records.Rejection("unframed")
         return self._reader(int.from_bytes(value[1:5], "big"))(value[5:])
 
     def _fetch(self, number: int) -> records.Parser:
-        """Return the parser of a schema; raise `Rejected` if the registry lacks the schema."""
+        """Return the parser of a schema; raise `Rejection` if the registry lacks the schema."""
         if monotonic() > self._unknown_until:
             self._unknown.clear()
             self._unknown_until = monotonic() + UNKNOWN_SECONDS
         if number in self._unknown:
-            raise records.Rejected("unknown-schema")
+            raise records.Rejection("unknown-schema")
         try:
             found = self._ask(
                 f"/schemas/ids/{number}",
                 lambda found: isinstance(found, dict) and isinstance(found.get("schema"), str),
             )
-        except records.Rejected:
+        except records.Rejection:
             self._unknown.add(number)
             raise
         return make_reader(found.get("schemaType") or "AVRO", found["schema"], self._options)
@@ -119,11 +119,11 @@ class RegistryDecoder:
         kind: type[errors.StreamLDAError] = errors.SourceAccessError
         status = answer.status
         if status == 404 and _UNKNOWN.search(answer.body):
-            return records.Rejected("unknown-schema")
+            return records.Rejection("unknown-schema")
         problem = "does not answer as one"
         if status in (401, 403):
             problem = "does not let this user read"
-        elif answer.untrusted:
+        elif answer.is_untrusted:
             problem = "has no trusted certificate"
         elif not status or status >= 500 or status in (408, 429):
             problem, kind = "cannot be reached", errors.SourceAwayError
@@ -138,7 +138,7 @@ class RegistryDecoder:
 
 
 def _refuse(_: bytes) -> records.Document:
-    raise records.Rejected("bad-schema")
+    raise records.Rejection("bad-schema")
 
 
 def make_reader(kind: str, schema: str, options: records.ReadOptions) -> records.Parser:
@@ -167,11 +167,11 @@ def make_reader(kind: str, schema: str, options: records.ReadOptions) -> records
             record = schemaless_reader(stream, parsed, None)
         except Exception as error:
             # Of damage it raises whatever comes of it.
-            raise records.Rejected("broken-record") from error
+            raise records.Rejection("broken-record") from error
         if stream.tell() != len(payload):
-            raise records.Rejected("broken-record")
+            raise records.Rejection("broken-record")
         if type(record) is not dict:
-            raise records.Rejected("not-an-object")
+            raise records.Rejection("not-an-object")
         return document(record)
 
     return read
@@ -184,7 +184,7 @@ def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()
     """
     if isinstance(schema, str):
         if schema in around:
-            raise records.Rejected("bad-schema")
+            raise records.Rejection("bad-schema")
         return named.get(schema, schema != "null")
     if isinstance(schema, list):
         # The number of the one that is there, behind which it stands.
@@ -193,7 +193,7 @@ def _has_bytes(schema: Any, named: dict[str, bool], around: tuple[str, ...] = ()
     if kind in ("array", "map"):
         found = _has_bytes(schema["items" if kind == "array" else "values"], named, around)
         if kind == "array" and not found:
-            raise records.Rejected("bad-schema")
+            raise records.Rejection("bad-schema")
         return True
     if kind in ("record", "error"):
         within = (*around, name)
@@ -215,7 +215,7 @@ def _avro_value(record: Any, field: lines.Field) -> Any:
 OnReject = Callable[[Record, str], None]
 
 
-class Decoding:
+class RecordOptions:
     """Options for reading the records of a topic; they are those of `KafkaSource`."""
 
     def __init__(
@@ -280,18 +280,18 @@ class Decoding:
     def _read(self, location: str, rows: Sequence[Record], batch: records.BatchBuilder) -> int:
         """Read records without a hole between them; return how many it were."""
         # Added together: one by one it costs as much again as parsing them.
-        found: list[records.Document | records.Rejected | None] = []
+        found: list[records.Document | records.Rejection | None] = []
         n_bytes = 0
         for row in rows:
             value, document = row.value, None
             try:
                 if value is not None:
                     if len(value) > self._max_bytes:
-                        raise records.Rejected("too-long")
+                        raise records.Rejection("too-long")
                     document = self._decode(value)
                     n_bytes += len(value)
                 found.append(document)
-            except records.Rejected as rejected:
+            except records.Rejection as rejected:
                 try:
                     if self._on_reject is not None:
                         self._on_reject(row, rejected.reason)
@@ -299,7 +299,7 @@ class Decoding:
                     if batch.empty and not found:
                         raise
                     break
-                found.append(records.Rejected(rejected.reason, rejected.fields))
+                found.append(records.Rejection(rejected.reason, rejected.fields))
             except errors.StreamLDAError:
                 # It is not this record's fault.
                 if batch.empty and not found:

@@ -47,11 +47,11 @@ class Broken(Exception):
     """The client cannot continue and has to be replaced by another at the same offsets."""
 
 
-class Truncated(Broken):
+class LogTruncation(Broken):
     """The log was cut before the next offset, and may hold other records there by now."""
 
 
-class Standing(NamedTuple):
+class Offsets(NamedTuple):
     """Next offset, lost records and gaps of each partition."""
 
     offsets: dict[int, int]
@@ -60,12 +60,12 @@ class Standing(NamedTuple):
     gaps: dict[int, int]
 
 
-def read_position(position: Position, identity: Identity, name: str | list[int]) -> Standing:
+def read_position(position: Position, identity: Identity, name: str | list[int]) -> Offsets:
     """Return where each partition of a position stands; `name` is which partitions were chosen."""
     for key, value in {**identity._asdict(), "partitions": name}.items():
         made_with = position.get(key)
         check(made_with == value, "other log", **{key: value, f"{key}_of_position": made_with})
-    return Standing(*(read_numbers(position, key) for key in Standing._fields))
+    return Offsets(*(read_numbers(position, key) for key in Offsets._fields))
 
 
 def read_numbers(position: Mapping[str, Any], key: str) -> dict[int, int]:
@@ -123,7 +123,7 @@ class Rounds:
         return self._numbers[self._turn]
 
     @property
-    def held(self) -> set[int]:
+    def waiting(self) -> set[int]:
         """Partitions of which records wait for their turn."""
         return {number for number, rows in self._held.items() if rows}
 
@@ -131,7 +131,7 @@ class Rounds:
         """Take fetched records of a partition, in the order of its log."""
         self._held[run.partition] = [*self._held[run.partition], *run.records]
 
-    def passed(self, offset: int) -> None:
+    def skip_to(self, offset: int) -> None:
         """Note that the partition whose turn it is has no more records before an offset."""
         if not self._held[self.turn] and offset > self._at[self.turn]:
             self._held[self.turn] = [_blank(self.turn, offset - 1)]

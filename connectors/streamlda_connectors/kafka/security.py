@@ -145,7 +145,7 @@ class NoAnswer(Exception):
         self.reason, self.status, self.body = reason, status, body
 
     @property
-    def untrusted(self) -> bool:
+    def is_untrusted(self) -> bool:
         """True if the server has no certificate that is trusted."""
         return self.reason == ssl.SSLCertVerificationError.__name__
 
@@ -245,7 +245,7 @@ class TokenProvider:
         except NoAnswer as answer:
             # An endpoint that does not know the client, or does not allow what it asks for.
             word = "login-refused" if answer.status in (400, 401, 403) else "token"
-            problem = f"{'untrusted-certificate' if answer.untrusted else word}:{answer.reason}"
+            problem = f"{'untrusted-certificate' if answer.is_untrusted else word}:{answer.reason}"
         else:
             token = found.get("access_token") if isinstance(found, dict) else None
             if isinstance(token, str):

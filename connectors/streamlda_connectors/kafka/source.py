@@ -12,13 +12,13 @@ from streamlda.stream.source import Log, Position, Progress, RecordBatch
 from streamlda_connectors.checks import check, check_open, fault, not_a_position
 from streamlda_connectors.kafka.connection import NO_ANSWER
 from streamlda_connectors.kafka.consumer import Client, GroupMember
-from streamlda_connectors.kafka.decoding import Decoding, OnReject, Registry
+from streamlda_connectors.kafka.decoding import OnReject, RecordOptions, Registry
 from streamlda_connectors.kafka.partitions import (
     Broken,
+    LogTruncation,
+    Offsets,
     Rounds,
     Run,
-    Standing,
-    Truncated,
     read_numbers,
     read_position,
 )
@@ -116,7 +116,7 @@ class KafkaSource:
             bootstrap_servers, topic, group, security=Security(**(security or {})), **options
         )
         schemas = None if registry is None else Registry(**registry)
-        self._decoding = Decoding(topic, format, self.options, on_reject, schemas)
+        self._decoding = RecordOptions(topic, format, self.options, on_reject, schemas)
         #: Whether members of the group share the partitions.
         self._joins = joins = partitions == GROUP
         self._listed: set[Any] | None = None if partitions in ("all", GROUP) else set(partitions)
@@ -139,7 +139,7 @@ class KafkaSource:
             there = {"topic": topic, "n_partitions": len(known), "partitions": self._name}
             check(joins or (ours and ours >= (self._listed or ours)), "chosen partitions", **there)
             #: Where partitions stand; moved by what takes from `_pending`.
-            self._at = Standing(self._begin(client, ours, start), {}, {})
+            self._at = Offsets(self._begin(client, ours, start), {}, {})
             client.assign(self._next)
             if joins:
                 self.member = GroupMember(settings)
@@ -202,7 +202,7 @@ class KafkaSource:
             self._pick_up_partitions(client)
             begun = monotonic()
             if self._rounds is not None:
-                client.pause(self._paused, self._held)
+                client.pause(self._paused, self._waiting)
             fetched = client.poll(wait, room)
             if not self._paused:
                 self._listen(client, monotonic() - begun)
@@ -211,7 +211,7 @@ class KafkaSource:
             # Of any kind: a password file may be gone while records wait to be handed out.
             self._drop_client()
             # The log may have grown beyond our offset again: its bounds would not tell.
-            self._truncated |= isinstance(error, Truncated) and not self._allow_gaps
+            self._truncated |= isinstance(error, LogTruncation) and not self._allow_gaps
             if recover and isinstance(error, Broken):
                 self._recover(error)
             elif recover:
@@ -230,7 +230,7 @@ class KafkaSource:
             self._rounds.add(run)
         if not fetched and not self._pending:
             # The next offsets may hold no record: those of transactions that end there.
-            self._rounds.passed(client.positions()[self._rounds.turn])
+            self._rounds.skip_to(client.positions()[self._rounds.turn])
         self._pending.extend(self._rounds.in_order())
 
     def _pick_up_partitions(self, client: Client) -> None:
@@ -282,9 +282,9 @@ class KafkaSource:
         if self._rounds is not None:
             self._rounds.resume_at(self._next)
 
-    def _go_to(self, client: Client, to: Standing) -> None:
+    def _go_to(self, client: Client, to: Offsets) -> None:
         """Continue there, or behind what logs do not hold of it; an error changes nothing."""
-        logs, moved = client.bounds(set(to.offsets)), Standing(*map(dict, to))
+        logs, moved = client.bounds(set(to.offsets)), Offsets(*map(dict, to))
         for number, at in to.offsets.items():
             if not logs[number].start <= at <= logs[number].stop:
                 self._pass_gap(moved, number, logs[number])
@@ -293,7 +293,7 @@ class KafkaSource:
         self._at = moved
         self._pending.clear()
 
-    def _pass_gap(self, to: Standing, number: int, log: range) -> None:
+    def _pass_gap(self, to: Offsets, number: int, log: range) -> None:
         """Take a partition to what a log holds, and count what is lost."""
         at, topic = to.offsets[number], self.settings.topic
         if not self._allow_gaps:
@@ -330,23 +330,23 @@ class KafkaSource:
         self.pause(False)
 
     @property
-    def _held(self) -> set[int]:
+    def _waiting(self) -> set[int]:
         """Partitions of which records wait for the turn of others; these are not fetched."""
-        return set() if self._rounds is None else self._rounds.held
+        return set() if self._rounds is None else self._rounds.waiting
 
     def waits_for(self) -> int | None:
         """Return the partition without a record for which records of others wait, if any."""
-        if self._rounds is None or self._pending or not self._held:
+        if self._rounds is None or self._pending or not self._waiting:
             return None
         return self._rounds.turn
 
     def _listen(self, client: Client, seconds: float) -> None:
         """Note who was silent. Only the time of polls counts: between them nothing is fetched."""
-        for number, at in client.answered().items():
+        for number, at in client.get_answer_times().items():
             if at is not None and at != self._answered.get(number):
                 self._answered[number] = at
                 self._silent[number] = 0
-            elif number not in self._held:
+            elif number not in self._waiting:
                 self._silent[number] += seconds
 
     def silent(self) -> float | None:
@@ -385,7 +385,7 @@ class KafkaSource:
         return self._position([partition], [partition])
 
     def _position(self, name: str | list[int], of: Sequence[int]) -> Position:
-        stands = zip(Standing._fields, self._at, strict=True)
+        stands = zip(Offsets._fields, self._at, strict=True)
         return {
             **self._identity._asdict(),
             "partitions": name,
@@ -423,7 +423,7 @@ class KafkaSource:
 
     # Partitions of a group.
 
-    def known_partitions(self) -> set[int]:
+    def get_partitions(self) -> set[int]:
         """Return the partitions that are known; none while a client is replaced."""
         return set() if self._client is None else self._client.partitions()
 
@@ -433,7 +433,7 @@ class KafkaSource:
         client = self._client or self._rebuild()
         fresh = {number for number, at in begins.items() if at is None}
         offsets = self._next | self._begin(client, fresh, start)
-        to = Standing(offsets, dict(self._at.lost), dict(self._at.gaps))
+        to = Offsets(offsets, dict(self._at.lost), dict(self._at.gaps))
         for number, at in begins.items():
             if isinstance(at, int):
                 to.offsets[number] = at
@@ -483,7 +483,7 @@ class KafkaSource:
         """Return the next offsets, behind marks that no record waits before; or `Broken`."""
         if self._client is None:
             return dict(self._next)
-        waiting = self._held | {run.partition for run in self._pending}
+        waiting = self._waiting | {run.partition for run in self._pending}
         read = self._client.positions()
         return {n: at if n in waiting else read[n] for n, at in self._next.items()}
 

@@ -10,7 +10,7 @@ from kafka.record.util import decode_varint
 from streamlda_connectors.kafka.partitions import Record
 
 
-class Unpacked(Fetcher.PartitionRecords):  # type: ignore[misc] # the package has no types
+class UnpackedRecords(Fetcher.PartitionRecords):  # type: ignore[misc] # the package has no types
     """Takes records of one partition from a fetch, but for transactions that were aborted."""
 
     def _unpack_records(self, part: Any, batches: Any, *deserializers: None) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from streamlda.errors import SinkAwayError, SourceAwayError
-from streamlda.stream.source import Answer, Received
+from streamlda.stream.source import Answer, KeyedBatch
 from streamlda_connectors.checks import check_open, fault, with_reason
 from streamlda_connectors.kafka.connection import CLOSE_SECONDS, NO_ANSWER, Brokers, milliseconds
 from streamlda_connectors.kafka.partitions import Broken, Record
@@ -110,7 +110,7 @@ class DeadLetters:
         if self._producer is not None:
             return
         topic = self._settings.topic
-        with self._brokers.connecting() as shared:
+        with self._brokers.open_connection() as shared:
             self._brokers.describe(shared, topic)
             producer = self._brokers.make_producer(
                 shared,
@@ -119,7 +119,7 @@ class DeadLetters:
                 delivery_timeout_ms=2**31 - 1,  # The longest: 24 days.
             )
         try:
-            with self._brokers.asking("do not name the partitions of the topic"):
+            with self._brokers.name_errors("do not name the partitions of the topic"):
                 # Else the first message would wait for this.
                 producer.partitions_for(topic)
             again = [(row, producer.send(topic, **row)) for row, _ in self._pending]
@@ -208,7 +208,7 @@ class KafkaExchange:
         self._brokers = Brokers(self.source.settings, "writing to Kafka")
         self._kafka = self._brokers.kafka
         try:
-            with self._brokers.connecting() as shared:
+            with self._brokers.open_connection() as shared:
                 self._n_partitions = len(self._brokers.describe(shared, output_topic)[1])
                 self._producer = self._brokers.make_producer(
                     shared,
@@ -222,7 +222,7 @@ class KafkaExchange:
             self.close()
             raise
 
-    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> Received:
+    def poll(self, max_records: int, timeout_seconds: float = 1.0) -> KeyedBatch:
         """Return the records that have come, waiting at most `timeout_seconds` for one.
 
         Raises `SourceAwayError` if none came, and the brokers have not answered for long.
@@ -232,7 +232,7 @@ class KafkaExchange:
             self.source.give_up(numbers)
             done.set()
         read = {int(number) for number in self.source.position()["offsets"]}
-        new = set(self._member.assigned().partitions - read)
+        new = set(self._member.get_assignment().partitions - read)
         if new:
             of_group = self._member.find_entries(new)
             begins = {n: of_group[n].offset if n in of_group else None for n in new}
@@ -241,7 +241,7 @@ class KafkaExchange:
         if batch.empty and (seconds := self.source.silent()):
             away = fault("answer", topic=self._topic, silent_seconds=round(seconds, 1))
             raise with_reason(away, self.source.reason())
-        return Received(batch.build(self.source.options), batch.keys)
+        return KeyedBatch(batch.build(self.source.options), batch.keys)
 
     def commit(self, answers: Sequence[Answer]) -> bool:
         """Write answers, and the offsets after all that `poll` returned, in one transaction.
@@ -258,7 +258,7 @@ class KafkaExchange:
             pass
         except (errors.KafkaError, ValueError, Broken) as error:
             self.close()
-            raise self._brokers.refused("do not take answers", error) from error
+            raise self._brokers.make_error("do not take answers", error) from error
         self.close()
         return False
 

@@ -47,9 +47,9 @@ from streamlda.papers.dplda.spectral import (
     ITERATIONS,
     RESTARTS,
     SpectralSteps,
-    leading_pairs,
-    symmetrised,
-    unwhitened,
+    find_leading_pairs,
+    symmetrise,
+    unwhiten,
 )
 from streamlda.papers.laplace import release_laplace
 from streamlda.papers.rounding import mechanism_of_ratio
@@ -230,7 +230,7 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
     public = (steps.moments.n_documents, steps.n_components, steps.moments.alpha_0)
     if not chosen.bounds:
         return Facts(*public)
-    leading = steps.leading.values
+    leading = steps.leading_pairs.values
     seen = Facts(*public, sigma_k=float(leading[-1]), sigma_next=steps.sigma_next)
     if "gamma_s" not in chosen.bounds:
         return seen
@@ -241,27 +241,27 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
 def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
     """Noise on M2, M3 and M2: all else is post-processing."""
     k = steps.n_components
-    W = leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
+    W = find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
     tensor = contract(edges.symmetric("e3", steps.triples, TRIPLE_TERMS), W)
-    factors = steps.decomposed(symmetrised(tensor))
-    back = leading_pairs(edges.symmetric("e5", steps.pairs, PAIR_TERMS), k).unwhitening
+    factors = steps.decompose(symmetrise(tensor))
+    back = find_leading_pairs(edges.symmetric("e5", steps.pairs, PAIR_TERMS), k).unwhitening
     # Another draw of noise has other singular vectors: turn W^+ so that W'W^+' is nearest to 1.
     left, _, right = np.linalg.svd(W.T @ back)
     back = back @ (left @ right).T
-    return unwhitened(back, factors.vectors), _alpha(factors.values, steps)
+    return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
 def _route_2(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
     """Noise on the whitened tensor, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
-    factors = steps.decomposed(edges.symmetric("e6", steps.whitened))
-    return unwhitened(back, factors.vectors), _alpha(factors.values, steps)
+    factors = steps.decompose(edges.symmetric("e6", steps.whitened))
+    return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
 def _route_3(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
     """Noise on the eigenvectors, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
-    return unwhitened(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
+    return unwhiten(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
 
 
 def _route_4(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
@@ -275,7 +275,7 @@ ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
 def _unwhitening(steps: SpectralSteps, edges: Edges) -> Array:
     # Not kept with the steps: with many words it is large.
     noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
-    return leading_pairs(noisy, steps.n_components).unwhitening
+    return find_leading_pairs(noisy, steps.n_components).unwhitening
 
 
 def _alpha(eigenvalues: Array, steps: SpectralSteps) -> Array:

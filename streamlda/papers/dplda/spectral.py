@@ -61,7 +61,7 @@ class Factors(NamedTuple):
         return float(-np.diff(self.values, append=0.0).max() / 4)
 
 
-def leading_pairs(matrix: Array, n: int) -> LeadingPairs:
+def find_leading_pairs(matrix: Array, n: int) -> LeadingPairs:
     """Return the n leading eigenpairs of a symmetric matrix; time O(d^2 n) or so, or O(d^3)."""
     d = len(matrix)
     if d <= FULL_EIGENPAIRS:
@@ -80,7 +80,7 @@ def leading_pairs(matrix: Array, n: int) -> LeadingPairs:
     return LeadingPairs(np.maximum(values, least), vectors * signs)
 
 
-def unwhitened(unwhitening: Array, vectors: Array) -> Array:
+def unwhiten(unwhitening: Array, vectors: Array) -> Array:
     """Return mu_i as rows, each scaled to sum to 1; shape (k, d).
 
     mu_i is proportional to (W^+)' mu_bar_i; where that sums to less than 0, noise has changed
@@ -123,7 +123,7 @@ class SpectralSteps:
         return self.moments.triples()
 
     @cached_property
-    def leading(self) -> LeadingPairs:
+    def leading_pairs(self) -> LeadingPairs:
         """Singular values and vectors of M2."""
         k = self.n_components
         return LeadingPairs(self._one_more.values[:k], self._one_more.vectors[:, :k])
@@ -135,24 +135,24 @@ class SpectralSteps:
 
     @cached_property
     def _one_more(self) -> LeadingPairs:
-        return leading_pairs(self.moments.pairs(), self.n_components + 1)
+        return find_leading_pairs(self.moments.pairs(), self.n_components + 1)
 
     @cached_property
     def whitened(self) -> Array:
         """T = M3(W, W, W), symmetric to the last bit."""
-        return symmetrised(self.moments.triples_through(self.leading.whitening))
+        return symmetrise(self.moments.triples_through(self.leading_pairs.whitening))
 
     @cached_property
     def factors(self) -> Factors:
         """Eigenvalues and mu_bar_i."""
-        return self.decomposed(self.whitened)
+        return self.decompose(self.whitened)
 
     @cached_property
     def topics(self) -> Array:
         """mu_i before they are projected onto the simplex, shape (k, d)."""
-        return unwhitened(self.leading.unwhitening, self.factors.vectors)
+        return unwhiten(self.leading_pairs.unwhitening, self.factors.vectors)
 
-    def decomposed(self, tensor: Array) -> Factors:
+    def decompose(self, tensor: Array) -> Factors:
         """Decompose any whitened tensor, (k, k, k), by the simultaneous power method."""
         queried, (iterations, restarts, seed) = DenseTensor(tensor, 3), self._method
         found = []
@@ -167,7 +167,7 @@ class SpectralSteps:
         return max(found, key=lambda each: float(np.sum(each.values**2)))
 
 
-def symmetrised(tensor: Array) -> Array:
+def symmetrise(tensor: Array) -> Array:
     """Return the mean over all orders of the indices."""
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
     mean: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)

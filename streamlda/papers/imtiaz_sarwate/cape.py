@@ -99,19 +99,19 @@ class CapePlan:
         return len(self.weights)
 
     @property
-    def needed(self) -> tuple[float, ...]:
+    def needed_noise(self) -> tuple[float, ...]:
         """T_s = mu_s tau_s: the noise that each site needs, in units of the aggregate."""
         return tuple(m * t for m, t in zip(self.weights, self.site_stddevs, strict=True))
 
     @property
-    def pooled(self) -> float:
+    def pooled_noise(self) -> float:
         """tau_c, in the units of the aggregate: the least that every site's promise allows."""
-        return max(self.needed)
+        return max(self.needed_noise)
 
     @property
     def local_variance(self) -> float:
         """u, variance of a site's local noise in units of the aggregate."""
-        return self.pooled**2 / (self.n_sites - self.colluders)
+        return self.pooled_noise**2 / (self.n_sites - self.colluders)
 
     @property
     def local(self) -> tuple[float, ...]:
@@ -132,7 +132,7 @@ class CapePlan:
         between(0, self.n_sites - 1, colluders=colluders)
         honest = self.n_sites - colluders
         variance = 1.0 / (1.0 / (honest * self.local_variance) + more)
-        return np.asarray(np.array(self.needed) / math.sqrt(variance))
+        return np.asarray(np.array(self.needed_noise) / math.sqrt(variance))
 
     @classmethod
     def for_means(
@@ -164,7 +164,7 @@ class CapePlan:
     @property
     def kappa(self) -> float:
         """Scale of the zero-sum terms, in units of the aggregate."""
-        wanted = max(max(T**2 - self.local_variance, 0.0) for T in self.needed)
+        wanted = max(max(T**2 - self.local_variance, 0.0) for T in self.needed_noise)
         return math.sqrt(wanted / (1 - 1 / self.n_sites))
 
     @property
@@ -176,7 +176,7 @@ class CapePlan:
     @property
     def conventional(self) -> float:
         """Noise of the aggregate if every site adds all of tau_s by itself."""
-        return math.sqrt(sum(T**2 for T in self.needed))
+        return math.sqrt(sum(T**2 for T in self.needed_noise))
 
     def gaussian_losses(self, colluders: int) -> Array:
         """Return losses as `losses` does, with Gaussian terms e_s in place of masks."""

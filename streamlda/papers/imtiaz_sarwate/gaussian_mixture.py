@@ -55,7 +55,7 @@ from streamlda.papers.faults import check
 from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
-    clipped,
+    clip_samples,
     second_block,
     second_sum,
 )
@@ -96,7 +96,7 @@ class MixtureSite:
     """
 
     def __init__(self, samples: Array, radius: float) -> None:
-        self.samples, self.radius = clipped(samples, radius), float(radius)
+        self.samples, self.radius = clip_samples(samples, radius), float(radius)
         #: N_s and D.
         self.documents, self.dimension = self.samples.shape
 
@@ -105,7 +105,7 @@ class MixtureSite:
         """Sum of t t'; raw, not private."""
         return second_sum(self.samples)
 
-    def projected(self, view: MixtureView) -> Array:
+    def project(self, view: MixtureView) -> Array:
         """Return the packed sum of clipped H as a view of the second moment has it; raw."""
         y = self.samples @ view.directions
         factors = clip_factors(skew_norms(y, view.variance), view.bound)
@@ -196,7 +196,7 @@ def _learn_projected(
         view = replace(view, bound=radius**3 + variance * math.sqrt(3 * k + 6) * radius)
     third = network.release(
         sites,
-        lambda site: {"third": site.projected(view)},
+        lambda site: {"third": site.project(view)},
         [skew_block(k, view.bound, variance, radius)],
         part=1 - SECOND_PART,
         ratio=2.0,

@@ -66,7 +66,7 @@ POWERS = {"packed": 0.5, "paper": 0.0}
 BLOCK_SAMPLES = 4096
 
 
-def clipped(samples: Array, radius: float) -> Array:
+def clip_samples(samples: Array, radius: float) -> Array:
     """Return the samples scaled down to the radius, rows that are not finite as zeros.
 
     Parameters
@@ -93,7 +93,7 @@ def second_sum(scaled: Array) -> Array:
     Parameters
     ----------
     scaled : ndarray of shape (n, d)
-        Samples of `clipped`.
+        Samples of `clip_samples`.
     """
     total = np.zeros((scaled.shape[1],) * 2)
     with one_blas_thread():
@@ -130,7 +130,7 @@ def principal_subspace(
     Parameters
     ----------
     second_sums : sequence of ndarray of shape (d, d)
-        For each site `second_sum` of its `clipped` samples. Not private.
+        For each site `second_sum` of its `clip_samples` samples. Not private.
     n_components : int
         K, at most d.
     network : SimulatedSites
@@ -141,7 +141,7 @@ def principal_subspace(
     """
     _check_sums(second_sums, n_components, network, radius)
     moment = _release_moment(second_sums, network, radius, route)
-    return Subspace(*leading(moment, n_components))
+    return Subspace(*find_leading(moment, n_components))
 
 
 def partial_root_subspace(
@@ -178,7 +178,7 @@ def partial_root_subspace(
         kept = np.argsort(-values, kind="stable")[:rank]
         root = vectors[:, kept] * np.sqrt(values[kept])
         gathered += weight * root @ root.T
-    return Subspace(*leading(gathered, n_components))
+    return Subspace(*find_leading(gathered, n_components))
 
 
 def _release_moment(
@@ -195,7 +195,7 @@ def _release_moment(
     return unpack(found.sums["second"] / found.documents, d, 2, power)
 
 
-def leading(moment: Array, n_components: int) -> tuple[Array, Array]:
+def find_leading(moment: Array, n_components: int) -> tuple[Array, Array]:
     """Return the K leading eigenvectors, of shape (d, K), and their eigenvalues, largest first."""
     values, vectors = np.linalg.eigh(moment)
     largest = slice(None, -n_components - 1, -1)

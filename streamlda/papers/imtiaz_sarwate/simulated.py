@@ -184,7 +184,7 @@ class SimulatedSites:
             return self.promises[self._site].noise_multiplier(part)
         plan = self.plan(part)
         level = {"cape": plan.aggregate, "conventional": plan.conventional}
-        return self.documents * level.get(self.scheme, plan.pooled)
+        return self.documents * level.get(self.scheme, plan.pooled_noise)
 
     def release(
         self,
@@ -203,7 +203,7 @@ class SimulatedSites:
         """
         between(1.0, 2.0, ratio=ratio)
         plan, is_local = self.plan(part), self.scheme == "local"
-        base = self.noise_multiplier(part) if is_local else self.documents * plan.pooled
+        base = self.noise_multiplier(part) if is_local else self.documents * plan.pooled_noise
         mechanism = self._mechanism(blocks, ratio * base)
         found = [sums(site) for site in ([sites[self._site]] if is_local else sites)]
         if self.scheme == "pooled":
@@ -215,7 +215,7 @@ class SimulatedSites:
             noisy = [_add(share.sent, share.known, -1) for share in shares]
         else:
             # The noise of one holder, or all that each site needs.
-            parts = [need / plan.pooled for need in plan.needed]
+            parts = [need / plan.pooled_noise for need in plan.needed_noise]
             parts = parts if self.scheme == "conventional" else [1.0]
             noisy = [mechanism.to_grid(each) for each in found]
             noisy += [mechanism.noise_on_grid(self._noise, own) for own in parts]
@@ -234,7 +234,7 @@ class SimulatedSites:
         S = plan.n_sites
         # Algorithm 1, line 2: e_s, of pairs of sites in place of a generator.
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
-        together = plan.kappa / math.sqrt(S) / plan.pooled
+        together = plan.kappa / math.sqrt(S) / plan.pooled_noise
         shares = []
         for s, sums in enumerate(site_sums):
             for t in range(s + 1, S):
@@ -243,8 +243,8 @@ class SimulatedSites:
                     zero_sum[t][name] = zero_sum[t][name] - drawn
             weight = plan.weights[s]
             # Line 3, f_s, and from line 4 on g_s and the sum that is sent.
-            known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled)
-            own = self._draw(mechanism, weight * plan.local[s] / plan.pooled)
+            known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled_noise)
+            own = self._draw(mechanism, weight * plan.local[s] / plan.pooled_noise)
             sent = _add(_add(mechanism.to_grid(sums), own), known)
             sent = {name: values + zero_sum[s][name] for name, values in sent.items()}
             shares.append(Share(sent, known))

@@ -208,7 +208,7 @@ def _learn_whitened(
     moment = (view.directions * view.eigenvalues) @ view.directions.T
     k, N = len(view.eigenvalues), pairs.documents
     noise = network.noise_multiplier(TRIPLE_PART) * math.sqrt(2) / N
-    W = chosen_projection(moment, k, view.first, 1 / math.sqrt(N), noise)
+    W = choose_projection(moment, k, view.first, 1 / math.sqrt(N), noise)
     triples = network.release(
         sites,
         lambda site: site.triples(W),
@@ -300,7 +300,7 @@ def _pair_parts(n_features: int) -> tuple[FirstStatistic, PairStatistic]:
     )
 
 
-def chosen_projection(
+def choose_projection(
     moment: Array, n_columns: int, frequencies: Array, sampling: float, noise: float
 ) -> Array:
     """Return the projection W through which noisy triples show the topics best.

@@ -56,7 +56,7 @@ class PowerResult:
     n_iterations: int
 
     @property
-    def found(self) -> NDArray[np.bool_]:
+    def is_found(self) -> NDArray[np.bool_]:
         """True for components of the status "found", shape (k,)."""
         return np.array([status == "found" for status in self.status], dtype=np.bool_)
 
@@ -108,19 +108,19 @@ def robust_tensor_power(
     restarts = suggest_restarts(n_components) if n_restarts is None else n_restarts
     iterations = suggest_iterations(source.dimension) if n_iterations is None else n_iterations
 
-    def decomposed(queried: SymmetricTensor) -> PowerResult:
+    def decompose(queried: SymmetricTensor) -> PowerResult:
         d, order = queried.dimension, queried.order
         lengths: Any = {"n_restarts": restarts, "n_iterations": iterations}
         method = DeflatedPower(d, n_components, **lengths, order=order, seed=seed)
         while not method.is_finished:
             method.advance(*queried.apply(method.probes))
-        return judged(method, queried, noise_floor)
+        return judge_components(method, queried, noise_floor)
 
-    above = decomposed(source)
+    above = decompose(source)
     if source.order % 2:
         return above
     negated = SymmetricTensor(source.dimension, lambda u: -source.apply(u)[0], source.order)
-    return largest_of(above, decomposed(negated))
+    return largest_of(above, decompose(negated))
 
 
 def largest_of(above: PowerResult, below: PowerResult) -> PowerResult:
@@ -138,7 +138,7 @@ def largest_of(above: PowerResult, below: PowerResult) -> PowerResult:
     )
 
 
-def judged(
+def judge_components(
     method: DeflatedPower, tensor: SymmetricTensor, noise_floor: float | None = None
 ) -> PowerResult:
     """Give each component of a finished method its status, by one more exact answer."""

@@ -29,7 +29,7 @@ from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import find_free, unpack
 from streamlda.papers.wang_anandkumar import compositions
 from streamlda.papers.wang_anandkumar.neighbours import Neighbours
-from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor, checked_array
+from streamlda.papers.wang_anandkumar.tensors import SymmetricTensor, check_array
 from streamlda.privacy import costs
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Composed, GaussianRelease
@@ -125,7 +125,7 @@ class NoisyPower:
         self.method, self.schedule = method, schedule
         self._tensor, self._noise = tensor, noise
         self._done: list[GaussianRelease] = []
-        self.rounds, self.queries_per_round = planned(method)
+        self.rounds, self.queries_per_round = plan_rounds(method)
 
     @property
     def queries(self) -> int:
@@ -184,7 +184,7 @@ class NoisyPower:
         return Composed([GaussianRelease(self._multiplier(i) / root) for i in range(self.rounds)])
 
     @property
-    def spent(self) -> Composed:
+    def total_cost(self) -> Composed:
         """Cost of the rounds until now."""
         return Composed(self._done)
 
@@ -195,7 +195,7 @@ class NoisyPower:
         than the magnitude allows, raises InvalidDocumentsError, and no noise is drawn.
         """
         if len(self._done) >= self.rounds:
-            spent, wanted = (cost(x).mu_squared for x in (self.spent, self._done[-1]))
+            spent, wanted = (cost(x).mu_squared for x in (self.total_cost, self._done[-1]))
             raise BudgetExceededError(
                 f"queries exceed the privacy budget of the tensor, got spent={spent!r} "
                 "remaining=0.0; ask fewer queries, or take other documents",
@@ -235,7 +235,7 @@ class NoisyPower:
         return mechanism_of_ratio(blocks, self.round_event.noise_multiplier, ratio, roundings)
 
 
-def planned(method: DeflatedPower | SimultaneousPower) -> tuple[int, int]:
+def plan_rounds(method: DeflatedPower | SimultaneousPower) -> tuple[int, int]:
     """Return how many rounds a method takes until it has finished, and queries in each."""
     if isinstance(method, SimultaneousPower):
         return method.n_iterations, method.probes.shape[1]
@@ -285,7 +285,7 @@ def perturb_tensor(
     neighbours : Neighbours
     noise : Noise
     """
-    checked = checked_array(tensor, 3)
+    checked = check_array(tensor, 3)
     one_of(("entry",), notion=neighbours.notion, remedy="documents have sums to add noise to")
     assert neighbours.magnitude is not None
     index, orders = find_free(len(checked), 3)

@@ -1,7 +1,7 @@
 """Symmetric tensors, by what a power method needs of them: T(I, u, ..., u) at many u at once.
 
 A tensor may be an array (`DenseTensor`), a sum of powers of vectors (`FactoredTensor`), or any
-function (`SymmetricTensor`); one that is not symmetric is embedded in one that is (`symmetrised`).
+function (`SymmetricTensor`); one that is not symmetric is embedded in one that is (`symmetrise`).
 Z-eigenpairs and operator norms are found by the shifted power method.
 """
 
@@ -50,7 +50,7 @@ class DenseTensor(SymmetricTensor):
     """
 
     def __init__(self, array: ArrayLike, order: int | None = None) -> None:
-        checked = checked_array(array, order)
+        checked = check_array(array, order)
         others = checked.shape[1:]
         tuples = np.sort(np.indices(others).reshape(len(others), -1), axis=0)
         # A sorted tuple stands for all its orders; how many these are is its weight.
@@ -67,7 +67,7 @@ class DenseTensor(SymmetricTensor):
         super().__init__(len(checked), images, checked.ndim)
 
 
-def checked_array(array: ArrayLike, order: int | None = None) -> Array:
+def check_array(array: ArrayLike, order: int | None = None) -> Array:
     """Return a tensor as a contiguous array if it is symmetric and finite, and of this order."""
     checked: Array = np.ascontiguousarray(array, dtype=np.float64)
     order = order or max(checked.ndim, 3)
@@ -104,7 +104,7 @@ class FactoredTensor(SymmetricTensor):
         super().__init__(len(v), lambda u: v @ (values[:, None] * (v.T @ u) ** power), order)
 
 
-def symmetrised(array: ArrayLike) -> DenseTensor:
+def symmetrise(array: ArrayLike) -> DenseTensor:
     """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples.
 
     C has side d1 + d2 + d3, block (1, 2, 3) is A, the other orders of 1, 2, 3 are its transposes,

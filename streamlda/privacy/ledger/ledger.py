@@ -216,7 +216,7 @@ class LedgerReader:
         return NOTHING if self.terms.parallel else self.loss
 
     @property
-    def left(self) -> Fraction:
+    def remaining(self) -> Fraction:
         """The mu^2 that one more release may cost."""
         return max(cap(self.terms, self.before.rate) - self.before.mu_squared, Fraction(0))
 
@@ -228,7 +228,7 @@ class LedgerReader:
     @property
     def epsilon_left(self) -> float:
         """Epsilon that is left for new documents at the ledger's delta, rounded down."""
-        return describe_left(self.left, self.terms)["epsilon"]
+        return describe_left(self.remaining, self.terms)["epsilon"]
 
     def releases_of(self, run: str) -> tuple[int, ReleasedRecords]:
         """Return the number of releases of a run, and the records of those before its first."""
@@ -249,7 +249,7 @@ class LedgerReader:
             "budget": {**asdict(terms), "mu_squared": round_down(terms.mu_squared())},
             "spent": dict(describe_spent(self.loss, terms)),
             "documents": describe_documents(self.documents, prices, terms),
-            "left_for_new_documents": describe_left(self.left, terms),
+            "left_for_new_documents": describe_left(self.remaining, terms),
             "generation": len(releases),
             "pending": [r.number for r in releases if r.state == "pending"],
             "lost": [r.number for r in releases if r.state == "lost"],
@@ -291,7 +291,7 @@ class LedgerReader:
             known, stream = self.records.touches(cohort), cohort.documents[0].stream
             self._check(not known, "twice", stream=stream, slots=cohort.slots)
         if not terms.covers(loss.plus(price)):
-            left, spent = round_down(self.left), round_up(loss.mu_squared)
+            left, spent = round_down(self.remaining), round_up(loss.mu_squared)
             raise BudgetExceededError(
                 "a release costs more than the privacy budget left for its documents, got "
                 f"mu_squared={float(price.mu_squared)!r} set_aside={round_up(price.set_aside)!r} "

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streamlda.errors import ModelFileError, require
-from streamlda.service.http.guard import KNOWN, NONE, Guard, Refused, json_response
+from streamlda.service.http.guard import KNOWN, NONE, Guard, Refusal, json_response
 from streamlda.service.metrics import Metrics
 from streamlda.service.status import Status
 from streamlda.storage.snapshots import Snapshots, Summary
@@ -128,13 +128,13 @@ class _Api:
         asked = request.query_params.get("words", "10")
         if not _NUMBER.fullmatch(asked) or int(asked) > MOST_WORDS:
             rule = f"words must be in 1..{MOST_WORDS}"
-            raise Refused(400, rule, "words=another", "ask for fewer words")
+            raise Refusal(400, rule, "words=another", "ask for fewer words")
         found = f"number={number}"
         try:
             with self._reading:
                 if not self._may_show(self._snapshots.summary(int(number))):
                     rule = "the daemon serves only private snapshots"
-                    raise Refused(403, rule, f"{found} private=false", "ask for another one")
+                    raise Refusal(403, rule, f"{found} private=false", "ask for another one")
                 return json_response(self._snapshots.topics(int(number), int(asked)))
         except FileNotFoundError:
             raise _no_snapshot(found) from None
@@ -143,7 +143,7 @@ class _Api:
                 "the snapshot is no whole model file",
                 f"{found} error={type(error).__name__}",
             )
-            raise Refused(503, rule, found, "restore its file from a copy") from None
+            raise Refusal(503, rule, found, "restore its file from a copy") from None
 
     def _may_show(self, summary: Summary) -> bool:
         return summary.private or not self._private
@@ -160,9 +160,9 @@ async def _not_there(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         rule, found = "the route has no such method", "method=another"
     remedy = "see Routes of the daemon in the documentation"
-    return Refused(error.status_code, rule, found, remedy, error.headers or NONE).response
+    return Refusal(error.status_code, rule, found, remedy, error.headers or NONE).response
 
 
-def _no_snapshot(found: str) -> Refused:
+def _no_snapshot(found: str) -> Refusal:
     remedy = "see /snapshots for those that are there, or wait for the next one"
-    return Refused(404, "no such snapshot was published", found, remedy)
+    return Refusal(404, "no such snapshot was published", found, remedy)

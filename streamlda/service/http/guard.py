@@ -53,7 +53,7 @@ def json_response(content: object, code: int = 200, headers: Mapping[str, str] =
     return Response(orjson.dumps(content), code, headers, "application/json")
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """An answer that refuses a request."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Guard:
         operator_token: str | None,
     ) -> None:
         self._app, self._private = app, private
-        self._hosts = allowed_hosts(host)
+        self._hosts = parse_hosts(host)
         self._token, self._operator_token = token, operator_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ class Guard:
             return
         begun = False
 
-        async def guarded_send(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
@@ -98,9 +98,9 @@ class Guard:
 
         try:
             self._check(scope)
-            await self._app(scope, receive, guarded_send)
-        except Refused as refused:
-            await refused.response(scope, receive, guarded_send)
+            await self._app(scope, receive, send_guarded)
+        except Refusal as refused:
+            await refused.response(scope, receive, send_guarded)
         except Exception as error:
             # Only kind and place: the message of an error may hold what the client sent.
             place = traceback.extract_tb(error.__traceback__)[-1]
@@ -108,7 +108,7 @@ class Guard:
             logger.error("a request failed: error=%s at=%s", kind, at)
             if begun:
                 raise RuntimeError("a request failed while its answer was sent") from None
-            await _FAILED.response(scope, receive, guarded_send)
+            await _FAILED.response(scope, receive, send_guarded)
 
     def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
@@ -116,7 +116,7 @@ class Guard:
         if host is None or not (self._hosts is None or host[1].lower() in self._hosts):
             rule = "the Host header does not name the server's address"
             remedy = "open it by that address, or let the proxy send that Host"
-            raise Refused(421, rule, f"host={'another' if host else 'none'}", remedy)
+            raise Refusal(421, rule, f"host={'another' if host else 'none'}", remedy)
         is_operator = _carries(headers, self._operator_token)
         is_known = self._token is None or is_operator or _carries(headers, self._token)
         scope[KNOWN] = is_known
@@ -129,21 +129,21 @@ class Guard:
                 "send Authorization: Bearer TOKEN",
             )
             asked = {"WWW-Authenticate": "Bearer"}
-            raise Refused(401, rule, f"authorization={sent}", remedy, asked)
+            raise Refusal(401, rule, f"authorization={sent}", remedy, asked)
         # Loopback opens nothing: behind a proxy that names no client it is everybody.
         if self._private and path in OPERATING and not is_operator:
             rule = "operating figures are not private, and go to the operator only"
             found = f"operator_token={'none' if self._operator_token is None else 'another'}"
             remedy = "send the token of http.operator_token_file, and set one if there is none"
-            raise Refused(403, rule, found, remedy)
+            raise Refusal(403, rule, found, remedy)
 
 
-_FAILED = Refused(
+_FAILED = Refusal(
     500, "the request failed", "error=internal", "see the log of the daemon, and report it"
 )
 
 
-def allowed_hosts(host: str) -> frozenset[str] | None:
+def parse_hosts(host: str) -> frozenset[str] | None:
     """Return the names that the Host header may have, or None for any.
 
     Another name for a loopback address means that a foreign page had its own name resolve to it,

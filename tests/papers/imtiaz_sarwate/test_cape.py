@@ -52,7 +52,7 @@ def losses_seen(plan, zero_sum, colluders):
     across = zero_sum[np.ix_(honest, known)] @ pinv(zero_sum[np.ix_(known, known)])
     left = zero_sum[np.ix_(honest, honest)] - across @ zero_sum[np.ix_(known, honest)]
     seen = inv(left + own[np.ix_(honest, honest)])
-    return np.array(plan.needed)[honest] * np.sqrt(np.diag(seen))
+    return np.array(plan.needed_noise)[honest] * np.sqrt(np.diag(seen))
 
 
 @given(plans())
@@ -64,14 +64,14 @@ def test_colluders_up_to_the_number_agreed_on_learn_no_more_than_promised(plan):
     # The next one would break the promise of the site that needs most.
     if plan.colluders < S - 1:
         assert losses[plan.colluders + 1].max() > 1
-    assert plan.aggregate**2 == pytest.approx(plan.pooled**2 * S / (S - plan.colluders))
+    assert plan.aggregate**2 == pytest.approx(plan.pooled_noise**2 * S / (S - plan.colluders))
 
 
 @pytest.mark.parametrize("colluders", range(5))
 def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
     plan = CapePlan.for_means([5, 10, 20, 40, 25], [1.0, 2.0, 1.5, 1.0, 3.0], colluders=1)
     # A mask is a Gaussian zero-sum term of a variance beyond all else.
-    masks = 1e6 * plan.pooled**2
+    masks = 1e6 * plan.pooled_noise**2
     for variance, losses in ((masks, plan.losses), (plan.kappa**2, plan.gaussian_losses)):
         found = losses_seen(plan, variance * (np.eye(5) - 1 / 5), colluders)
         assert losses(colluders)[colluders:] == pytest.approx(found, rel=1e-4)
@@ -80,7 +80,7 @@ def test_losses_are_those_of_the_covariance_that_the_adversary_sees(colluders):
 def test_the_most_demanding_site_sets_the_noise_and_weights_can_spare_it():
     stddevs = (1 / 900, 9 / 100)
     by_size, spared = CapePlan((0.9, 0.1), stddevs), CapePlan((0.99, 0.01), stddevs)
-    assert by_size.pooled == pytest.approx(0.9 / 100)
+    assert by_size.pooled_noise == pytest.approx(0.9 / 100)
     assert spared.aggregate == pytest.approx(0.99 / 900)
     assert by_size.losses(0) == pytest.approx([1 / 9, 1])
 
@@ -101,7 +101,7 @@ def test_equal_sites_have_the_variances_of_the_paper(S):
 
 def test_drop_outs_leave_between_the_pooled_and_the_conventional_noise():
     plan = CapePlan.for_means([10] * 6, 1.0)
-    T = plan.needed[0]
+    T = plan.needed_noise[0]
     found = [plan.after_drop_out(range(m)) ** 2 / T**2 for m in range(1, 7)]
     assert found == pytest.approx([m * (1 - (m - 1) / 6) for m in range(1, 7)])
     assert all(1 - 1e-9 <= v <= m + 1e-9 for m, v in enumerate(found, 1))

@@ -55,7 +55,7 @@ def skew(y, variance):
 
 def projected(sample, variance, bound):
     site = MixtureSite(np.array([sample]), RADIUS)
-    return {"third": site.projected(MixtureView(PROJECTION, np.ones(3), variance, bound))}
+    return {"third": site.project(MixtureView(PROJECTION, np.ones(3), variance, bound))}
 
 
 def learned(scheme, epsilon, route="projected", **options):
@@ -69,7 +69,7 @@ def test_the_skew_statistic_equals_its_definition():
     x, U = rng.standard_normal((6, D)) * 0.3, np.linalg.qr(rng.standard_normal((D, 4)))[0]
     site = MixtureSite(x, 10.0)
     wanted = sum(skew(y, VARIANCE) for y in x @ U)
-    found = site.projected(MixtureView(U, np.ones(4), VARIANCE, 1e3))
+    found = site.project(MixtureView(U, np.ones(4), VARIANCE, 1e3))
     assert unpack_triples(found, 4) == pytest.approx(wanted, rel=1e-5)
     dense = sum(skew(t / 10.0, VARIANCE) for t in x)
     assert site.whole(VARIANCE) == pytest.approx(dense)

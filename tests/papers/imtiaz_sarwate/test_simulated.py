@@ -76,11 +76,11 @@ def test_a_share_alone_has_all_the_noise_of_its_site():
     # Standard deviations of 200,000 values: bounds of 1 % have false alarms of 3e-10 each.
     sites = network([100, 300, 600])
     plan = sites.plan()
-    mechanism = sites._mechanism([BLOCK], 2 * sites.documents * plan.pooled)
+    mechanism = sites._mechanism([BLOCK], 2 * sites.documents * plan.pooled_noise)
     shares = sites.shares([ZEROS] * 3, mechanism, plan)
     tau = mechanism.stddevs["x"] / mechanism.steps["x"]
     for s, share in enumerate(shares):
-        in_tau = plan.weights[s] / plan.pooled
+        in_tau = plan.weights[s] / plan.pooled_noise
         e, f, g = (
             in_tau * values[s] for values in (plan.zero_sum, plan.aggregator_known, plan.local)
         )

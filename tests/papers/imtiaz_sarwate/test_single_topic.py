@@ -11,7 +11,7 @@ from streamlda.papers.imtiaz_sarwate import single_topic
 from streamlda.papers.imtiaz_sarwate.simulated import SCHEMES
 from streamlda.papers.imtiaz_sarwate.single_topic import (
     SingleTopicSite,
-    chosen_projection,
+    choose_projection,
     learn_topics,
     pair_blocks,
     triple_block,
@@ -119,7 +119,7 @@ def test_the_projection_keeps_all_topics_and_its_longest_row_is_short_where_nois
 
     def growth(noise):
         """Return how much noise of one size on triples grows, for the smallest topic."""
-        W = chosen_projection(moment, K, weights @ TOPICS, 1e-4, noise)
+        W = choose_projection(moment, K, weights @ TOPICS, 1e-4, noise)
         smallest = np.linalg.eigvalsh(W.T @ moment @ W).min()
         # Whitening can be finished: no topic is lost.
         assert smallest > 0

@@ -116,7 +116,7 @@ def spent_of_budget(method):
     power.run()
     queries = sum(probes.shape[1] for probes in tensor.queries)
     mu_squared = queries / power.noise_multiplier**2
-    assert cost(power.spent).mu_squared == pytest.approx(mu_squared, rel=1e-12)
+    assert cost(power.total_cost).mu_squared == pytest.approx(mu_squared, rel=1e-12)
     return queries, mu_squared / mu_of(1.0, DELTA) ** 2
 
 
@@ -185,7 +185,7 @@ def test_replay_stops_after_its_rounds_and_sends_no_query_beyond():
     assert 0 < power.tv_distance_bound < K * L * (R + 1) * D * 2.0**-58
     assert epsilon_spent(power.event, DELTA) <= 1.0
     power.run()
-    assert power.spent == power.event
+    assert power.total_cost == power.event
     with pytest.raises(BudgetExceededError, match=r"remaining=0\.0") as caught:
         power.step()
     assert caught.value.spent == cost(power.event).mu_squared
@@ -237,4 +237,4 @@ def test_probes_and_answers_that_do_not_fit_get_no_noise():
     power = power_of(method, neighbours=Neighbours("entry", magnitude=1e-3))
     with pytest.raises(InvalidDocumentsError, match="norm above"):
         power.step()
-    assert power.spent == Composed([])
+    assert power.total_cost == Composed([])
