@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamlda.guarantee.accounting import mu_of
 from streamlda.guarantee.mechanism import NEIGHBORING_RELATIONS
 from tests.private.audit import (
     LIKELY,
@@ -105,7 +104,11 @@ def test_all_stages_together_give_away_what_is_claimed_for_a_user():
 @pytest.mark.parametrize("snapshots", [7, None])
 @pytest.mark.parametrize("solver", ["whitened-tensor", "noisy-power"])
 def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed(snapshots, solver):
-    """Without a horizon a document of the first of six rounds has .836 of mu, and more later."""
+    """Without a horizon a document of the first of six rounds has .836 of mu, and more later.
+
+    The covariance of 18 values is learned from 500 draws: .821 is left, 5.3 deviations above the
+    limit.
+    """
     # Few words and a large epsilon: many rounds are drawn, and rounds are slow.
     of_windows = settings_of(epsilon=12.0, n_features=6, documents_per_snapshot=200)
     base = documents(1400, 6)
@@ -114,10 +117,8 @@ def test_all_rounds_of_prefix_mode_together_give_away_what_is_claimed(snapshots,
     settings = replace(of_windows, **more)
     slot = [slot_in(settings, "prefix")]
     present = base.with_rows(slot, one_word(6, word))
-    finding = audit(settings, base.with_rows(slot, None), present, 3000)
-    assert finding.sound, finding
-    mu, claim = (mu_of(epsilon, settings.delta) for epsilon in (finding.likely, finding.claim))
-    assert mu >= 0.75 * claim, finding
+    finding = audit(settings, base.with_rows(slot, None), present, 1000)
+    assert tight(finding), finding
 
 
 @pytest.mark.parametrize("relation", NEIGHBORING_RELATIONS)
