@@ -97,9 +97,10 @@ test: lint system
 	$(RUN) -m pytest $(SPREAD)
 
 # Long tests wait for brokers and for ends of connections: one more worker has the processors then.
+# One of them has the broker, one the cluster; and the longest tests are begun first.
 test-all: system
-	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' $(SPREAD) \
-	  -n $$(($(WORKERS) + 1))
+	$(RUN) -m pytest -m '(long or papers or bench or packaging) and not soak' \
+	  -n $$(($(WORKERS) + 1)) --dist loadgroup --no-loadscope-reorder
 	NUMBA_DISABLE_JIT=1 $(RUN) -m pytest -m 'kernels and not soak' -n $(WORKERS) \
 	  -k 'not test_lazy and not number_of_threads'
 

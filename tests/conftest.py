@@ -46,8 +46,11 @@ TESTS = Path(__file__).parent
 #: Markers of all tests in a folder or a file.
 MARKERS = {name: name for name in ("kernels", "papers", "bench")} | {"test_packaging": "packaging"}
 
-#: Folders of tests that start processes.
-SLOW = {"service", "kafka", "scaleout"}
+#: Folders of tests that take longest, those that wait for others before those that do not.
+FIRST = ("kafka", "service", "scaleout", "project", "bench")
+
+#: What is made once for all tests that take a fixture, where `--dist loadgroup` spreads them.
+SHARED = {"broker": "broker", "topics": "broker", "cluster": "cluster", "browser": "browser"}
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -65,13 +68,33 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
         for part in item.path.relative_to(TESTS).with_suffix("").parts:
             if part in MARKERS:
                 item.add_marker(MARKERS[part])
+        if group := group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
     # Long ones first, so that no worker is left alone with them.
-    items.sort(key=lambda item: SLOW.isdisjoint(item.path.relative_to(TESTS).parts))
+    items.sort(key=place_of)
+
+
+def group_of(item):
+    """Return which tests share what one of them makes; those of a module share its fixtures."""
+    made = getattr(item, "_fixtureinfo", None)
+    for name, found in made.name2fixturedefs.items() if made else ():
+        if name in SHARED:
+            return SHARED[name]
+        if found[-1].scope == "module":
+            return item.path.relative_to(TESTS).as_posix()
+    return None
+
+
+def place_of(item):
+    parts = item.path.relative_to(TESTS).parts
+    place = FIRST.index(parts[0]) if parts[0] in FIRST else len(FIRST)
+    return group_of(item) != "broker", place
 
 
 @contextmanager
