@@ -192,7 +192,7 @@ class Daemon:
     def stop(self) -> None:
         """End it with a checkpoint."""
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        code = self.process.wait(PATIENCE_SECONDS)
         if code:
             raise RuntimeError(f"a daemon must end well, got code={code}: {self._log.read_text()}")
 

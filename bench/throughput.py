@@ -20,7 +20,7 @@ from bench.kinds import Case, Figure, Json, Scenario, at_least, at_most
 if TYPE_CHECKING:
     from bench.measure import Meter
 
-PARTITIONS, COMPRESSION, HASH_BITS = 4, "lz4", 14
+PARTITIONS, COMPRESSION = 4, "lz4"
 #: Of the daemons that share a topic.
 MEMBERS, SHARED_PARTITIONS = 3, 6
 #: From this many cores on, that many daemons must be faster than one.
@@ -95,7 +95,7 @@ def daemons_alone(
         settings = {
             "topics.count": parameters["n_components"],
             "topics.warmup_documents": parameters["warmup"],
-            "vocabulary.hash_bits": HASH_BITS,
+            "vocabulary.hash_bits": parameters["hash_bits"],
             "snapshots.every": 10 * n_records,
             "checkpoint.folder": folder / "checkpoints",
             "output.folder": folder / "snapshots",
@@ -106,16 +106,17 @@ def daemons_alone(
             own = folder / str(number)
             own.mkdir()
             daemons.append(opened.enter_context(Daemon(own, bootstrap, settings)))
-        marks: list[tuple[int, float, float]] = []
-        while not marks or marks[-1][0] < until:
+        marks = [(0, time.perf_counter(), 0.0)]
+        while marks[-1][0] < until:
             said = [daemon.status() for daemon in daemons]
             # The slots of a member are those of the partitions that it has at the time.
             slots = sum((one or {}).get("places") or 0 for one in said)
-            if slots >= behind:
-                cpu = sum(daemon.cpu_seconds() for daemon in daemons)
-                marks.append((slots, time.perf_counter(), cpu))
+            cpu = sum(daemon.cpu_seconds() for daemon in daemons)
+            marks.append((slots, time.perf_counter(), cpu))
             time.sleep(0.2)
-    first, last = marks[0], marks[-1]
+    last = marks.pop()
+    # All of a few records may be learned between two looks.
+    first = next((mark for mark in marks if mark[0] >= behind), marks[-1])
     n, wall, cpu = (b - a for a, b in zip(first, last, strict=True))
     return {"wall": wall * n_records / n, "cpu": cpu * n_records / n}
 
@@ -130,7 +131,7 @@ def parts_of_learning(made: list[bytes], parameters: Json) -> dict[str, float]:
     from streamlda.text.vocabulary import Vocabulary
     from streamlda.utils.threads import limit_threads
 
-    vocabulary = Vocabulary.hashed(HASH_BITS)
+    vocabulary = Vocabulary.hashed(parameters["hash_bits"])
     settings = EngineSettings(
         n_components=parameters["n_components"], n_features=vocabulary.n_features
     )
@@ -208,9 +209,11 @@ LABEL = "topics"
 
 def parameters_of(quick: bool) -> Json:
     # Each partition of a group keeps a warm-up before its daemons begin.
-    few = {"records": 16_000, "behind": 4000, "until": 14_000, "turns": 1, "warmup": 500}
+    few = {"records": 8000, "behind": 2000, "until": 7000, "turns": 1, "warmup": 500}
+    few |= {"n_words": 2000, "n_components": 5, "hash_bits": 11}
     full = {"records": 400_000, "behind": 130_000, "until": 330_000, "turns": 3, "warmup": 20_000}
-    return {"n_words": 50_000, "n_components": 20, **(few if quick else full)}
+    full |= {"n_words": 50_000, "n_components": 20, "hash_bits": 14}
+    return few if quick else full
 
 
 def cases(quick: bool, contenders: tuple[str, ...]) -> list[Case]:

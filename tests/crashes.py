@@ -114,7 +114,7 @@ class CrashProcess:
         return Counter(answer)
 
     def close(self):
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
 
 def serve(tasks):

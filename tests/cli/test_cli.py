@@ -100,7 +100,7 @@ def test_demo_reads_dated_news_and_writes_a_report(tmp_path, monkeypatch):
 def test_demo_without_an_index_reads_documentation(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    shown = run("demo", "--documents", 3000, "--topics", 5).stdout
+    shown = run("demo", "--documents", 1000, "--topics", 5).stdout
     assert "documentation takes its place" in shown
     folder = Path(shown.split("In ")[1].split(",")[0])
     assert load(folder / "demo.model").n_components == 5

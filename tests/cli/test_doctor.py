@@ -30,7 +30,7 @@ def process(*flags, arguments=(), code=0, **variables):
     """Run the doctor as a process of its own, with these flags of Python."""
     command = [sys.executable, *flags, "-m", "streamlda", "doctor", *arguments]
     environment = {**os.environ, **variables}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr
     return of_lines(done.stdout)
 

@@ -23,7 +23,7 @@ from streamlda_connectors import follow as source
 from streamlda_connectors import watch
 from streamlda_connectors.follow import FollowSource
 from tests.connectors.test_follow import Log
-from tests.kafka.topics import wait_until
+from tests.kafka.topics import SECONDS, wait_until
 
 #: A copy is made and the log is cut later: polls and restarts come between, and no lines.
 STEPS = ["write", "write", "half", "rename", "copy", "cut", "poll", "poll", "restart"]
@@ -222,7 +222,7 @@ def test_killed_reader_has_every_line_once(tmp_path, start, way, whole):
             wait_until(lambda: len(list(folder.iterdir())) > n_files)  # noqa: B023
     assert texts_of(stored), "the killed readers read nothing"
     (folder / ".stop").touch()
-    writer.join(60)
+    writer.join(SECONDS)
     lines = [str(i) for i in range(int(written.read_text()))]
     assert len(lines) > 100
     reader = start(read, path, stored, 1000)

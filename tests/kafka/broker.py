@@ -154,7 +154,7 @@ class Broker:
         """End it at once (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(START_SECONDS)
             self._process = None
 
     def _main(self, name):

@@ -344,7 +344,7 @@ print("ready", flush=True)
 input()
 letters.put(Record("source", 0, 1, 0, None, b"x"), "not-json")
 letters.close()
-deadline = time.monotonic() + 100
+deadline = time.monotonic() + 200
 while threading.active_count() > 1 and time.monotonic() < deadline:
     time.sleep(0.01)
 print(threading.active_count())
@@ -385,7 +385,7 @@ def test_while_the_broker_is_away_all_end_in_time_and_nothing_is_lost(
         assert SECRET.decode() not in str(caught.value)
         with pytest.raises(SourceError, match="pending=49"):
             put(bounded, *map(record, range(1000)))
-        out, err = closing.communicate("\n", timeout=200)
+        out, err = closing.communicate("\n", timeout=SECONDS)
         # A thread that is left behind would be one more.
         assert out == "1\n", err[-1000:]
     finally:

@@ -63,7 +63,7 @@ class Topics:
         producer.flush(SECONDS)
         yield
         getattr(producer, f"{end}_transaction")()
-        producer.close(timeout=5)
+        producer.close(timeout=60)
 
     def transact(self, topic, *values, end="commit"):
         """Append values in one transaction, which is committed or aborted."""
@@ -98,7 +98,7 @@ class Topics:
         """Delete a topic, and wait until it is gone."""
         # One that looks for the topic once more makes it again.
         for producer in self._producers.values():
-            producer.close(timeout=5)
+            producer.close(timeout=60)
         self._producers.clear()
         self.admin.delete_topics([topic])
         wait_until(lambda: topic not in self.admin.list_topics())
@@ -109,7 +109,7 @@ class Topics:
 
     def close(self):
         for producer in self._producers.values():
-            producer.close(timeout=5)
+            producer.close(timeout=60)
         self.admin.close()
 
 

@@ -208,6 +208,7 @@ def test_an_empty_environment_takes_the_lines_of_the_readme_a_wheel_and_an_sdist
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_COMPILE": "0",
         "NUMBA_DISABLE_JIT": "1",
     }
 

@@ -17,6 +17,9 @@ from streamlda.simulate import PlantedLDA
 
 D = 60
 
+#: No wait ends before, on however slow or busy a machine, unless something is wrong.
+SECONDS = 300
+
 
 @contextlib.contextmanager
 def cluster_of(workers, **options):
@@ -36,7 +39,7 @@ def cluster_of(workers, **options):
 
 
 def wait_until(reached):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -56,7 +59,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster):
-    with connect(cluster.scheduler_address) as connected:
+    with connect(cluster.scheduler_address, timeout_seconds=SECONDS) as connected:
         yield connected
 
 

@@ -21,11 +21,9 @@ from streamlda.scaleout.cluster import Run, SentValue, check_cluster
 from streamlda.scaleout.collections import current_client
 from streamlda.scaleout.faults import ClusterError
 from streamlda.text.vocabulary import Vocabulary
-from tests.scaleout.conftest import cluster_of, wait_until
+from tests.scaleout.conftest import SECONDS, cluster_of, wait_until
 
 pytestmark = pytest.mark.long
-
-SECONDS = 60
 
 
 @contextlib.contextmanager
@@ -75,9 +73,9 @@ def test_a_scheduler_that_does_not_answer_is_named():
         wanted = re.escape(f"address='{address}' seconds=0.5")
         with refused(wanted), connect(address, timeout_seconds=0.5):
             raise AssertionError
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 60
     # What was begun is ended here, and not at some later time in some other thread.
-    assert before == loops()
+    assert loops() <= before
     for none in ("nonsense://x", "tcp://127.0.0.1:notaport"):
         with refused(re.escape(none)), connect(none):
             raise AssertionError

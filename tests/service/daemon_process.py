@@ -26,6 +26,9 @@ from tests.service import planted
 ROOT = Path(__file__).resolve().parents[2]
 STREAMLDA = [sys.executable, "-P", "-m", "streamlda"]
 
+#: No wait ends before, on however slow or busy a machine, unless something is wrong.
+SECONDS = 300.0
+
 #: A small engine: it learns some 50,000 documents a second.
 SMALL = {
     "topics.count": 3,
@@ -99,6 +102,15 @@ from streamlda.__main__ import main
 main()
 """
 
+#: Lets a daemon take longer to end than it has, on a machine that is slow or busy.
+PATIENT = """
+from dataclasses import replace
+from streamlda.service import running, signals
+signals.LATEST_EXIT_SECONDS = 300.0
+make_rules = running.make_rules
+running.make_rules = lambda settings: replace(make_rules(settings), grace_seconds=250.0)
+"""
+
 
 def changed(settings, lines):
     python, safe, _, _, *rest = arguments(settings)
@@ -116,7 +128,7 @@ class Daemon:
 
     def __init__(self, settings, command=None, **options):
         options.setdefault("env", environment())
-        command = command or arguments(settings)
+        command = command or changed(settings, PATIENT)
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
         )
@@ -147,7 +159,7 @@ class Daemon:
     def events(self, name):
         return [line for line in self.lines if line["event"] == name]
 
-    def wait_for(self, name, n=1, seconds=120):
+    def wait_for(self, name, n=1, seconds=SECONDS):
         until = time.monotonic() + seconds
         with self._came:
             while len(found := self.events(name)) < n:
@@ -156,7 +168,7 @@ class Daemon:
                 self._came.wait(left)
         return found[n - 1]
 
-    def end(self, seconds=120):
+    def end(self, seconds=SECONDS):
         """Wait for the end; return the exit code, or minus the signal."""
         code = self.process.wait(seconds)
         self._reader.join()

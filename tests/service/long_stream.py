@@ -20,7 +20,7 @@ from streamlda.service.signals import leave
 from streamlda.settings.load import load_settings
 from streamlda.stream.source import Progress, RecordBatch
 from streamlda.utils.process import resident_bytes
-from tests.service.daemon_process import Daemon, settings_of, texts
+from tests.service.daemon_process import SECONDS, Daemon, settings_of, texts
 
 #: For how long brokers are away in a long run, in seconds.
 AWAY_SECONDS = float(os.environ.get("STREAMLDA_TEST_AWAY_SECONDS", 600))
@@ -70,7 +70,7 @@ def not_ready(port):
 
 def wait_for_slots(daemon, port, n_records):
     # Of a source that was away for long, ten seconds may pass until it is tried.
-    until = time.monotonic() + 300
+    until = time.monotonic() + SECONDS
     while ((slots := answer_of(port, "/status")["places"]) or 0) < n_records:
         said = b"".join(daemon.raw[-50:]).decode()
         assert time.monotonic() < until, f"places={slots}\n{said}"
@@ -97,7 +97,7 @@ def kill_at_random(daemon, moments):
     Only those after a checkpoint bring it further, so that there is an end.
     """
     anywhere = moments.random() < 0.3
-    until = time.monotonic() + 60
+    until = time.monotonic() + SECONDS
     while not anywhere and daemon.process.poll() is None:
         assert time.monotonic() < until, b"".join(daemon.raw).decode()
         if daemon.events("checkpoint"):

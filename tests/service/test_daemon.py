@@ -20,6 +20,7 @@ from streamlda.utils.process import get_memory_limit
 from tests.kafka.broker import free_ports
 from tests.kafka.topics import wait_until
 from tests.service.daemon_process import (
+    PATIENT,
     ROOT,
     Daemon,
     arguments,
@@ -63,7 +64,7 @@ def every_4000(tmp_path, source):
 
 def test_a_signal_saves_and_ends_and_the_next_run_continues(tmp_path, every_4000, twin):
     settings = every_4000 | {"checkpoint.interval": "1 h"}
-    with Daemon(settings, command=changed(settings, SLOW)) as daemon:
+    with Daemon(settings, command=changed(settings, PATIENT + SLOW)) as daemon:
         daemon.wait_for("released")
         assert daemon.stop(signal.SIGINT) == 0
     assert daemon.lines[-2]["event"] == "exit"

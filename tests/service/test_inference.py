@@ -17,6 +17,7 @@ from streamlda.service.inference import WAIT_SECONDS, Inference
 from streamlda.settings.load import load_settings
 from streamlda.settings.setting import INFER
 from streamlda.storage.snapshots import NewestModel, Snapshots, fingerprint
+from streamlda.utils.exit_codes import UNFINISHED
 from tests.kafka.topics import wait_until
 from tests.service import planted
 from tests.service.daemon_process import STREAMLDA, Daemon, few_or, texts
@@ -162,9 +163,9 @@ def test_killed_processes_of_a_group_write_one_result_of_each_document(
         finally:
             for each in running:
                 each.__exit__()
-    # One that has not begun yet ends as any program.
+    # One that has not begun yet ends as any program; on a busy machine the end may take too long.
     for code, each in zip(codes, running, strict=True):
-        assert code == 0 or (code == -signal.SIGTERM and not each.raw)
+        assert code in (0, UNFINISHED) or (code == -signal.SIGTERM and not each.raw)
     # Each document has one result, and it is that of the model that it names.
     found = results(topics, topic)
     places = [(row["partition"], row["offset"]) for row in found]

@@ -45,7 +45,7 @@ from streamlda.stream.source import Behind, RecordBatch
 from streamlda_connectors.kafka.consumer import SESSION_SECONDS
 from tests.engine.kinds import assert_same_state
 from tests.kafka.topics import wait_until
-from tests.service.daemon_process import Daemon, changed, texts
+from tests.service.daemon_process import PATIENT, Daemon, changed, texts
 from tests.service.long_stream import topic_settings
 
 POISON = {
@@ -367,7 +367,7 @@ def campaign(
 
     def daemon(number):
         settings = shared.settings(f"d{number}", **{"snapshots.every": documents // 5})
-        return Daemon(settings, changed(settings, changes))
+        return Daemon(settings, changed(settings, PATIENT + changes))
 
     daemons = {number: daemon(number) for number in range(n_daemons)}
     broker_moments = set(moments.sample(range(kills), broker_kills))

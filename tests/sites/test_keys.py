@@ -128,7 +128,7 @@ def test_damaged_keys_are_refused_and_not_quoted(tmp_path, change):
 
 def test_without_the_extra_it_is_said_what_to_install():
     code = "import sys; sys.modules['cryptography'] = None; import streamlda.sites.keys"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert "MissingExtraError" in done.stderr
     assert "pip install 'cryptography>=" in done.stderr
 
