@@ -1,7 +1,5 @@
 """`StreamLDA`: the engine as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
@@ -115,7 +113,7 @@ def _by_model(name: str) -> Callable[..., Any]:
     method = getattr(TopicModel, name)
 
     @wraps(method)
-    def call(lda: StreamLDA, *arguments: Any, **options: Any) -> Any:
+    def call(lda: "StreamLDA", *arguments: Any, **options: Any) -> Any:
         return method(lda.to_model(), *arguments, **options)
 
     return call

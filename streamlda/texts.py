@@ -1,10 +1,8 @@
 """Sequences of documents as callers have them: one place decides what is one, and reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set, ValuesView
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +19,7 @@ class TokenizedText(str):
 
     words: tuple[str, ...]
 
-    def __new__(cls, words: Iterable[str]) -> TokenizedText:
+    def __new__(cls, words: Iterable[str]) -> Self:
         """Return the words, joined by spaces, as a text."""
         kept = tuple(words)
         text = super().__new__(cls, " ".join(kept))

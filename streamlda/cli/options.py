@@ -1,7 +1,5 @@
 """Arguments of commands, declared where a function names them; settings by flags and ``--set``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
@@ -128,7 +126,7 @@ HELP_ALL = "streamlda.help_all"
 class Values(NamedTuple):
     """Values of settings by name, as the arguments of a command give them."""
 
-    command: SettingsCommand
+    command: "SettingsCommand"
     values: dict[str, Any]
     config: str | None = None
 

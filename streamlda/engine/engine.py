@@ -14,8 +14,6 @@ start* topics are refined from there. Engines of one such beginning can be merge
 (`streamlda.engine.members`). The engine does no input or output and never looks at a clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
@@ -273,7 +271,7 @@ class Engine(Learner):
         with one_blas_thread():
             return new_beginning(self._phase)
 
-    def merge(self, other: Engine) -> None:
+    def merge(self, other: Self) -> None:
         """Add all that another engine has learned, as if its documents had come here.
 
         Through a shared projection, sums differ from those of one engine by rounding alone; merging

@@ -16,8 +16,6 @@ merges the members makes one of the newest documents of all, or lets these propo
 there is no turn; all begin again from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A sample of all documents, one of those since the last release, and one that coh
 in (`streamlda.refinement.measures`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Self
 
@@ -73,7 +71,7 @@ class Measures:
             sample.change_words(change)
         self.bins.change_words(change)
 
-    def merge(self, *others: Measures) -> None:
+    def merge(self, *others: Self) -> None:
         """Take what other engines keep, which are not changed."""
         every = [other._samples() for other in others]
         for (_, mine), *theirs in zip(self._samples(), *every, strict=True):

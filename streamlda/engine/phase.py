@@ -1,7 +1,5 @@
 """Phases of the engine and their shared counters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -56,7 +54,7 @@ class Counters:
             error=InsufficientDataError,
         )
 
-    def after(self, other: Counters) -> Self:
+    def after(self, other: Self) -> Self:
         """Return these counters, of a phase that continues with the rounds of another."""
         self.rounds_finished = other.rounds_finished
         self.projection_documents = other.projection_documents
@@ -80,7 +78,7 @@ class Phase(ABC):
         while start < documents.n_documents:
             start += self.add(documents, start)
 
-    def next(self) -> Phase:
+    def next(self) -> "Phase":
         """Return the phase that continues, once the documents taken have been counted."""
         return self
 

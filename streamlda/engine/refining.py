@@ -8,8 +8,6 @@ Equal documents give equal topics, to the last bit, however they are cut into ba
 number of threads, snapshots and resumptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
@@ -73,7 +71,7 @@ class Refinement(Phase):
             add_frequencies(frequencies, part)
         return made
 
-    def merge_with(self, other: Refinement) -> Refinement:
+    def merge_with(self, other: Self) -> Self:
         """Return one phase with the documents of another of the same start too.
 
         Of two starts the later counts: it was made of documents that members of the other had.

@@ -13,7 +13,7 @@ Words are counted in one row for each bin, of `MOST_CELLS` numbers in all. Where
 for all words, several share a column, and so do their probabilities.
 """
 
-from __future__ import annotations
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,7 @@ class Bins:
             self.words = {start: change.rows(row) for start, row in self.words.items()}
             self._fit(change.after)
 
-    def merge(self, other: Bins) -> None:
+    def merge(self, other: Self) -> None:
         """Add what was counted of other documents; `other` is not changed."""
         self.dated |= other.dated
         self.undated, self.ahead = self.undated + other.undated, self.ahead + other.ahead

@@ -4,8 +4,6 @@ What predicts them are topics (`streamlda.engine.following`), or the words of al
 where topics are not ready (`streamlda.engine.beginning`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import reduce
@@ -40,11 +38,11 @@ class Level(NamedTuple):
         """Return the level of these scores."""
         return cls(float(len(scores)), math.fsum(scores), math.fsum(scores**2))
 
-    def plus(self, other: Level) -> Level:
+    def plus(self, other: Self) -> Self:
         """Return the level of both."""
-        return Level(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return type(self)(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
-    def is_below(self, other: Level, error: float = 0.0) -> bool:
+    def is_below(self, other: Self, error: float = 0.0) -> bool:
         """Return whether the mean is lower than another by more than `ERRORS` standard errors.
 
         That of the documents, or a given one that is larger.

@@ -11,12 +11,10 @@ Public: g. A user without a name is nobody in particular: such documents are ref
 itself, since those of two persons could not be told apart. What stages cost a user adds up.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +87,7 @@ class UserBound:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> UserBound:
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> Self:
         """Continue exactly where `state` was taken."""
         rule = "a saved state is not what state() returned, or not whole or in its ranges"
         names, remedy = {"documents_per_user", "key", "digests", "accepted"}, "restore it whole"

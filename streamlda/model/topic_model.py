@@ -1,10 +1,8 @@
 """The topic model, for publication, display and inference."""
 
-from __future__ import annotations
-
 import os
 import sys
-from typing import Any
+from typing import Any, Self
 
 from streamlda.container import read_arrays, valid_content
 from streamlda.model import MAX_DISTANCE, hierarchy, naming
@@ -111,7 +109,7 @@ class TopicModel(Topics):
         # Times are read above this module, as reports are drawn.
         return sys.modules["streamlda"].topics_over_time(self, X, times, **options)
 
-    def merge(self, *others: TopicModel, max_distance: float = MAX_DISTANCE) -> TopicModel:
+    def merge(self, *others: Self, max_distance: float = MAX_DISTANCE) -> Self:
         """Return one model of this one and others that have learned from other documents.
 
         Topics nearer than `max_distance` become one topic, their mean weighted by tokens; all

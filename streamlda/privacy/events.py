@@ -4,8 +4,6 @@ As JSON, in ledgers and beside models, a kind never changes its meaning, a new m
 kind, and whatever is not known is refused, never skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -82,9 +80,9 @@ class Composed:
     nothing was released.
     """
 
-    events: tuple[Event, ...]
+    events: "tuple[Event, ...]"
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: "Iterable[Event]") -> None:
         members = tuple(events)
         for member in members:
             if not isinstance(member, Single | Approximate | Composed):

@@ -12,8 +12,6 @@ With y = W'c and l = sum c, P1 is c / l, row w of P2 W is ``c_w (y - W_w) / (l (
                                     + 2 sum_w c_w W_w x W_w x W_w
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -111,7 +109,7 @@ class NormStatistic:
     """
 
     def __init__(
-        self, of: FirstStatistic | PairStatistic | TripleStatistic | Lengths, weight: float
+        self, of: "FirstStatistic | PairStatistic | TripleStatistic | Lengths", weight: float
     ) -> None:
         self._of, self._weight = of, weight
         self._edges = norm_edges(of.largest_norm)

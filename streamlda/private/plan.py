@@ -8,13 +8,11 @@ of two, the perplexity within a tenth, words chosen within a fifth. A public mod
 all topics: whether it does, the first stage says.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InvalidSettingError, at_least
@@ -56,7 +54,7 @@ class Plan:
         words_records: int = 0,
         delta: float | None = None,
         choice: WordSelection | None = None,
-    ) -> Plan:
+    ) -> Self:
         """Return the plan of a run over some record slots; those of the words come first.
 
         `delta` is that of the whole run, where a choice of words takes a part of it.

@@ -13,11 +13,9 @@ of values T(u_j, u_j, u_j) likewise, with cubes. That is what answers are clippe
 orthonormal probes, all components for the price of one; sqrt(L) C for L equal ones.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -147,7 +145,7 @@ class PowerRounds:
 
     def turn(
         self, released: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView
-    ) -> PowerRounds:
+    ) -> Self:
         """Return rounds one step on, by sums over more documents at the same probes, and pairs.
 
         The pairs whiten W again: with R = (W'M2 W)^(-1/2), T(R, R, R) at the unit vector along R^-1
@@ -159,7 +157,7 @@ class PowerRounds:
         roots = np.sqrt(np.maximum(values, LEAST_TURN))
         along = (vectors * roots) @ vectors.T @ self.method.probes
         lengths, root = np.linalg.norm(along, axis=0), (vectors / roots) @ vectors.T
-        found = PowerRounds(self._settings, view, self._whitening @ root)
+        found = type(self)(self._settings, view, self._whitening @ root)
         found.method, found._turns = copy.deepcopy(self.method), self._turns.copy()
         found.method.begin_at(along / lengths)
         images = root @ released["images"] / lengths**2

@@ -11,8 +11,6 @@
    to the data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -69,7 +67,7 @@ class PairView:
         probes: Array | None,
         n_components: int,
         alpha_0: float,
-    ) -> PairView:
+    ) -> Self:
         """Read noisy sums; alpha_0 is for the centring that directions are sought with.
 
         `pair_sum` is (d, m), or (d, d) symmetric without a projection: `stddev` is then that of
@@ -148,7 +146,7 @@ class PrivateTopics:
         """True if the topics began as public ones, and not as those of moments."""
         return self.fits is not None and bool(self.fits[0] > 0)
 
-    def rows(self, chosen: NDArray[np.intp]) -> PrivateTopics:
+    def rows(self, chosen: NDArray[np.intp]) -> Self:
         """Return these topics, in this order; one may be chosen several times."""
         names = ("topics", "alpha", "eigenvalues", "eigenvalue_noise")
         by_topic: dict[str, Any] = {name: getattr(self.spectral, name)[chosen] for name in names}

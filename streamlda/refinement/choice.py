@@ -10,11 +10,9 @@ The start must not know these documents either: topics of p free numbers fit n t
 documents better than new ones by about p / n nats a token.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +46,12 @@ class HeldOutScore(NamedTuple):
     documents: int
     perplexity: float | None
 
-    def gain(self, other: HeldOutScore) -> tuple[float, float]:
+    def gain(self, other: Self) -> tuple[float, float]:
         """Return the mean gain on another model, and its standard error; 0 without documents."""
         gains, n = self.scores - other.scores, max(1, len(self.scores))
         return math.fsum(gains) / n, math.sqrt(math.fsum((gains - gains.sum() / n) ** 2)) / n
 
-    def is_better_than(self, other: HeldOutScore) -> bool:
+    def is_better_than(self, other: Self) -> bool:
         """Return whether documents are predicted better, by more than `ERRORS`."""
         mean, error = self.gain(other)
         return mean > ERRORS * error

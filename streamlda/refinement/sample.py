@@ -1,8 +1,6 @@
 """Documents that stand for a stream: those of every d-th token, or every d-th document."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +16,14 @@ class SampledDocuments(NamedTuple):
     documents: DocumentBatch
     hits: Array
 
-    def fewer(self, most: int) -> SampledDocuments:
+    def fewer(self, most: int) -> Self:
         """Return at most `most` of them, spread evenly over their places."""
         if self.documents.n_documents <= most:
             return self
         ends = np.cumsum(self.hits) * (max(1, most) / self.hits.sum())
         hits = np.diff(np.ceil(ends), prepend=0.0)
         chosen = hits > 0
-        return SampledDocuments(self.documents.where(chosen), hits[chosen])
+        return type(self)(self.documents.where(chosen), hits[chosen])
 
 
 class Sample:
@@ -66,7 +64,7 @@ class Sample:
             self._join(-2)
         self._thin()
 
-    def merge(self, *others: Sample) -> None:
+    def merge(self, *others: Self) -> None:
         """Take the documents of other streams, of which the samples are not changed.
 
         Several are one, to the last bit, whatever the order and grouping.

@@ -13,8 +13,6 @@ with the c_T and w_t of ceil(N / B) steps, is the merged one. So a document coun
 learned it, and merging does not depend on order or grouping, but for rounding.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -70,7 +68,7 @@ class SharedStart:
         """Digest of the first start of the members, which tells groups apart."""
         return self.first or self.digest
 
-    def follows(self, other: SharedStart) -> bool:
+    def follows(self, other: Self) -> bool:
         """Return whether members of the other are to continue from here."""
         mine, theirs = (self.turn, self.digest), (other.turn, other.digest)
         return self.origin == other.origin and mine > theirs

@@ -6,8 +6,6 @@ payment: slots that depended on what records say would show it. So files under n
 where a third or more of their documents were in releases (`streamlda.privacy.ledger.documents`).
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -62,8 +60,8 @@ class Census:
     has_document: bool = False
     containers: dict[str, Container] = field(default_factory=dict)
     #: Values of unspent documents: of files with new names, and of those that were known.
-    documents: array[int] = field(default_factory=lambda: array("Q"))
-    appended: array[int] = field(default_factory=lambda: array("Q"))
+    documents: "array[int]" = field(default_factory=lambda: array("Q"))
+    appended: "array[int]" = field(default_factory=lambda: array("Q"))
     _names: set[str] = field(default_factory=set)
     #: Fingerprints and records of whole files that may have copies.
     whole: list[tuple[bytes, int]] = field(default_factory=list)

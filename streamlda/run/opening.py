@@ -9,14 +9,12 @@
 4. `OpenedRun.begin_source` opens the source where the pipeline resumes.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from streamlda.container import sync_folder, whole_file
 from streamlda.engine.engine import Engine
@@ -311,7 +309,7 @@ class PrivateTerms(NamedTuple):
     seeds: Sequence[build.SeedWords] = ()
 
     @classmethod
-    def of(cls, settings: RunSettings) -> PrivateTerms:
+    def of(cls, settings: RunSettings) -> Self:
         """Return the terms of the settings."""
         words, privacy = build.public_words(settings), settings.privacy
         if words is not None:

@@ -1,23 +1,19 @@
 """Sources, outputs and names of a run, as its settings say; outputs are checked before reading."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamlda.errors import Faults, InvalidSettingError, SourceError, require
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.setting import Secret
 from streamlda.settings.table import KafkaSettings, RegistrySettings, RunSettings, SourceSettings
+from streamlda.stream.pipeline import Pipeline
 from streamlda.stream.source import Source, open_sink, open_source, poll
-
-if TYPE_CHECKING:
-    from streamlda.stream.pipeline import Pipeline
 
 #: Gets each rejected record and its reason, where the source has whole records to give.
 OnRejected = Callable[[Any, str], None]

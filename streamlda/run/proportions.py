@@ -1,7 +1,5 @@
 """Topic proportions of documents as tables: rows in three formats, or columns appended."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -9,21 +7,18 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import orjson
 
 from streamlda.errors import MissingExtraError, require
 from streamlda.model.document_table import DECIMALS, UNREADABLE, encode_texts
+from streamlda.model.topic_model import TopicModel
 from streamlda.run.parts import file_options
-from streamlda.stream.source import RecordBatch, open_source
-
-if TYPE_CHECKING:
-    from streamlda.model.topic_model import TopicModel
-    from streamlda.settings.table import RunSettings
-    from streamlda.storage.snapshots import NamedModel
-    from streamlda.stream.source import RecordLocation
+from streamlda.settings.table import RunSettings
+from streamlda.storage.snapshots import NamedModel
+from streamlda.stream.source import RecordBatch, RecordLocation, open_source
 
 #: Formats of files, and the endings that stand for them.
 FORMATS = ("jsonl", "csv", "parquet")

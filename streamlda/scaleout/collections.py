@@ -5,14 +5,12 @@ most frequent without English stop words. Counts must be integers, with equal co
 partitions. Nothing is computed here but the first documents, the merges and the topics.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import astuple
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +27,6 @@ from streamlda.scaleout.sums import Stage, Sums, merge, sums_of
 from streamlda.settings.build import choose_passes, fit_settings
 from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 def is_collection(X: Any) -> bool:
@@ -52,7 +47,7 @@ def is_frame(X: Any) -> bool:
     return "pyspark" in sys.modules and type(X).__module__.startswith("pyspark.sql")
 
 
-def current_client() -> Client:
+def current_client() -> Any:
     """Return the client that Dask was last given, or raise `ClusterError`."""
     require_dask()
     from distributed import default_client
@@ -62,7 +57,7 @@ def current_client() -> Client:
     except ValueError as error:
         raise fault("client", current_client=None) from error
     check(client.status == "running", "answer", client_status=client.status)
-    return client  # type: ignore[no-any-return]
+    return client
 
 
 def fit_collection(estimator: Any, X: Any, users: Any, analyzer: Any) -> None:

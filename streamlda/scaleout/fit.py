@@ -10,15 +10,13 @@ adds in a step is additive and bounded, its weights depend on the number of the 
 mean is S of minibatches L times as large, but for topics that are some steps old.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import fsspec
 import numpy as np
@@ -52,9 +50,6 @@ from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Tree, join_state, split_state
 from streamlda.utils.threads import one_blas_thread
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 #: Under which name diagnostics say what the end of a fit cut short: reading, or the refinement.
 STOPPED = "stopped"
@@ -115,7 +110,7 @@ def fit_with(
 
 
 def learn_once(
-    client: Client,
+    client: Any,
     corpus: Corpus,
     settings: EngineSettings,
     vocabulary: Vocabulary | VocabularyLearner | None = None,
@@ -182,7 +177,7 @@ class _Driver:
     documents: Documents
     settings: EngineSettings
     passes: int | None
-    saved: SavedRounds | None = None
+    saved: "SavedRounds | None" = None
     on_progress: Progress = lambda *_: None
     #: Start of a refinement, once it is made.
     start: TopicModel | None = None

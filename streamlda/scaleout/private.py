@@ -7,11 +7,9 @@ here. Slot n is the n-th record of the corpus, whatever it holds. Workers draw n
 that is done twice releases nothing; what is published goes through the one ledger of the driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.private import stage as summing
@@ -23,9 +21,6 @@ from streamlda.scaleout.shards import Corpus
 from streamlda.scaleout.store import keep_documents
 from streamlda.scaleout.sums import FoldedStage, Read, Span, Sums
 from streamlda.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,8 +9,6 @@ Documents of 3 known words or more are numbered through all shards, in order. Sh
 the number after them, or the last of their shard. Stages and sums are pickled as they are.
 """
 
-from __future__ import annotations
-
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,7 +109,7 @@ def join_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def check_whole(stage: Stage, found: Sums) -> None:
+def check_whole(stage: "Stage", found: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
     same, wanted = found.stage_id == stage.stage_id, join_spans(stage.spans)
     check(same, "stage", stages=f"{stage.stage_id},{found.stage_id}")

@@ -1,17 +1,11 @@
 """Plugin of Dask for the workers of a fit: their memory, their folder, fewer callbacks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
 from streamlda.scaleout import kept
 from streamlda.utils.process import resident_bytes, return_freed_memory
-
-if TYPE_CHECKING:
-    from distributed import Worker
 
 #: Fraction of its limit from which on a worker returns what was freed, and how often, in seconds.
 #: At 0.8 Dask pauses it.

@@ -5,12 +5,11 @@ The position stands in the consumer group alone, and moves in the transaction th
 results.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
@@ -26,9 +25,6 @@ from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import NamedModel, NewestModel, is_private
 from streamlda.stream.source import Answer, KeyedBatch
 from streamlda.utils import exit_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Most records of a transaction, and the longest wait for them, or for a model, in seconds.
 POLL_RECORDS, WAIT_SECONDS = 1000, 0.5

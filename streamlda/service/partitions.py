@@ -4,8 +4,6 @@ To the worker they look like one pipeline. A state takes the records of its own 
 these name it, so that what was polled before a partition moved away, or came back, is dropped.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -95,7 +93,7 @@ class Partitions:
     on_account: Callable[[str], None] = lambda reason: None
     #: Called with the store of each partition that is opened.
     on_open: Callable[[Store, int], None] = lambda store, number: None
-    worker: PartitionsWorker | None = None
+    worker: "PartitionsWorker | None" = None
     open_now: dict[int, LearnedPartition] = field(default_factory=dict)
     #: What became of the records that this process has read, and why of rejects.
     outcomes: Counter[str] = field(default_factory=Counter)

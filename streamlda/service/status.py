@@ -5,21 +5,17 @@ same. Nothing grows with the stream. These are exact counts of what was read: th
 private**, even where the snapshots are.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamlda.service import messages as m
 from streamlda.service.logs import log
 from streamlda.service.signals import notify
-
-if TYPE_CHECKING:
-    from streamlda.storage.snapshots import Summary
+from streamlda.storage.snapshots import Summary
 
 #: The loop must go round within this time, in seconds, or the daemon is taken for dead.
 LIVE_SECONDS = 30.0

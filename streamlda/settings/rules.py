@@ -5,10 +5,8 @@ A term is a setting that is given, ``section.key``, or has one of some values,
 ``{section.key}``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamlda.settings.setting import FIT, INFER, RUN, WITHOUT_DOCUMENTS
 from streamlda.settings.table import SETTINGS, KafkaSettings, RunSettings
@@ -200,7 +198,7 @@ class Term(NamedTuple):
     values: tuple[str, ...]
 
     @classmethod
-    def read(cls, text: str) -> list[Term]:
+    def read(cls, text: str) -> list[Self]:
         """Return the terms of a row."""
         pairs = (each.partition("=") for each in text.split())
         return [cls(name, tuple(filter(None, values.split("|")))) for name, _, values in pairs]

@@ -22,8 +22,6 @@ its share is drawn, so whoever steals all keys of a site then cannot open a mask
 everybody can sign. Both are refused where they are read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -163,7 +161,7 @@ class SignedRecord(ABC):
     def content(self) -> bytes:
         """The digest that is signed."""
 
-    def sign(self, key: SiteKey) -> Self:
+    def sign(self, key: "SiteKey") -> Self:
         """Return it under the signature of a key."""
         made: Self = replace(self, signature=key.sign(self.purpose, self.content))  # type: ignore[type-var]
         return made

@@ -18,8 +18,6 @@ References
    section 3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -111,7 +109,7 @@ class Moments:
         with one_blas_thread():
             run_pieces(add, 2)
 
-    def merge(self, other: Moments) -> None:
+    def merge(self, other: Self) -> None:
         """Add the sums of `other`, which must have been taken through the same projection."""
         require(
             self.triple_columns == other.triple_columns

@@ -11,11 +11,9 @@ From there every refinement has a Dirichlet prior on them: `WORD_SHARE` of the t
 on each of its words, at most `MOST_SHARE` on all. Seeded topics are the first rows, in their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -41,7 +39,7 @@ class SeedTopic:
     columns: tuple[int, ...]
 
     @classmethod
-    def of(cls, value: SeedTopic | Mapping[str, Any]) -> SeedTopic:
+    def of(cls, value: Self | Mapping[str, Any]) -> Self:
         """Return one from its JSON form too."""
         if isinstance(value, Mapping):
             return cls(str(value["name"]), tuple(map(int, value["columns"])))

@@ -15,12 +15,10 @@ References
 .. [1] Anandkumar et al. (2014), JMLR 15, section 3.2 and Theorem 4.3.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -72,7 +70,7 @@ class RoundMoments:
     triple_pairs: Array
 
     @classmethod
-    def of(cls, moments: Moments) -> RoundMoments:
+    def of(cls, moments: Moments) -> Self:
         """Read the moments of a round."""
         # First what takes most memory while it is found.
         triples, (_, noise) = moments.triple_moment(), moments.half_differences()

@@ -8,8 +8,6 @@ All of it has sums without noise: it is as secret as the documents. A private st
 its ledger only: after a later release, the documents of the running stage would take part twice.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
@@ -106,7 +104,7 @@ class CheckpointIndex:
 
     def newest(
         self, ledger: LedgerReader | None = None, *, catch_up: bool = False
-    ) -> Checkpoint | None:
+    ) -> "Checkpoint | None":
         """Return the newest whole generation, as `Store.newest`."""
         rows = self.rows()
         problems: list[str] = []

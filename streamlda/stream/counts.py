@@ -1,7 +1,5 @@
 """Counts of the records of a run: by outcome, and against those that its source has passed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -95,7 +93,7 @@ class RecordCounts:
             "skipped": self.skipped,
         }
 
-    def update(self, other: RecordCounts) -> None:
+    def update(self, other: Self) -> None:
         """Add the counts of another part of the stream."""
         for each in fields(self):
             mine, more = getattr(self, each.name), getattr(other, each.name)

@@ -1,7 +1,5 @@
 """Files that paths, directories, globs and URLs stand for: one answer for every route."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator
@@ -71,7 +69,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 class FilePart(NamedTuple):
     """A file, or a `StoredFile.part` of it, and about how many stored bytes there are."""
 
-    file: StoredFile
+    file: "StoredFile"
     part: tuple[int, int] | None
     size: int
 

@@ -5,15 +5,13 @@ A connector is a class with the methods of `Source`, announced under the entry-p
 resume from a position that somebody else stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from itertools import compress
 from sys import getsizeof
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from streamlda.errors import SourceError, require
 
@@ -109,7 +107,7 @@ class RecordBatch:
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
-    def select(self, kept: Sequence[bool]) -> RecordBatch:
+    def select(self, kept: Sequence[bool]) -> Self:
         """Return the records that are kept, of a batch with their locations."""
         columns: dict[str, Any] = {
             name: list(compress(getattr(self, name), kept))

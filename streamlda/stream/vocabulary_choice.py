@@ -6,13 +6,11 @@ documents are forgotten. A word enters where there is room, or in place of one t
 as frequent, so that chance moves none. Where many words enter, the latest texts tell their topics.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -82,7 +80,7 @@ class VocabularyLearner:
     grow_every: int | None = None
 
     @classmethod
-    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> VocabularyLearner:
+    def by(cls, analyzer: str | Analyze | TextAnalyzer | None, n_topics: int) -> Self:
         """Return a learner with an analyzer, or a function without English stop words."""
         if not isinstance(analyzer, TextAnalyzer):
             analyzer = TextAnalyzer(stop_words="english", function=analyzer)

@@ -1,7 +1,5 @@
 """Settings that split a text into words, and phrases: runs of words that count as one."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter
@@ -9,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
-from typing import Any
+from typing import Any, Self
 
 from streamlda.text import functions, stop_words
 from streamlda.text.cleaning import STEPS, clean_text
@@ -119,7 +117,7 @@ class TextAnalyzer:
             found.add(" ".join(words))
         return tuple(sorted(found))
 
-    def with_settings(self, **changes: Any) -> TextAnalyzer:
+    def with_settings(self, **changes: Any) -> Self:
         """Return a copy with some settings changed; phrases are not read again."""
         phrases = changes.pop("phrases", self.phrases)
         analyzer = replace(self, phrases=(), **changes)
@@ -275,7 +273,7 @@ class TextAnalyzer:
         return values if self.function is None else values | {"function": self.function}
 
     @classmethod
-    def from_metadata(cls, metadata: Mapping[str, Any]) -> TextAnalyzer:
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
         """Return the analyzer whose `metadata` this is; a function is not called before its use."""
         values = {"normalize": False, "clean": (), **metadata}
         function, phrases = values.pop("function", None), values.pop("phrases", ())

@@ -1,7 +1,5 @@
 """The vocabulary: words, or hashes of words, as columns of the counts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,12 +91,12 @@ class Vocabulary:
         check(fits, "names", kind=kind)
 
     @classmethod
-    def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Vocabulary:
+    def given(cls, words: Iterable[str], analyzer: TextAnalyzer | None = None) -> Self:
         """Return the vocabulary of these distinct, non-empty words, in this order."""
         return cls("given", _check_words(words), None, analyzer or TextAnalyzer())
 
     @classmethod
-    def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+    def from_file(cls, path: str | Path, analyzer: TextAnalyzer | None = None) -> Self:
         """Return the vocabulary of a UTF-8 file with one word a line; O(file).
 
         White space around a word and blank lines are ignored. `VocabularyError` if the file cannot
@@ -128,7 +126,7 @@ class Vocabulary:
         max_document_frequency: float = 1.0,
         few_documents: int = 0,
         analyzer: TextAnalyzer | None = None,
-    ) -> Vocabulary:
+    ) -> Self:
         """Return the vocabulary of the most frequent words of `texts`, sorted alphabetically.
 
         The words are those of scikit-learn's ``CountVectorizer(max_features=size,
@@ -157,7 +155,7 @@ class Vocabulary:
     @classmethod
     def from_frequencies(
         cls, found: WordFrequencies, limits: FrequencyLimits, analyzer: TextAnalyzer
-    ) -> Vocabulary:
+    ) -> Self:
         """Return the vocabulary of the words within the limits, as `learn`."""
         scripts = None if analyzer.function else find_unsegmented(found.words)
         if scripts is not None:
@@ -185,7 +183,7 @@ class Vocabulary:
         analyzer: TextAnalyzer | None = None,
         *,
         selection: Mapping[str, Any],
-    ) -> Vocabulary:
+    ) -> Self:
         """Return the vocabulary of words that were chosen privately, in this order.
 
         `analyzer` split the texts for it. `selection` is the record of the guarantee in plain JSON
@@ -195,7 +193,7 @@ class Vocabulary:
         return cls("selected", _check_words(words), None, analyzer, selection=record)
 
     @classmethod
-    def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Vocabulary:
+    def hashed(cls, bits: int, analyzer: TextAnalyzer | None = None) -> Self:
         """Return the vocabulary of ``2**bits`` columns that a hash of the word chooses among.
 
         The columns are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``
@@ -254,9 +252,7 @@ class Vocabulary:
         return values if self.selection is None else values | {"selection": dict(self.selection)}
 
     @classmethod
-    def from_metadata(
-        cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None
-    ) -> Vocabulary:
+    def from_metadata(cls, metadata: Mapping[str, Any], words: Iterable[str] | None = None) -> Self:
         """Return the vocabulary of this `metadata` and what it `listed`.
 
         `VocabularyError` if a value is missing or wrong, or the words are not those it belongs to.

@@ -20,8 +20,6 @@ sum to 1; nothing is published where noise would be infinite, because a lower bo
 came out as 0; alpha comes from released eigenvalues (1 and 2), or is uniform (3 and 4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -238,7 +236,7 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
     return replace(seen, gamma_s=gap, sigma_1=float(leading[0]), lambda_k=lambda_k)
 
 
-def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+def _route_1(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on M2, M3 and M2: all else is post-processing."""
     k = steps.n_components
     W = find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
@@ -251,20 +249,20 @@ def _route_1(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
     return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
-def _route_2(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+def _route_2(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the whitened tensor, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
     factors = steps.decompose(edges.symmetric("e6", steps.whitened))
     return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
-def _route_3(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+def _route_3(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the eigenvectors, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
     return unwhiten(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
 
 
-def _route_4(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
+def _route_4(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the topics."""
     return edges.vector("e9", steps.topics), _uniform(steps)
 
@@ -272,7 +270,7 @@ def _route_4(steps: SpectralSteps, edges: Edges) -> tuple[Array, Array]:
 ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
 
 
-def _unwhitening(steps: SpectralSteps, edges: Edges) -> Array:
+def _unwhitening(steps: SpectralSteps, edges: "Edges") -> Array:
     # Not kept with the steps: with many words it is large.
     noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
     return find_leading_pairs(noisy, steps.n_components).unwhitening

@@ -37,8 +37,6 @@ Imtiaz and Sarwate (2018), IEEE JSTSP 12(6), Algorithm 3, Appendices B and C; Hs
 *Learning mixtures of spherical Gaussians*, ITCS 2013.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ refuses. The ledger holds record slots of documents, never their words, and seal
 nothing without its key. Slots may be private all the same, so its files are its owner's only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -107,7 +105,7 @@ class Evidence(NamedTuple):
     generation: int
 
     @classmethod
-    def of(cls, statement: Mapping[str, Any], where: str) -> Evidence | None:
+    def of(cls, statement: Mapping[str, Any], where: str) -> Self | None:
         """Return the evidence of a privacy statement; None if it names no ledger.
 
         Statements of 0.1.0 have no generation: they show the ledger alone.
@@ -121,7 +119,7 @@ class Evidence(NamedTuple):
         return f"streamlda {self.ledger_id} {self.generation}"
 
     @classmethod
-    def of_note(cls, note: str, where: str) -> Evidence | None:
+    def of_note(cls, note: str, where: str) -> Self | None:
         """Return the evidence of a note; None if it is none of ours."""
         found = re.fullmatch(r"streamlda ([0-9a-f]{32}) ([0-9]{1,18})", note)
         return found and cls(where, found[1], int(found[2]))

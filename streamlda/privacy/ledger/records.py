@@ -5,15 +5,13 @@ range of each file, each log, or of the record slots of a run, and of each file 
 all its records up to there, by which it is known again (`streamlda.privacy.ledger.fingerprints`).
 """
 
-from __future__ import annotations
-
 import base64
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -60,7 +58,7 @@ class Cohort:
         return {"documents": documents, "slots": list(self.slots), "run": self.run}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Cohort:
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Return the cohort that `to_json` described."""
         documents = tuple(DocumentRange(*part) for part in values["documents"])
         return cls(documents, tuple(values["slots"]), values["run"])

@@ -5,13 +5,11 @@ mu^2 is spent, whatever follows; ``written``, with the digest of its artefact in
 and where that goes; and ``committed`` where it has its final name, ``lost`` where it never will.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from streamlda.guarantee.accounting import DELTA_MARGIN, MIN_DELTA, epsilon_of
 from streamlda.privacy.events import Event, from_json
@@ -50,7 +48,7 @@ class Release:
     loss: Loss = NOTHING
 
     @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Release:
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
         """Return the release of an intent on record."""
         price = Loss.of(row["mu_squared"], row["set_aside"])
         about = row["config_hash"], row["description"], row

@@ -30,13 +30,11 @@ delta_G(sqrt(B_r), epsilon) + r B_r = delta, and L at most r B_r. Equal releases
 of a window of users, lose nothing by that.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamlda.errors import above, between, one_of
 from streamlda.guarantee.accounting import MIN_DELTA, mu_of, sampler_factor
@@ -60,7 +58,7 @@ class Loss(NamedTuple):
     rate: Fraction
 
     @classmethod
-    def of(cls, mu_squared: float | Fraction, set_aside: float | Fraction) -> Loss:
+    def of(cls, mu_squared: float | Fraction, set_aside: float | Fraction) -> Self:
         """Return a loss of that mu^2 for which so much of delta is set aside."""
         exact = Fraction(mu_squared)
         return cls(exact, Fraction(set_aside) / exact if exact else Fraction(0))
@@ -70,19 +68,19 @@ class Loss(NamedTuple):
         """The part of delta that is set aside."""
         return self.mu_squared * self.rate
 
-    def allows(self, price: Loss) -> bool:
+    def allows(self, price: Self) -> bool:
         """Tell whether a release may follow at the rate of the unit's first."""
         return not self.mu_squared or price.rate <= self.rate
 
-    def plus(self, price: Loss) -> Loss:
+    def plus(self, price: Self) -> Self:
         """Return the loss after a release, by the rate of the first or a higher one."""
         rate = self.rate if self.mu_squared else price.rate * _RATE_MARGIN
-        return Loss(self.mu_squared + price.mu_squared, max(rate, price.rate))
+        return type(self)(self.mu_squared + price.mu_squared, max(rate, price.rate))
 
     def join(self, other: Loss) -> Loss:
         """Return the loss of a unit that has both."""
         set_aside = self.set_aside + other.set_aside
-        return Loss.of(self.mu_squared + other.mu_squared, set_aside)
+        return self.of(self.mu_squared + other.mu_squared, set_aside)
 
 
 NOTHING = Loss(Fraction(0), Fraction(0))
