@@ -111,5 +111,4 @@ def _proposal(model: TopicModel, worst: DocumentBatch, settings: StepwiseEMSetti
         stepwise = StepwiseEM.of_topics(topics, alpha, model.background, settings)
         found = stepwise.statistic(worst)[:, -1]
         topic = (found + 1e-12) / (found + 1e-12).sum()
-    proposal: Array = topic
-    return proposal
+    return topic

@@ -91,5 +91,4 @@ class Lineage:
 
 def _match_rows(apart: NDArray[np.float64]) -> tuple[Any, Any]:
     """Return rows and columns, one to one, that are least apart; far is far."""
-    found: tuple[Any, Any] = scipy.optimize.linear_sum_assignment(np.minimum(apart, MAX_DISTANCE))
-    return found
+    return scipy.optimize.linear_sum_assignment(np.minimum(apart, MAX_DISTANCE))

@@ -132,15 +132,13 @@ def score_by_words(words: Array, documents: DocumentBatch) -> Array:
     found = np.add.reduceat(
         documents.counts * likelihood[documents.word_ids], documents.row_pointers[:-1]
     )
-    scores: Array = found / documents.lengths
-    return scores
+    return found / documents.lengths
 
 
 def count_words(documents: DocumentBatch) -> Array:
     """Return the tokens of each word."""
     counts = documents.counts
-    found: Array = np.bincount(documents.word_ids, counts, documents.n_features).astype(np.float64)
-    return found
+    return np.bincount(documents.word_ids, counts, documents.n_features).astype(np.float64)
 
 
 class Gain(NamedTuple):

@@ -132,8 +132,7 @@ def _mills_slope(x: NDArray[np.float64]) -> NDArray[np.float64]:
     tail = np.zeros_like(far)
     for term in range(50, 0, -1):
         tail = term / (far + tail)
-    slope: NDArray[np.float64] = np.where(x < 3, near, tail / (far + tail))
-    return slope
+    return np.where(x < 3, near, tail / (far + tail))
 
 
 def _bisect(private: Callable[[float], bool], loud: float, quiet: float) -> float:

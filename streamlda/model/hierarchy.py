@@ -43,8 +43,7 @@ def topic_tree(components: Array, *, ordered: bool = False) -> Array:
     if len(components) < 2:
         return np.empty((0, 4))
     roots = np.sqrt(components / 2)
-    found: Array = scipy.cluster.hierarchy.linkage(roots, "ward", optimal_ordering=ordered)
-    return found
+    return scipy.cluster.hierarchy.linkage(roots, "ward", optimal_ordering=ordered)
 
 
 def reduce_topics(model: Model, n_topics: int) -> Model:

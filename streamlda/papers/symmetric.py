@@ -33,8 +33,7 @@ def pack(array: Array, power: float) -> Array:
     1 the l1 norms are equal; with power 0 entries are as they are. Memory 40 bytes a free entry.
     """
     index, orders = find_free(len(array), array.ndim)
-    packed: Array = array[index] * orders**power
-    return packed
+    return array[index] * orders**power
 
 
 def unpack(packed: Array, d: int, ndim: int, power: float) -> Array:

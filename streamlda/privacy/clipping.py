@@ -33,8 +33,7 @@ def norm_edges(largest: float) -> Array:
     cost nothing: see `private_quantile`.
     """
     between(1e-50, 1e50, largest=largest)
-    edges: Array = float(largest) * math.sqrt(2.0) ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
-    return edges
+    return float(largest) * math.sqrt(2.0) ** -np.arange(N_BINS - 1.0, -1.0, -1.0)
 
 
 def private_quantile(noisy_counts: ArrayLike, edges: ArrayLike, q: float, stddev: float) -> float:

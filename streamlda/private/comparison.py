@@ -88,8 +88,7 @@ def gain_of(preferred: Array, slots: int) -> Array:
 
     (p - q) / (p + q) is half of log(p / q) where these are near, and less elsewhere.
     """
-    gain: Array = preferred * 2 / (SCALE * slots)
-    return gain
+    return preferred * 2 / (SCALE * slots)
 
 
 def predict_held_out(

@@ -246,8 +246,7 @@ def pairs_through(view: PairView, whitening: Array) -> Array:
     """Return E P2 W as far as the directions show it, M2 W + a/(a+1) M1 M1'W, shape (d, t)."""
     look = view.directions.T @ whitening
     centred = view.directions @ (view.eigenvalues[:, None] * look)
-    pairs: Array = centred + view.centre * np.outer(view.first, view.first @ whitening)
-    return pairs
+    return centred + view.centre * np.outer(view.first, view.first @ whitening)
 
 
 def _pair_norms(view: PairView, whitening: Array, rng: np.random.Generator) -> Array:

@@ -163,5 +163,4 @@ def unmix_tokens(
     documents = draw_documents(topics, alpha_0 * shares, np.random.default_rng(seed))
     mixing, kind = responsibilities_of_topics(words, prior, documents)
     expected = np.outer(background, total * shares)
-    found: Array = deconvolve(sums, stddev, background, expected, mixing, kind, spread)[:, :-1]
-    return found
+    return deconvolve(sums, stddev, background, expected, mixing, kind, spread)[:, :-1]

@@ -24,8 +24,7 @@ class Prior:
 
     def tokens(self, mass: Array) -> Array:
         """Return the tokens of each seed word in topics with these masses."""
-        found: Array = self.parts * mass[self.topics]
-        return found
+        return self.parts * mass[self.topics]
 
     def add(self, totals: NDArray[Any]) -> None:
         """Add it to tokens by word and topic, (V, K)."""

@@ -111,8 +111,7 @@ class Sample:
 
     def _hits(self, places: Array) -> Array:
         """Return how many places at distance d each document holds."""
-        found: Array = np.diff(np.ceil(places / self.distance), axis=1)[:, 0]
-        return found
+        return np.diff(np.ceil(places / self.distance), axis=1)[:, 0]
 
     def __len__(self) -> int:
         return sum(len(places) for _, places in self._parts)

@@ -132,8 +132,7 @@ class StepwiseEM:
     @property
     def mean(self) -> Array:
         """Weighted mean of all minibatches, expected tokens by word and topic, (V, K); O(V K)."""
-        found: Array = self.rho(max(self.steps, 1)) * self.totals
-        return found
+        return self.rho(max(self.steps, 1)) * self.totals
 
     @property
     def n_waiting(self) -> int:

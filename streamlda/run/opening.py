@@ -171,8 +171,7 @@ class OpenedRun:
 
 def _logs(source: Source, ahead: int = 0) -> Mapping[str, Log]:
     """Return the logs of a source by location, `ahead` records on; none without logs."""
-    found: Mapping[str, Log] = source.logs(ahead) if hasattr(source, "logs") else {}
-    return found
+    return source.logs(ahead) if hasattr(source, "logs") else {}
 
 
 def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:

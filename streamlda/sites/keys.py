@@ -163,8 +163,7 @@ class SignedRecord(ABC):
 
     def sign(self, key: "SiteKey") -> Self:
         """Return it under the signature of a key."""
-        made: Self = replace(self, signature=key.sign(self.purpose, self.content))  # type: ignore[type-var]
-        return made
+        return replace(self, signature=key.sign(self.purpose, self.content))  # type: ignore[type-var]
 
     def is_signed_by(self, key: PublicKey) -> bool:
         """Return whether it is as the owner of a key has signed it."""

@@ -164,13 +164,11 @@ class DocumentAssociation(Association[DocumentBatch]):
 
     @cached_property
     def _directions(self) -> Array:
-        found: Array = self._W @ self._probes
-        return found
+        return self._W @ self._probes
 
     @cached_property
     def _squares(self) -> Array:
-        found: Array = self._directions**2
-        return found
+        return self._directions**2
 
     def add(self, batch: DocumentBatch, start: int = 0, limit: int | None = None) -> int:
         """Add documents from `start` until `limit` usable ones; return the one after the last."""
@@ -216,5 +214,4 @@ def centre_images(
     a, across, paired = alpha_0, first @ probes, pairs @ probes
     mixed = 2 * across * paired + np.outer(first, np.sum(probes * paired, axis=0))
     cube = np.outer(first, across**2)
-    centred: Array = images - a / (a + 2) * mixed + 2 * a**2 / ((a + 1) * (a + 2)) * cube
-    return centred
+    return images - a / (a + 2) * mixed + 2 * a**2 / ((a + 1) * (a + 2)) * cube

@@ -298,5 +298,4 @@ def unit_columns(columns: Array, otherwise: Array) -> Array:
     columns = np.ldexp(columns, -exponents)
     norms = np.linalg.norm(columns, axis=0)
     usable = norms > 0
-    scaled: Array = np.where(usable, columns, otherwise) / np.where(usable, norms, 1.0)
-    return scaled
+    return np.where(usable, columns, otherwise) / np.where(usable, norms, 1.0)

@@ -34,8 +34,7 @@ def random_projection(n_features: int, n_columns: int, seed: int) -> Array:
 
 def word_scale(first_moment: Array) -> Array:
     """Return the scale of each word, ``((M1 + 1/d) d)^(-1/2)``, shape (d,), between 0 and 1."""
-    scale: Array = 1.0 / np.sqrt(first_moment * len(first_moment) + 1.0)
-    return scale
+    return 1.0 / np.sqrt(first_moment * len(first_moment) + 1.0)
 
 
 def centre_pairs(

@@ -89,8 +89,7 @@ def unwhiten(unwhitening: Array, vectors: Array) -> Array:
     topics = (unwhitening @ vectors).T
     sums = topics.sum(axis=1)
     tiny = np.finfo(np.float64).tiny
-    scaled: Array = topics / np.where(np.abs(sums) > tiny, sums, 1.0)[:, None]
-    return scaled
+    return topics / np.where(np.abs(sums) > tiny, sums, 1.0)[:, None]
 
 
 class SpectralSteps:

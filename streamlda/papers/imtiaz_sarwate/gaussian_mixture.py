@@ -309,10 +309,7 @@ def skew(third: Array, total: Array, variance: float) -> Array:
     """Return the sum of H from those of y x y x y and of y."""
     identity = np.eye(len(total))
     outer = np.multiply.outer(total, identity)
-    corrected: Array = third - variance * (
-        outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0)
-    )
-    return corrected
+    return third - variance * (outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0))
 
 
 def weights_of(eigenvalues: Array) -> Array:

@@ -178,8 +178,7 @@ def random_marginal(tensor: SymmetricTensor, theta: Array) -> Array:
     basis, across = np.eye(tensor.dimension), theta[:, None]
     plus, minus = (tensor.apply(basis + sign * across)[0] for sign in (1, -1))
     marginal = (plus - minus) / 4
-    symmetric: Array = (marginal + marginal.T) / 2
-    return symmetric
+    return (marginal + marginal.T) / 2
 
 
 def random_marginal_power(
