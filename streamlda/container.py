@@ -154,11 +154,7 @@ def check_version(
 
 @contextmanager
 def valid_content(
-    kind: str,
-    path: str | os.PathLike[str],
-    *,
-    remedy: str,
-    but: tuple[type[Exception], ...] = (),
+    kind: str, path: str | os.PathLike[str], *, remedy: str, but: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Turn errors of the content of a whole file, `but` those, into `ModelFileError`."""
     try:

@@ -27,12 +27,7 @@ extensions = [
 root_doc = "streamlda/docs/index"
 include_patterns = [
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *(
-        "bench/**.md",
-        "connectors/README.md",
-        "streamlda/README.md",
-        "streamlda/*/README.md",
-    ),
+    *("bench/**.md", "connectors/README.md", "streamlda/README.md", "streamlda/*/README.md"),
     "streamlda/papers/errata/*.md",
     "streamlda/privacy/*.md",
     "streamlda/docs/**",

@@ -114,10 +114,7 @@ class Engine(Learner):
 
     @classmethod
     def fit(
-        cls,
-        settings: EngineSettings,
-        documents: DocumentBatch,
-        passes: Passes = None,
+        cls, settings: EngineSettings, documents: DocumentBatch, passes: Passes = None
     ) -> tuple[Self, TopicModel]:
         """Return an engine that continues from documents in memory, and their topics.
 
@@ -332,9 +329,7 @@ class Engine(Learner):
         return True
 
     def snapshot(
-        self,
-        vocabulary: Vocabulary | None = None,
-        settings: Mapping[str, Any] | None = None,
+        self, vocabulary: Vocabulary | None = None, settings: Mapping[str, Any] | None = None
     ) -> TopicModel:
         """Return a topic model of what has been learned so far; the engine is not changed.
 

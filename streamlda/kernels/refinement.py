@@ -364,11 +364,7 @@ def add_responsibilities(
 
 @kernel
 def move_tokens(
-    word_ids: I32_1D,
-    token_pointers: I64_1D,
-    before: I16_1D,
-    topics: I16_1D,
-    totals: OUT_I32_2D,
+    word_ids: I32_1D, token_pointers: I64_1D, before: I16_1D, topics: I16_1D, totals: OUT_I32_2D
 ) -> None:
     """Move each token in the counts by word and topic, from its topic `before`, -1 if it had none.
 

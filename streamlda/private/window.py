@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 
 from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, failure, require
-from streamlda.privacy.clipping import (
-    ClipBounds,
-    holds_documents,
-    norm_edges,
-    private_quantile,
-)
+from streamlda.privacy.clipping import ClipBounds, holds_documents, norm_edges, private_quantile
 from streamlda.privacy.statement import ReleasedStage
 from streamlda.private import common_words
 from streamlda.private.common_words import Frequencies

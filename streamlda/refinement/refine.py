@@ -154,9 +154,7 @@ def with_done(model: TopicModel, done: Mapping[str, Any]) -> TopicModel:
     asked = {"refinement_passes": done["passes"], "refinement_sweeps": done["sweeps"]}
     done = {**done, "start_topics": [*range(model.n_components)]}
     return replace(
-        model,
-        settings={**model.settings, **asked},
-        diagnostics={**known, "refinement": done},
+        model, settings={**model.settings, **asked}, diagnostics={**known, "refinement": done}
     )
 
 

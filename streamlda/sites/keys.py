@@ -53,10 +53,7 @@ except ImportError as error:
     raise MissingExtraError("cryptography", "sites", "learning at several sites") from error
 
 _KEY_FILE = JsonKind(
-    "streamlda-site-key",
-    2,
-    "a key file is not as keygen wrote it",
-    "restore it, or make new keys",
+    "streamlda-site-key", 2, "a key file is not as keygen wrote it", "restore it, or make new keys"
 )
 _PUBLIC_FILE = JsonKind(
     "streamlda-site-public-keys",
@@ -235,10 +232,7 @@ class RoundKey:
         return X25519PrivateKey.generate().private_bytes_raw()
 
     def mask(
-        self,
-        exchanges: Mapping[str, str],
-        context: bytes,
-        shapes: Mapping[str, tuple[int, ...]],
+        self, exchanges: Mapping[str, str], context: bytes, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, Words]:
         """Return this site's mask; those of all sites sum to 0 modulo 2^64.
 

@@ -89,10 +89,7 @@ def _check_zero(rule: str, apart: Array | float, square: Array | float, slack: f
 
 
 def _check_pairs(
-    settings: PrivateSettings,
-    stage: Stage,
-    released: Mapping[str, Array],
-    slack: float,
+    settings: PrivateSettings, stage: Stage, released: Mapping[str, Array], slack: float
 ) -> list[SumCheck]:
     first, stddevs = released["first"], stage.stddevs()
     of_first = stddevs["first"] ** 2

@@ -220,13 +220,7 @@ class SimultaneousPower:
     wants_values_only = False
 
     def __init__(
-        self,
-        dimension: int,
-        n_components: int,
-        *,
-        n_iterations: int,
-        order: int = 3,
-        seed: int = 0,
+        self, dimension: int, n_components: int, *, n_iterations: int, order: int = 3, seed: int = 0
     ) -> None:
         checked = DeflatedPower(
             dimension,

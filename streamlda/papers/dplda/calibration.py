@@ -148,10 +148,7 @@ class LowerBounds:
 
 
 def procedure_1(
-    configuration: Configuration,
-    facts: Facts,
-    plan: Plan,
-    noise: Noise,
+    configuration: Configuration, facts: Facts, plan: Plan, noise: Noise
 ) -> LowerBounds:
     """Release lower bounds on sigma_k and gamma_s that hold with probability 1 - delta_1 each.
 

@@ -33,14 +33,7 @@ from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, make_plan, procedure_1
 from streamlda.papers.dplda.flow import Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
-from streamlda.papers.dplda.sensitivity import (
-    BY_L1,
-    BY_L2,
-    PAIR_TERMS,
-    TRIPLE_TERMS,
-    Facts,
-    unmet,
-)
+from streamlda.papers.dplda.sensitivity import BY_L1, BY_L2, PAIR_TERMS, TRIPLE_TERMS, Facts, unmet
 from streamlda.papers.dplda.spectral import (
     ITERATIONS,
     RESTARTS,

@@ -219,10 +219,7 @@ def captured_energy(subspace: Array, second_moment: Array) -> float:
 
 
 def _check_sums(
-    second_sums: Sequence[Array],
-    n_components: int,
-    network: SimulatedSites,
-    radius: float,
+    second_sums: Sequence[Array], n_components: int, network: SimulatedSites, radius: float
 ) -> int:
     """Return d of sums of as many clipped samples as the network has at each site."""
     d = len(second_sums[0])
