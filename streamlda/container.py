@@ -18,15 +18,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from streamlda.errors import (
-    Faults,
-    InvalidSettingError,
-    ModelFileError,
-    NewerFormatError,
-    OlderFormatError,
-    StreamLDAError,
-    failure,
-)
+from streamlda import errors
 
 #: Longest header that is written or read; it bounds the memory that parsing one can take.
 MAX_HEADER_BYTES = 16 * 2**20
@@ -36,13 +28,13 @@ DTYPES = ("uint8", "int32", "uint32", "float32", "float64", "int64", "uint64")
 
 Buffer = bytes | memoryview
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "array": f"an array has no name of its own, or is none of {', '.join(DTYPES)}; "
             "rename or convert it first",
         },
-        ModelFileError: {
+        errors.ModelFileError: {
             "damaged": "a streamlda file is damaged; restore it from a copy, or write it again",
             "no file": "a streamlda file is no regular file; pass a file",
             "other file": "a file was not written by streamlda; name a file of that kind",
@@ -134,7 +126,7 @@ def check_version(
     *,
     oldest: int | None = None,
     remedy: str | None = None,
-    error: type[StreamLDAError] | None = None,
+    error: type[errors.StreamLDAError] | None = None,
 ) -> None:
     """Refuse formats later than `readable`, or earlier than `oldest` (the same if left out).
 
@@ -142,14 +134,14 @@ def check_version(
     """
     if (oldest or readable) <= found <= readable:
         return
-    kinds: type[StreamLDAError] = NewerFormatError
+    kinds: type[errors.StreamLDAError] = errors.NewerFormatError
     when, to_do = "a later", "upgrade streamlda, or write the file with the older version"
     if found < readable:
-        kinds, when = OlderFormatError, "an earlier"
+        kinds, when = errors.OlderFormatError, "an earlier"
         to_do = "continue with the version of streamlda that wrote it, or start anew without it"
     values = {"format_version": found, "readable": readable, "kind": kind, "path": str(path)}
     rule = f"a file is in {when} format than this streamlda reads"
-    raise failure(rule, **values, remedy=remedy or to_do, error=error or kinds)
+    raise errors.failure(rule, **values, remedy=remedy or to_do, error=error or kinds)
 
 
 @contextmanager
@@ -161,13 +153,13 @@ def valid_content(
         yield
     except but:
         raise
-    except (StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise failure(
+    except (errors.StreamLDAError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise errors.failure(
             f"a {kind} file holds no valid {kind}",
             why=f"{type(error).__name__}: {str(error)[:200]}",
             path=str(path),
             remedy=f"it was not written by this streamlda: {remedy}",
-            error=ModelFileError,
+            error=errors.ModelFileError,
         ) from error
 
 
@@ -180,7 +172,7 @@ def to_json(value: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         rule = f"metadata is not plain JSON values, finite numbers and string keys: {error}"
         remedy = "convert NumPy values first and store None for what is not finite"
-        raise failure(rule, remedy=remedy) from error
+        raise errors.failure(rule, remedy=remedy) from error
 
 
 def _encode(

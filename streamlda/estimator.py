@@ -14,17 +14,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamlda import errors
 from streamlda.documents import DocumentBatch, read_counts
 from streamlda.engine.engine import Engine
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    TopicWarning,
-    require,
-)
 from streamlda.guarantee.noise import Noise, SecureNoise
 from streamlda.learner import Users, feed
 from streamlda.model.evaluation import CompletionResult, document_completion
@@ -35,13 +28,7 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.clipping import ClipBounds
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.matrix import blank_invalid_rows, fit_rows, learner_of_rows
-from streamlda.settings.build import (
-    choose_passes,
-    engine_settings,
-    fit_settings,
-    seed_by_columns,
-    window_settings,
-)
+from streamlda.settings import build
 from streamlda.settings.load import settings_of_parameters
 from streamlda.settings.table import RunSettings
 from streamlda.stream.vocabulary_choice import VocabularyLearner
@@ -51,13 +38,13 @@ from streamlda.utils.arrays import Array
 from streamlda.utils.progress import show_progress
 
 
-class NoSnapshotError(InsufficientDataError, NotFittedError):  # type: ignore[misc]
+class NoSnapshotError(errors.InsufficientDataError, NotFittedError):  # type: ignore[misc]
     """A private estimator that has not read a whole window of rows yet."""
 
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "ended": "a private fit that has ended, or a copy or pickle of it, cannot continue: it "
             "keeps the published model only; call fit",
             "names": "names have not one word for each column; pass the vectorizer that made the "
@@ -65,7 +52,7 @@ _FAULTS = Faults(
             "users": "users are given without epsilon, whose unit they are; set epsilon and delta, "
             "or leave users out",
         },
-        InvalidDocumentsError: {
+        errors.InvalidDocumentsError: {
             "matrix": "X must be a matrix of word counts or, without epsilon, documents: a list, "
             "series or table of one column of texts, or of lists or bags of words; choose the "
             "column, or count words by scikit-learn's CountVectorizer (with epsilon: public words)",
@@ -73,7 +60,7 @@ _FAULTS = Faults(
             "no words": "texts are given to a fit of a matrix of word counts, which has no words; "
             "count them by the CountVectorizer of that matrix, or fit texts",
         },
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "tokens": "no document has the 2 tokens that a score takes; pass more or longer "
             "documents",
         },
@@ -121,7 +108,7 @@ def _by_model(name: str) -> Callable[..., Any]:
 
 def _warn_about_topics(model: TopicModel | None, stacklevel: int = 3) -> None:
     for message in () if model is None else model.diagnostics.get("warnings", ()):
-        warnings.warn(message, TopicWarning, stacklevel=stacklevel)
+        warnings.warn(message, errors.TopicWarning, stacklevel=stacklevel)
 
 
 def _collections(X: Any) -> Any:
@@ -323,10 +310,10 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if settings.private:
             return self._fit_privately(settings, X, users, columns, finish=True)
         batch = read_counts(X)
-        asked, passes = fit_settings(settings, batch.n_features), choose_passes(settings.topics)
-        asked = seed_by_columns(asked, settings.topics.seeds, columns)
+        asked = build.fit_settings(settings, batch.n_features)
+        asked = build.seed_by_columns(asked, settings.topics.seeds, columns)
         with show_progress(self.verbose):
-            self._keep(*Engine.fit(asked, batch, passes), columns)
+            self._keep(*Engine.fit(asked, batch, build.choose_passes(settings.topics)), columns)
         _warn_about_topics(self._model)
         return self
 
@@ -363,8 +350,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return self._fit_privately(settings, X, users, columns, finish=False)
         batch = read_counts(X)
         if settings is not None and columns is not None:
-            asked = engine_settings(settings, batch.n_features)
-            learner = Engine(seed_by_columns(asked, settings.topics.seeds, columns))
+            asked = build.engine_settings(settings, batch.n_features)
+            learner = Engine(build.seed_by_columns(asked, settings.topics.seeds, columns))
         else:
             assert isinstance(self._learner, Engine)
             learner = self._learner
@@ -508,8 +495,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             X = self._validate_rows(X, reset=False)
             topics = model.components, model.alpha, model.background
             result = document_completion(read_counts(X, 4), *topics)
-        if needs_tokens:
-            _check(result.held_out_tokens, "tokens", held_out_tokens=0, documents=result.documents)
+        _check(result.held_out_tokens, "tokens", held_out_tokens=0, documents=result.documents)
         return result
 
     @property
@@ -607,8 +593,8 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         learner = vars(self).get("_learner")
         if columns is not None:
             names, rows = columns.get("feature_names_in_"), batch.n_documents if ends else None
-            asked, public = window_settings(settings, batch.n_features, rows, names)
-            asked = seed_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
+            asked, public = build.window_settings(settings, batch.n_features, rows, names)
+            asked = build.seed_by_columns(asked, settings.topics.seeds, columns, stacklevel=4)
             stream = settings.source.stream or "matrix"
             learner = learner_of_rows(asked, self._new_noise(), stream, public)
         assert isinstance(learner, PrivateLearner)
@@ -646,7 +632,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         now, begun = self._list_fixed(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
-        require(
+        errors.require(
             not changed,
             "parameters were changed after a fit began",
             **{name: now[name] for name in changed},

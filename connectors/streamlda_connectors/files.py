@@ -13,15 +13,7 @@ from typing import Any, cast
 from streamlda.errors import SourceError, failure
 from streamlda.stream.listing import FilePart, Paths, StoredFile, find_files
 from streamlda.stream.source import WHOLE, Position, Progress, RecordBatch
-from streamlda_connectors.checks import (
-    check,
-    check_open,
-    count_at,
-    fault,
-    import_extra,
-    not_a_position,
-    unreadable,
-)
+from streamlda_connectors import checks, records
 from streamlda_connectors.compressed import EXTRAS, BlockReader
 from streamlda_connectors.csv_files import names_text, open_csv
 from streamlda_connectors.encodings import name_kind
@@ -108,8 +100,12 @@ class FileSource:
     ) -> None:
         delimiter = "\t" if delimiter == "tab" else delimiter
         single = delimiter is None or (len(delimiter) == 1 and delimiter.isascii())
-        check(single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter)
-        self._options = ReadOptions.of(delimiter=delimiter, read_ahead=self._read_times, **reading)
+        checks.check(
+            single and delimiter not in ("\r", "\n", '"', " "), "delimiter", delimiter=delimiter
+        )
+        self._options = records.ReadOptions.of(
+            delimiter=delimiter, read_ahead=self._read_times, **reading
+        )
         #: Sentences for the next batch.
         self._notes: list[str] = []
         self._files = find_files(paths, format, include)
@@ -132,7 +128,7 @@ class FileSource:
         checked, kept, skipped = set(), [], []
         for file in self._files:
             if file.compression in EXTRAS:
-                import_extra(*EXTRAS[file.compression])
+                checks.import_extra(*EXTRAS[file.compression])
             kind = ""
             if file.local or file.format not in checked:
                 checked.add(file.format)
@@ -158,15 +154,15 @@ class FileSource:
                 raise failure(rule, **about, kind=kind[0], remedy=kind[1], error=SourceError)
             if file.format in ("csv", "parquet"):
                 FileReader(file, self._options, 0, 0).close()
-        except MissingColumn as missing:
+        except records.MissingColumn as missing:
             text_field = self._options.text_field
             values: dict[str, Any] = {"text_field": text_field, "name": file.name}
-            if hint := suggest_header(text_field, list(missing.fields)):
+            if hint := records.suggest_header(text_field, list(missing.fields)):
                 values["hint"] = hint
             # The first line of a file without a header is a document.
-            if hint != NO_HEADER:
-                values["columns"] = list(shorten_names(missing.fields))
-            raise fault("column", **values) from missing
+            if hint != records.NO_HEADER:
+                values["columns"] = list(records.shorten_names(missing.fields))
+            raise checks.fault("column", **values) from missing
         except OSError as error:
             if isinstance(error, SourceError):
                 raise
@@ -177,8 +173,8 @@ class FileSource:
 
     def poll(self, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
         """Return the next records; after an error, polling tries again behind the last one."""
-        check_open(self._closed)
-        batch, before = BatchBuilder(max_records, timeout_seconds), self.position()
+        checks.check_open(self._closed)
+        batch, before = records.BatchBuilder(max_records, timeout_seconds), self.position()
         try:
             while self._index < len(self._files) and self._read_file(batch):
                 self._leave_file(self._index + 1)
@@ -192,7 +188,7 @@ class FileSource:
         self._records += len(batch.texts)
         return batch.build(self._options, exhausted=self._index == len(self._files))
 
-    def _read_file(self, batch: BatchBuilder) -> bool:
+    def _read_file(self, batch: records.BatchBuilder) -> bool:
         """Add documents of the current file; return whether it has ended."""
         file = self._files[self._index]
         try:
@@ -214,7 +210,7 @@ class FileSource:
                 return False
             if isinstance(error, SourceError):
                 raise
-            raise unreadable(file.name, error) from error
+            raise checks.unreadable(file.name, error) from error
 
         reader = self._reader
         if ended and reader.fault is not None:
@@ -239,7 +235,7 @@ class FileSource:
             with closing(reader):
                 ended = False
                 while not ended:
-                    ended = reader.take(BatchBuilder(AHEAD_RECORDS, 0))
+                    ended = reader.take(records.BatchBuilder(AHEAD_RECORDS, 0))
                     yield from values
                     values.clear()
 
@@ -266,13 +262,15 @@ class FileSource:
 
     def seek(self, position: Position) -> None:
         """Resume from a position of this process or an earlier one, of the same list of files."""
-        index, record, offset = (count_at(position, key) for key in ("file", "record", "offset"))
+        index, record, offset = (
+            checks.count_at(position, key) for key in ("file", "record", "offset")
+        )
         made_with = position.get("list")
         same = made_with == self._digest
-        check(same, "other files", list=self._digest, list_of_position=made_with)
+        checks.check(same, "other files", list=self._digest, list_of_position=made_with)
         if index > len(self._files):
-            raise not_a_position("file")
-        self._records = count_at(position, "records")
+            raise checks.not_a_position("file")
+        self._records = checks.count_at(position, "records")
         self._leave_file(index, record, offset)
 
     def progress(self) -> Progress:
@@ -296,7 +294,9 @@ class FileSource:
         self._closed = True
 
 
-def _note_break(batch: BatchBuilder, name: str, reason: str, lost_bytes: int | None) -> None:
+def _note_break(
+    batch: records.BatchBuilder, name: str, reason: str, lost_bytes: int | None
+) -> None:
     batch.lost_bytes += lost_bytes or 0
     lost = "" if lost_bytes is None else f", with at most {lost_bytes:,} stored bytes"
     batch.notes.append(f"{name} broke off ({reason}){lost}")
@@ -350,7 +350,9 @@ class FileReader:
     fault: str | None = None
     unread = 0.0
 
-    def __init__(self, file: StoredFile, options: ReadOptions, record: int, offset: int) -> None:
+    def __init__(
+        self, file: StoredFile, options: records.ReadOptions, record: int, offset: int
+    ) -> None:
         self._name, self._ended = file.name, False
         self._blocks = blocks = (
             ParquetBlocks(file, options, record)
@@ -358,7 +360,7 @@ class FileReader:
             else BlockReader(file, options.encoding)
         )
         start, first = 0, b""
-        parse: Parser = parse_text
+        parse: records.Parser = parse_text
         splitter = LineSplitter(options.max_document_bytes)
         try:
             if isinstance(blocks, ParquetBlocks):
@@ -388,7 +390,7 @@ class FileReader:
         self.note = " and ".join(blocks.notes)
         self._behind = blocks.skip(offset) if isinstance(blocks, BlockReader) else 0
 
-    def take(self, batch: BatchBuilder) -> bool:
+    def take(self, batch: records.BatchBuilder) -> bool:
         """Add documents to `batch`; return whether the file has ended, at damage too."""
         while True:
             self.records.take(batch)
@@ -422,7 +424,7 @@ class FileReader:
 
     def _end(self, *, bytes_known: bool) -> None:
         if self._behind:
-            raise fault("shorter", name=self._name, bytes_missing=self._behind)
+            raise checks.fault("shorter", name=self._name, bytes_missing=self._behind)
         self._ended = True
         if bytes_known:
             behind = self.records.fed - self.records.consumed

@@ -1,29 +1,22 @@
 """Faults of models and topics: rule, remedy and class of each are data."""
 
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    ModelFileError,
-    VocabularyError,
-)
+from streamlda import errors
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "coherence": "coherence has no document to count; add documents that hold words of the "
             "model",
             "halves": "no document has two non-empty halves to complete; evaluate on more or "
             "longer documents",
         },
-        InvalidDocumentsError: {
+        errors.InvalidDocumentsError: {
             "column": "a column has not one value for each document; pass the column of the same "
             "table",
             "split": "document completion cannot split fractions; pass CountVectorizer output, not "
             "TF-IDF",
         },
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "alpha": "alpha must be a vector of finite numbers > 0; raise its zero entries to a "
             "small positive number",
             "documents of models": "a model to merge does not know how many documents it has seen; "
@@ -41,11 +34,11 @@ _FAULTS = Faults(
             "topic to name": "the model has no such topic; count topics from 0, as streamlda "
             "topics does",
         },
-        ModelFileError: {
+        errors.ModelFileError: {
             "metadata": "the metadata are not those of the format",
             "type of array": "an array is not float64",
         },
-        VocabularyError: {
+        errors.VocabularyError: {
             "line feed": "a word contains a line feed; change the tokenizer",
             "no vocabulary": "a model of matrices has no vocabulary to read text; pass counts, or "
             "save it with the names of its words",

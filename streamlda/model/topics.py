@@ -16,16 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from streamlda import errors
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
-from streamlda.errors import (
-    InvalidDocumentsError,
-    VocabularyError,
-    at_least,
-    between,
-    failure,
-    require,
-)
 from streamlda.model.evaluation import top_words
 from streamlda.model.faults import check, fault
 from streamlda.model.inference import SMOOTHING, check_alpha, smooth, topic_proportions
@@ -138,7 +131,7 @@ class Topics:
                 check(holds, "probabilities", array=name, min=low, largest_error=error)
         check_alpha(self.alpha)
         for name in COUNTS:
-            at_least(0, **{name: getattr(self, name)})
+            errors.at_least(0, **{name: getattr(self, name)})
             _set(self, name, operator.index(getattr(self, name)))
         for name in OBJECTS:
             value = getattr(self, name)
@@ -147,7 +140,7 @@ class Topics:
             _set(self, name, json.loads(to_json(dict(value))))
         for name in self.settings.get(TOPIC_NAMES, {}).values():
             check_name(name)
-        between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
+        errors.between(0, 1, relevance=self.settings.get(RELEVANCE, 1.0), remedy="rank words by 1")
         check_utc("created", self.created)
         if (documents := self.representative_documents) is not None:
             _set(self, "representative_documents", json.loads(to_json([*map(list, documents)])))
@@ -250,7 +243,7 @@ class Topics:
         relevance : float
             0 to 1, in steps of 0.05.
         """
-        between(0, 1, relevance=relevance, remedy="1 shows the most probable words")
+        errors.between(0, 1, relevance=relevance, remedy="1 shows the most probable words")
         return replace(self, settings={**self.settings, RELEVANCE: float(relevance)})
 
     def top_words(self, n: int = 10) -> list[list[tuple[str, float]]]:
@@ -269,7 +262,7 @@ class Topics:
         list of K lists of (word, probability)
             Ids without a vocabulary.
         """
-        at_least(1, n=n)
+        errors.at_least(1, n=n)
         n, weight = min(n, self.n_features), self.relevance
         if weight == 1:
             top = top_words(self.components, n).tolist()
@@ -302,13 +295,13 @@ class Topics:
         listed = () if self.vocabulary is None else self.vocabulary.listed or ()
         found = [listed.index(word)] if word in listed else self.encode([word]).word_ids.tolist()
         near = ", ".join(difflib.get_close_matches(word.lower(), listed, n=3))
-        require(
+        errors.require(
             len(found) == 1,
             "what is looked up is no single word of the model",
             word=word,
             known_words=len(found),
             remedy=f"pass one of {near}" if near else "check how it is spelled",
-            error=VocabularyError,
+            error=errors.VocabularyError,
         )
         chances: Array = self.components[:, found[0]]
         tokens = self.weights * chances
@@ -367,7 +360,7 @@ class Topics:
         encoded = self.vocabulary.encode(texts)
         for document in encoded.unreadable:
             rule = "the analyzer of the model cannot read a text"
-            raise failure(rule, document=document, error=InvalidDocumentsError)
+            raise errors.failure(rule, document=document, error=errors.InvalidDocumentsError)
         return encoded.batch
 
     @cached_property

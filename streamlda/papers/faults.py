@@ -1,22 +1,17 @@
 """Faults of settings and documents of the papers: rule, remedy and class of each are data."""
 
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-)
+from streamlda import errors
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "documents": "a mean over three different documents has fewer; add more documents",
         },
-        InvalidDocumentsError: {
+        errors.InvalidDocumentsError: {
             "fractions": "moments with a privacy bound are given fractions; pass counts of tokens, "
             "not weights",
         },
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "budget": "epsilon and delta are not both given; give both, or neither for no privacy",
             "delta": "delta must be at least 10 times what the samplers take; take a larger delta "
             "or a smaller epsilon",

@@ -15,16 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from streamlda import errors
 from streamlda.documents import MAX_TOKENS, DocumentBatch
-from streamlda.errors import (
-    InsufficientDataError,
-    InvalidDocumentsError,
-    LedgerError,
-    StreamLDAError,
-    TopicWarning,
-    failure,
-    require,
-)
 from streamlda.guarantee.noise import Noise
 from streamlda.learner import Users, feed
 from streamlda.model.topic_model import TopicModel
@@ -88,7 +80,7 @@ def fit_rows(
     two releases if it was repeated. Without a ledger the guarantee holds for this fit alone.
     """
     settings = learner.settings
-    require(
+    errors.require(
         learner.failed_at is None,
         "an earlier call of this private fit failed half way",
         slots=learner.failed_at,
@@ -96,19 +88,19 @@ def fit_rows(
         "stay; fit another estimator with rows that no earlier call had",
     )
     users = _check_users(settings.privacy_unit, users, batch.n_documents)
-    require(
+    errors.require(
         learner.due is not None,
         "documents come after the last snapshot",
         snapshots=settings.snapshots,
         remedy="fit another estimator, with a budget of its own",
     )
-    require(
+    errors.require(
         not finish or batch.n_documents >= settings.least_slots,
         "the rows do not fill a window of slots",
         slots=batch.n_documents,
         documents_per_snapshot=settings.documents_per_snapshot,
         remedy="take smaller windows, or pass more rows; nothing was spent",
-        error=InsufficientDataError,
+        error=errors.InsufficientDataError,
     )
     with nullcontext() if ledger is None else open_ledger(ledger, settings) as opened:
         warned, slots = _begin(learner, opened, batch), learner.slots
@@ -117,7 +109,7 @@ def fit_rows(
             _read(learner, batch, users, finish, warned)
         except BaseException as error:
             # What is refused before the first row leaves the fit as it was.
-            if learner.slots > slots or not isinstance(error, StreamLDAError):
+            if learner.slots > slots or not isinstance(error, errors.StreamLDAError):
                 learner.failed_at = learner.slots
             if opened is not None and (message := describe_spending(opened, before)):
                 error.add_note(message)
@@ -156,7 +148,7 @@ def _read(
         learner.snapshot()
     messages = [*warned, *(f"a window gave no snapshot: {why}" for why in learner.lost[lost:])]
     said: list[tuple[str, type[UserWarning]]] = [(m, UserWarning) for m in messages]
-    said += [(w, TopicWarning) for model in made for w in model.diagnostics["warnings"]]
+    said += [(w, errors.TopicWarning) for model in made for w in model.diagnostics["warnings"]]
     for message, category in said:
         # An error too, where warnings are.
         warnings.warn(message, category, stacklevel=5)
@@ -185,14 +177,14 @@ def _check_new(ledger: Ledger, stream: str, documents: Sequence[bytes]) -> None:
     remedy = "pass rows that no earlier call had: each may be in one release; nothing was spent"
     ledger.documents.check_new(values, ledger=str(ledger.path), remedy=remedy)
     released = ledger.records.reach(stream)
-    require(
+    errors.require(
         not released,
         "rows would be in two releases: the first ones of this stream were in one",
         stream=stream,
         released=released,
         ledger=str(ledger.path),
         remedy="pass rows that no earlier call had, under another name (stream=...)",
-        error=LedgerError,
+        error=errors.LedgerError,
     )
 
 
@@ -215,7 +207,7 @@ def _check_users(unit: str, users: Users | None, rows: int) -> Users | None:
     given = users is not None
     rule = "users are missing, or the privacy unit is the document"
     remedy = "pass users=..., or set privacy_unit='user'"
-    require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
+    errors.require((unit == "user") == given, rule, privacy_unit=unit, users=given, remedy=remedy)
     if users is None:
         return None
     # A column of a table has NaN where there is no user.
@@ -223,5 +215,5 @@ def _check_users(unit: str, users: Users | None, rows: int) -> Users | None:
     if len(users) != rows:
         rule, remedy = "users are not as many as rows", "pass None for rows of nobody"
         values = {"n_users": len(users), "n_samples": rows}
-        raise failure(rule, **values, remedy=remedy, error=InvalidDocumentsError)
+        raise errors.failure(rule, **values, remedy=remedy, error=errors.InvalidDocumentsError)
     return users

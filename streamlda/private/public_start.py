@@ -29,12 +29,6 @@ from streamlda.model.topic_model import TopicModel
 from streamlda.private.comparison import halves, predict_held_out, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise
-from streamlda.private.responsibilities import (
-    PUBLIC_PRIOR,
-    RefinementStatistic,
-    proportions_of,
-    weights_of_words,
-)
 from streamlda.private.settings import DENSE_FEATURES
 from streamlda.private.topics import PrivateTopics, check_documents
 from streamlda.private.word_classes import PublicWords, cluster_words
@@ -128,11 +122,13 @@ class PublicTopics:
         """Return what `arrays` was called on."""
         return from_arrays(cls, arrays, prefix, digest=digest)
 
-    def shares(self) -> RefinementStatistic:
+    def shares(self) -> responsibilities.RefinementStatistic:
         """Return the statistic of the one release: tokens by word, topic and background."""
-        weights = weights_of_words(self.background)
+        weights = responsibilities.weights_of_words(self.background)
         given = self.components, self.alpha, self.background, weights
-        return RefinementStatistic(*given, background_prior=PUBLIC_PRIOR.background)
+        return responsibilities.RefinementStatistic(
+            *given, background_prior=responsibilities.PUBLIC_PRIOR.background
+        )
 
     def move_topics(
         self,
@@ -143,13 +139,13 @@ class PublicTopics:
         documents: int,
     ) -> PrivateTopics:
         """Return the topics by what was released, further ones included; O(d K)."""
-        weights, K = weights_of_words(self.background), len(self.alpha)
-        spread = PUBLIC_PRIOR.spread
+        weights, K = responsibilities.weights_of_words(self.background), len(self.alpha)
+        spread = responsibilities.PUBLIC_PRIOR.spread
         sums, stddev = released["shares"] / weights[:, None], stddevs["shares"] / weights
         by_topic, by_word = sums[:, :K], sums.sum(axis=1)
         total = float(by_topic.sum())
         check_documents(min(total, float(by_word.sum())))
-        public = total * proportions_of(by_topic.sum(axis=0)) * self.components.T
+        public = total * responsibilities.proportions_of(by_topic.sum(axis=0)) * self.components.T
         expected = denoise(by_topic, stddev, self.background, public, spread).tokens
         beyond = np.maximum(expected - public, 0.0)
         divided = np.argsort(-beyond.sum(axis=0), kind="stable")[: n_components - K]
@@ -160,7 +156,9 @@ class PublicTopics:
         frequencies = denoise(by_word[:, None], of_word, self.background, words, spread).tokens
         tokens = expected.sum(axis=0)
         components = np.ascontiguousarray((expected / tokens).T)
-        alpha = (self.alpha.sum() if alpha_0 is None else alpha_0) * proportions_of(tokens)
+        alpha = (
+            self.alpha.sum() if alpha_0 is None else alpha_0
+        ) * responsibilities.proportions_of(tokens)
         none = np.zeros(len(tokens))
         spectral = SpectralTopics(
             *(components, alpha, float(alpha.sum()), none, none, none[:0], none[:0]), documents

@@ -16,17 +16,11 @@ from dataclasses import replace
 import numpy as np
 
 from streamlda.privacy.clipping import norm_edges, private_quantile
+from streamlda.private import responsibilities
 from streamlda.private.common_words import Frequencies
 from streamlda.private.comparison import ComparisonStatistic, gain_of
 from streamlda.private.contributions import KEPT_FRACTION, Lengths, NormStatistic, Statistic
 from streamlda.private.denoising import denoise
-from streamlda.private.responsibilities import (
-    ROUGH_PRIOR,
-    RefinementStatistic,
-    get_divisors,
-    proportions_of,
-    weights_of_words,
-)
 from streamlda.private.settings import PrivateSettings
 from streamlda.private.topics import PrivateTopics, check_documents, mixture_shares
 from streamlda.private.unmixing import unmix_tokens
@@ -57,11 +51,14 @@ class Refinement:
 
     def round(self) -> list[Statistic]:
         """Return the statistics of the round."""
-        given, weights = self._parameters(), weights_of_words(self.found.background)
-        sums = RefinementStatistic(
+        given, weights = (
+            self._parameters(),
+            responsibilities.weights_of_words(self.found.background),
+        )
+        sums = responsibilities.RefinementStatistic(
             *given,
             weights,
-            background_prior=ROUGH_PRIOR.background,
+            background_prior=responsibilities.ROUGH_PRIOR.background,
             totals_weight=WORDS_WEIGHT * self._settings.word_noise,
         )
         return [sums, NormStatistic(Lengths(), KEPT_FRACTION)]
@@ -83,7 +80,7 @@ class Refinement:
         noise.
         """
         given, K = self._parameters(), len(self.found.alpha)
-        weights = weights_of_words(given[2])
+        weights = responsibilities.weights_of_words(given[2])
         sums, stddev = released["shares"] / weights[:, None], stddevs["shares"] / weights
         self._frequencies.add(sums.sum(axis=1), stddev * np.sqrt(K + 1))
         self._frequencies.add(released["words"] / weights, stddevs["words"] / weights)
@@ -100,11 +97,11 @@ class Refinement:
             *(given[1] / given[1].sum(), float(given[1].sum())),
             words,
             prior,
-            ROUGH_PRIOR.spread,
+            responsibilities.ROUGH_PRIOR.spread,
             self._settings.seed,
         )
         components = expected / expected.sum(axis=0)
-        alpha = self.found.spectral.alpha_0 * proportions_of(expected.sum(axis=0))
+        alpha = self.found.spectral.alpha_0 * responsibilities.proportions_of(expected.sum(axis=0))
         self.found = replace(
             self.found,
             components=np.ascontiguousarray(components.T),

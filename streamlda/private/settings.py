@@ -13,15 +13,9 @@ from typing import Any, ClassVar, Self
 
 from streamlda.engine.settings import WHITENED_TENSOR, TopicSettings
 from streamlda.errors import at_least, between, one_of, require
+from streamlda.guarantee import mechanism
 from streamlda.guarantee.accounting import noise_multiplier, sampler_factor
 from streamlda.guarantee.matrix_mechanism import BufferedToeplitz
-from streamlda.guarantee.mechanism import (
-    MAX_ROWS,
-    ROW_TV_DISTANCE,
-    Block,
-    JointGaussian,
-    check_relation,
-)
 from streamlda.guarantee.noise import Noise
 from streamlda.privacy.clipping import N_BINS, ClipBounds
 from streamlda.privacy.events import Approximate, GaussianRelease
@@ -133,7 +127,7 @@ class PrivateSettings(TopicSettings):
         object.__setattr__(self, "seed_topics", check_seeds(self.seed_topics, self.n_components))
         one_of(("document", "user"), privacy_unit=self.privacy_unit)
         one_of(MODES, mode=self.mode)
-        relation = check_relation(self.neighboring_relation)
+        relation = mechanism.check_relation(self.neighboring_relation)
         object.__setattr__(self, "neighboring_relation", relation)
         if self.documents_per_user is not None:
             at_least(1, documents_per_user=self.documents_per_user)
@@ -186,8 +180,8 @@ class PrivateSettings(TopicSettings):
         Steps are powers of two: with one block in place of theirs they are at most twice as large.
         """
         strategy = BufferedToeplitz(horizon=self.snapshots)
-        JointGaussian(
-            [Block("all sums of a round", (self._cells,), 1.0)],
+        mechanism.JointGaussian(
+            [mechanism.Block("all sums of a round", (self._cells,), 1.0)],
             z,
             n_max=2 * math.ceil(self.documents_per_snapshot * strategy.gain),
             releases=strategy.rounds,
@@ -295,8 +289,8 @@ class PrivateSettings(TopicSettings):
         if self.mode == "window":
             return 2 * Noise.tv_distance_bound * cells
         # A document of prefix mode is in all later rows; for users a row is a round alone.
-        rows = 1 if self.privacy_unit == "user" else self.snapshots or MAX_ROWS
-        return 2 * max(Noise.tv_distance_bound, ROW_TV_DISTANCE * rows) * cells
+        rows = 1 if self.privacy_unit == "user" else self.snapshots or mechanism.MAX_ROWS
+        return 2 * max(Noise.tv_distance_bound, mechanism.ROW_TV_DISTANCE * rows) * cells
 
     @property
     def delta_left(self) -> float:

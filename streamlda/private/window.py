@@ -15,16 +15,8 @@ from streamlda.engine.settings import WHITENED_TENSOR
 from streamlda.errors import InsufficientDataError, failure, require
 from streamlda.privacy.clipping import ClipBounds, holds_documents, norm_edges, private_quantile
 from streamlda.privacy.statement import ReleasedStage
-from streamlda.private import common_words
+from streamlda.private import common_words, contributions
 from streamlda.private.common_words import Frequencies
-from streamlda.private.contributions import (
-    LESSER_WEIGHT,
-    FirstStatistic,
-    NormStatistic,
-    PairStatistic,
-    Statistic,
-    TripleStatistic,
-)
 from streamlda.private.packing import unpack_pairs, unpack_triples
 from streamlda.private.power import PowerRounds
 from streamlda.private.public_start import FITS, PUBLIC, FitsStatistic, PublicTopics
@@ -97,11 +89,11 @@ class Window:
         """Name of the stage that a window begins with."""
         return next(iter(self.settings.stages))
 
-    def statistics(self, stage: str) -> list[Statistic]:
+    def statistics(self, stage: str) -> list[contributions.Statistic]:
         """Return the statistics of a stage, made from the results of earlier stages."""
         if stage == "norms":
-            norms: list[Statistic] = [NormStatistic(self._first(), 0.3)]
-            norms.append(NormStatistic(self._pair(), 0.7))
+            norms: list[contributions.Statistic] = [contributions.NormStatistic(self._first(), 0.3)]
+            norms.append(contributions.NormStatistic(self._pair(), 0.7))
             return norms if self.public is None else [*norms, FitsStatistic(self.public)]
         if stage == PUBLIC and self.public:
             return [self.public.shares()]
@@ -110,12 +102,14 @@ class Window:
         if stage == "pairs":
             return [self._first(), self._pair()]
         if stage == "triple norms":
-            return [NormStatistic(TripleStatistic(self._projection()), 1.0)]
+            return [
+                contributions.NormStatistic(contributions.TripleStatistic(self._projection()), 1.0)
+            ]
         if stage == "triples":
             return [self._triple()]
         if stage == PREFIX:
             power, bound = self.power, self.bounds.triple
-            last = power.statistic(bound, LESSER_WEIGHT) if power else self._triple()
+            last = power.statistic(bound, contributions.LESSER_WEIGHT) if power else self._triple()
             return [self._first(), self._pair(), last]
         if self.refinement and stage in REFINEMENT_STAGES:
             return self.refinement.round() if stage == REFINE else self.refinement.choice()
@@ -162,12 +156,14 @@ class Window:
             if self.settings.clipping == "quantile":
                 return "triple norms"
             if self.settings.clipping == "worst-case":
-                largest = TripleStatistic(self.whitening).largest_norm
+                largest = contributions.TripleStatistic(self.whitening).largest_norm
                 self.bounds = replace(self.bounds, triple=largest)
             return self._begin_last()
         if kind == "triple norms":
             self._set_bounds(
-                released, stddevs, triple=TripleStatistic(self._projection()).largest_norm
+                released,
+                stddevs,
+                triple=contributions.TripleStatistic(self._projection()).largest_norm,
             )
             return self._begin_last()
         if kind == "triples":
@@ -292,15 +288,19 @@ class Window:
         self.refinement = Refinement(self.settings, found, self.frequencies)
         return REFINE
 
-    def _first(self) -> FirstStatistic:
-        return FirstStatistic(self.settings.n_features, self.bounds.first, LESSER_WEIGHT)
+    def _first(self) -> contributions.FirstStatistic:
+        return contributions.FirstStatistic(
+            self.settings.n_features, self.bounds.first, contributions.LESSER_WEIGHT
+        )
 
-    def _pair(self) -> PairStatistic:
+    def _pair(self) -> contributions.PairStatistic:
         d = self.settings.n_features
-        return PairStatistic(d, self.probes, self.bounds.pair, 1.0)
+        return contributions.PairStatistic(d, self.probes, self.bounds.pair, 1.0)
 
-    def _triple(self) -> TripleStatistic:
-        return TripleStatistic(self._projection(), self.bounds.triple, LESSER_WEIGHT)
+    def _triple(self) -> contributions.TripleStatistic:
+        return contributions.TripleStatistic(
+            self._projection(), self.bounds.triple, contributions.LESSER_WEIGHT
+        )
 
     def _projection(self) -> Array:
         assert self.whitening is not None

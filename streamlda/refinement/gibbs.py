@@ -124,12 +124,12 @@ class GibbsSampler:
         """Add the expected tokens of documents that are not swept over to `totals`."""
         words, alpha, _ = self._topics(self.totals)
         found = np.empty((batch.n_entries, len(alpha)), dtype=np.float32)
-        expect_topics(
+        refinement.expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words),
-            *(alpha.astype(np.float32), ITERATIONS, found, NO_SCORES),
+            *(alpha.astype(np.float32), ITERATIONS, found, refinement.NO_SCORES),
         )
         by_word = entries_by_word(batch.word_ids, batch.counts, batch.n_features)
-        add_responsibilities(*by_word, found, self.totals)
+        refinement.add_responsibilities(*by_word, found, self.totals)
 
     @property
     def components(self) -> Array:
@@ -186,11 +186,11 @@ class GibbsSampler:
             if not self.sweeps:
                 before[:] = -1
             topics = before.copy()
-            resample_topics(
+            refinement.resample_topics(
                 *(rows.word_ids, rows.row_pointers, pointers, words, running),
                 *(own.astype(np.float32), prior, self.settings.seed, document, self.sweeps, topics),
             )
-            move_tokens(rows.word_ids, pointers, before, topics, self._counts)
+            refinement.move_tokens(rows.word_ids, pointers, before, topics, self._counts)
             self.topics[tokens] = topics
             document, token = document + rows.n_documents, tokens.stop
 

@@ -1,23 +1,15 @@
 """Faults of a fit on many workers: rule, remedy and class of each are data."""
 
+from streamlda import errors
 from streamlda.documents import CHECK_TEXTS, MIN_TOKENS
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    LedgerError,
-    SourceError,
-    VocabularyError,
-)
 
 
-class ClusterError(SourceError):
+class ClusterError(errors.SourceError):
     """A Dask cluster that cannot be reached, does not fit, or was lost."""
 
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
         ClusterError: {
             "answer": "a Dask scheduler does not answer; start it (dask scheduler), check the "
@@ -38,7 +30,7 @@ _FAULTS = Faults(
             "worker": "the Dask cluster has no worker; start some: dask worker ADDRESS --nthreads "
             "1",
         },
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "few usable": f"documents of {MIN_TOKENS} known words are too few for the topics; ask "
             f"for fewer topics, or {CHECK_TEXTS}",
             "few documents": "a shard has fewer documents than a refinement has steps; cut the "
@@ -48,7 +40,7 @@ _FAULTS = Faults(
             "stopped": "the run was stopped before topics were made; nothing was saved: start it "
             "again",
         },
-        InvalidDocumentsError: {
+        errors.InvalidDocumentsError: {
             "blocks": "blocks of an array are no whole rows; rechunk it: array.rechunk({1: -1})",
             "documents": "a shard has other documents than were counted in it; let it come out the "
             "same each time",
@@ -64,7 +56,7 @@ _FAULTS = Faults(
             "words": "documents have other columns than the words of the vocabulary; give all "
             "partitions the same columns, and the settings their number",
         },
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "effort": "a collection takes no quick or thorough fit; set it to 'auto' or a number",
             "private collection": "a collection cannot be fitted privately; fit a matrix, or run "
             "streamlda fit --dask",
@@ -77,18 +69,18 @@ _FAULTS = Faults(
             "take an empty folder",
             "twice": "documents are summed twice; merge sums of disjoint spans, each shard once",
         },
-        LedgerError: {
+        errors.LedgerError: {
             "spent": "documents were released before, and a fit on a cluster cannot "
             "continue after one; leave out the files that were in releases, or fit in one process",
         },
-        SourceError: {
+        errors.SourceError: {
             "changed": "files changed while a cluster read them; fit files that nobody writes to",
             "memory files": "files in the memory of this process cannot be seen by workers; write "
             "them to a file system or an object store that all machines reach",
             "records": "workers find other records than the ledger will know; nothing was "
             "released: fit files that nobody writes to, and that all machines see alike",
         },
-        VocabularyError: {
+        errors.VocabularyError: {
             "few words": "there are fewer words than topics; ask for fewer topics, or learn words "
             "from more documents or with a higher max_document_frequency",
         },

@@ -13,13 +13,7 @@ from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.public_start import PublicTopics, words_of
 from streamlda.private.settings import PrivateSettings
 from streamlda.refinement.schedule import Passes
-from streamlda.settings.table import (
-    TABLE,
-    PrivacySettings,
-    RunSettings,
-    TopicsSettings,
-    VocabularySettings,
-)
+from streamlda.settings import table
 from streamlda.spectral.seeds import SeedTopic
 from streamlda.stream.vocabulary_choice import VocabularyLearner
 from streamlda.text.analysis import TextAnalyzer
@@ -59,7 +53,7 @@ _FAULTS = Faults(
 WORDS_OF_WINDOW = 0.25
 
 
-def make_analyzer(words: VocabularySettings) -> TextAnalyzer:
+def make_analyzer(words: table.VocabularySettings) -> TextAnalyzer:
     """Return the analyzer that splits texts into words."""
     stop: Any = words.stop_words
     if stop == NONE:
@@ -77,7 +71,7 @@ def make_analyzer(words: VocabularySettings) -> TextAnalyzer:
     return TextAnalyzer(**options)
 
 
-def public_words(settings: RunSettings) -> Vocabulary | None:
+def public_words(settings: table.RunSettings) -> Vocabulary | None:
     """Return the words if they are known before a document is read, else None."""
     words = settings.vocabulary
     if words.kind == "hashed":
@@ -93,14 +87,14 @@ def public_words(settings: RunSettings) -> Vocabulary | None:
     return Vocabulary.given(listed, model.vocabulary.analyzer)
 
 
-def load_public_model(privacy: PrivacySettings) -> TopicModel | None:
+def load_public_model(privacy: table.PrivacySettings) -> TopicModel | None:
     """Return the model of public documents, read from its file if it is one."""
     model = privacy.public_model
     return load(model) if isinstance(model, str) else model
 
 
 def public_topics(
-    settings: RunSettings, n_features: int, words: Sequence[str] | None
+    settings: table.RunSettings, n_features: int, words: Sequence[str] | None
 ) -> PublicTopics | None:
     """Return the topics of the public model over words, or over columns without names."""
     model = load_public_model(settings.privacy)
@@ -109,7 +103,7 @@ def public_topics(
     return PublicTopics.of(model, settings.topics.count, n_features, words)
 
 
-def word_documents(settings: RunSettings) -> int:
+def word_documents(settings: table.RunSettings) -> int:
     """Return documents that words are learned from, or slots of a private choice: public facts."""
     words, snapshots = settings.vocabulary, settings.snapshots
     if words.documents is not None:
@@ -119,7 +113,7 @@ def word_documents(settings: RunSettings) -> int:
     return max(1, round(WORDS_OF_WINDOW * (snapshots.every or DEFAULT_EVERY)))
 
 
-def text_settings(settings: RunSettings) -> dict[str, Any]:
+def text_settings(settings: table.RunSettings) -> dict[str, Any]:
     """Return the settings of text and words that a checkpoint depends on, as JSON has them."""
     names = [f"vocabulary.{each.name}" for each in fields(settings.vocabulary)]
     names = [name for name in names if name != "vocabulary.file"]
@@ -135,7 +129,7 @@ def text_settings(settings: RunSettings) -> dict[str, Any]:
     return values
 
 
-def words_to_learn(settings: RunSettings) -> VocabularyLearner:
+def words_to_learn(settings: table.RunSettings) -> VocabularyLearner:
     """Return the learner of words from the first documents."""
     words = settings.vocabulary
     low, high = words.min_document_frequency, words.max_document_frequency
@@ -154,13 +148,13 @@ def words_to_learn(settings: RunSettings) -> VocabularyLearner:
     )
 
 
-def most_words(words: VocabularySettings) -> int:
+def most_words(words: table.VocabularySettings) -> int:
     """Return the most words there will be; for a file, ``vocabulary.size`` until it is read."""
     return int(2**words.hash_bits) if words.kind == "hashed" else words.size
 
 
 def engine_settings(
-    settings: RunSettings,
+    settings: table.RunSettings,
     n_features: int,
     sums: bool | None = None,
     too_frequent: int | None = None,
@@ -186,7 +180,7 @@ def engine_settings(
 
 
 def private_settings(
-    settings: RunSettings,
+    settings: table.RunSettings,
     n_features: int,
     delta: float | None = None,
     public: PublicTopics | None = None,
@@ -203,13 +197,13 @@ def private_settings(
     )
 
 
-def choose_passes(topics: TopicsSettings) -> Passes:
+def choose_passes(topics: table.TopicsSettings) -> Passes:
     """Return the passes of a fit; None leaves them to the documents."""
     wanted = topics.refinement_passes
     return None if wanted == "auto" else wanted
 
 
-def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
+def fit_settings(settings: table.RunSettings, n_features: int) -> EngineSettings:
     """Return the settings of an engine that has all documents in memory, and no stream."""
     asked = engine_settings(settings, n_features)
     if settings.topics.warmup_documents is None:
@@ -218,7 +212,10 @@ def fit_settings(settings: RunSettings, n_features: int) -> EngineSettings:
 
 
 def window_settings(
-    settings: RunSettings, n_features: int, rows: int | None, words: Sequence[str] | None = None
+    settings: table.RunSettings,
+    n_features: int,
+    rows: int | None,
+    words: Sequence[str] | None = None,
 ) -> tuple[PrivateSettings, PublicTopics | None]:
     """Return settings of a private run, whose one window are `rows`, and its public topics."""
     every, most = settings.snapshots.every, settings.snapshots.most
@@ -236,19 +233,19 @@ def window_settings(
 DEFAULT_EVERY = 100_000
 
 
-def snapshot_every(settings: RunSettings) -> int | None:
+def snapshot_every(settings: table.RunSettings) -> int | None:
     """Return the records between snapshots; None for one at the end of the source."""
     every = settings.snapshots.every
     return every if every is not None or settings.ends else DEFAULT_EVERY
 
 
-def time_bins(settings: RunSettings) -> str | None:
+def time_bins(settings: table.RunSettings) -> str | None:
     """Return the unit of the bins of event time; None where none is read."""
     return None if settings.source.time_field is None else settings.snapshots.time_bins
 
 
 def _get_parameters(
-    settings: RunSettings, made: type, n_features: int, too_frequent: int | None = None
+    settings: table.RunSettings, made: type, n_features: int, too_frequent: int | None = None
 ) -> dict[str, Any]:
     """Return the settings that an engine calls as `StreamLDA` calls its parameters."""
     topics = settings.topics
@@ -257,7 +254,7 @@ def _get_parameters(
     found |= {} if too_frequent is None else {"in_too_many_documents": too_frequent}
     _FAULTS.check(topics.count <= n_features or not settings.command, "few words", **found)
     names = {each.name for each in fields(made)} - {"seed_topics", "public_model"}
-    values = {s.parameter: settings[s.name] for s in TABLE if s.parameter in names}
+    values = {s.parameter: settings[s.name] for s in table.TABLE if s.parameter in names}
     asked = {name: value for name, value in values.items() if value is not None}
     alpha_0 = None if topics.alpha_0 == "auto" else topics.alpha_0
     return asked | {"seed": topics.seed, "alpha_0": alpha_0}

@@ -1,20 +1,14 @@
 """Faults of federations, their rounds, keys and shares: text, remedy and class of each are data."""
 
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidSettingError,
-    LedgerError,
-    ModelFileError,
-)
+from streamlda import errors
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InsufficientDataError: {
+        errors.InsufficientDataError: {
             "slots of site": "a site has filled fewer slots than it promised; nothing was spent: "
             "bring more documents, or agree on smaller windows or another weight",
         },
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "announced twice": "a site is announced twice in the round; leave one out",
             "another round": "a share is of another round; ask the site for its share of this "
             "round and attempt",
@@ -69,7 +63,7 @@ _FAULTS = Faults(
             "words": "words are not public, or not as many as the settings say; agree on a word "
             "list or on hashing",
         },
-        LedgerError: {
+        errors.LedgerError: {
             "ledger": "a site's earlier shares were paid from another ledger; give the --ledger of "
             "the shares before; if it is gone, its documents count as used up: agree on a new "
             "config, for others",
@@ -81,7 +75,7 @@ _FAULTS = Faults(
             "round again at all sites (streamlda site sign --round)",
             "share made": "this site's share of the round is there; send that one",
         },
-        ModelFileError: {
+        errors.ModelFileError: {
             "blocks of share": "a share lacks a block of its stage; ask the site to make it with "
             "the same version of streamlda",
             "key file": "a key file is readable by others than its owner; if nobody has read it: "

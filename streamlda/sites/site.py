@@ -50,14 +50,9 @@ from streamlda.learner import Learner, Users
 from streamlda.privacy.ledger import Cohort, Ledger, Provenance
 from streamlda.privacy.ledger.ledger import SUFFIX, unpublished_path
 from streamlda.private.stage import Stage
+from streamlda.sites import federation
 from streamlda.sites.announcement import Announcement, RoundKeys
 from streamlda.sites.faults import check, fault
-from streamlda.sites.federation import (
-    MAX_EPSILON_ALONE,
-    FederationConfig,
-    check_alone,
-    check_member,
-)
 from streamlda.sites.keys import RoundKey, SiteKey
 from streamlda.sites.rounds import Round
 from streamlda.sites.share import Share
@@ -70,7 +65,7 @@ class ShareAccumulator(Learner):
     counts_slots = True
 
     def __init__(
-        self, this: Round, config: FederationConfig, site: str, first: int, last: int
+        self, this: Round, config: federation.FederationConfig, site: str, first: int, last: int
     ) -> None:
         self.round, self.first, self.last = this, first, last
         self._learner, self.stage = this.open(config)
@@ -122,13 +117,13 @@ class Site:
 
     def __init__(
         self,
-        config: FederationConfig,
+        config: federation.FederationConfig,
         key: SiteKey,
         round_keys: RoundKeys,
         ledger: Ledger,
         stream: str,
         noise: Noise | None = None,
-        max_epsilon_alone: float = MAX_EPSILON_ALONE,
+        max_epsilon_alone: float = federation.MAX_EPSILON_ALONE,
     ) -> None:
         check_allowed(config, key, round_keys, max_epsilon_alone)
         round_keys.check_ledger(config.digest, ledger.ledger_id)
@@ -259,11 +254,14 @@ class Site:
 
 
 def check_allowed(
-    config: FederationConfig, key: SiteKey, round_keys: RoundKeys, max_epsilon_alone: float
+    config: federation.FederationConfig,
+    key: SiteKey,
+    round_keys: RoundKeys,
+    max_epsilon_alone: float,
 ) -> None:
     """Refuse a config that this key has not signed, or whose own noise promises too little."""
-    check_member(config, key)
-    check_alone(config, max_epsilon_alone)
+    federation.check_member(config, key)
+    federation.check_alone(config, max_epsilon_alone)
     round_keys.check_pinned(config.digest)
 
 

@@ -28,14 +28,10 @@ from streamlda.learner import NEVER_BY_ITSELF, Learner, LearnerProgress
 from streamlda.model.representatives import CandidateDocuments
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.ledger import Provenance
+from streamlda.stream import vocabulary_choice
 from streamlda.stream.counts import Account, RecordCounts, check_has_document, fields_found
 from streamlda.stream.event_time import MOST_AHEAD_SECONDS
 from streamlda.stream.source import Behind, LocatedText, Position, RecordBatch
-from streamlda.stream.vocabulary_choice import (
-    GrowingWords,
-    PrivateVocabularySelection,
-    VocabularyLearner,
-)
 from streamlda.text.vocabulary import Vocabulary
 from streamlda.utils.arrays import Tree
 
@@ -49,7 +45,9 @@ BLOCK_COUNTS = 2**20
 #: Characters encoded at once; tables of words take some 8 times as many bytes.
 ENCODED_CHARACTERS = 2**23
 
-Words = Vocabulary | VocabularyLearner | PrivateVocabularySelection
+Words = (
+    Vocabulary | vocabulary_choice.VocabularyLearner | vocabulary_choice.PrivateVocabularySelection
+)
 LearnerT = TypeVar("LearnerT", bound=Learner)
 
 
@@ -101,9 +99,9 @@ class Pipeline(Generic[LearnerT]):
         self._waiting: list[LocatedText] = []
         self._characters = 0
         self.blocks, self._candidates = Blocks(), candidates
-        self._growing: GrowingWords | None = None
-        if isinstance(words, VocabularyLearner) and words.grow_every is not None:
-            self._growing = GrowingWords(words)
+        self._growing: vocabulary_choice.GrowingWords | None = None
+        if isinstance(words, vocabulary_choice.VocabularyLearner) and words.grow_every is not None:
+            self._growing = vocabulary_choice.GrowingWords(words)
         if isinstance(words, Vocabulary):
             self.begin(words)
 
@@ -125,7 +123,7 @@ class Pipeline(Generic[LearnerT]):
         """True if every record takes a record slot."""
         if self.learner is not None:
             return self.learner.counts_slots
-        return isinstance(self.words, PrivateVocabularySelection)
+        return isinstance(self.words, vocabulary_choice.PrivateVocabularySelection)
 
     @property
     def records(self) -> int:
@@ -137,7 +135,7 @@ class Pipeline(Generic[LearnerT]):
         """Records until a release is due: 0 now, None if none will be."""
         if self.learner is not None and self.learner.counts_slots:
             return self.learner.due
-        if isinstance(self.words, PrivateVocabularySelection):
+        if isinstance(self.words, vocabulary_choice.PrivateVocabularySelection):
             return self.words.slots - self.records + self.words.first_slot
         if self._most is not None and self.snapshots >= self._most:
             return None
@@ -150,7 +148,7 @@ class Pipeline(Generic[LearnerT]):
         """Progress of the learner; before the words are known, of the documents they wait for."""
         if self.learner is not None:
             return self.learner.progress
-        if not isinstance(self.words, VocabularyLearner):
+        if not isinstance(self.words, vocabulary_choice.VocabularyLearner):
             return LearnerProgress()
         return LearnerProgress(warmup=(len(self._waiting), self.words.documents))
 
@@ -235,7 +233,7 @@ class Pipeline(Generic[LearnerT]):
         """Give every record its slot: a row, or a vote for words."""
         texts = [text or "" for text in batch.texts]
         if self.learner is None:
-            assert isinstance(self.words, PrivateVocabularySelection)
+            assert isinstance(self.words, vocabulary_choice.PrivateVocabularySelection)
             for text in texts:
                 self.words.vote(text)
             return
@@ -247,7 +245,7 @@ class Pipeline(Generic[LearnerT]):
 
     def _wait(self, documents: list[LocatedText]) -> None:
         """Keep documents until there are enough to learn the words from."""
-        assert isinstance(self.words, VocabularyLearner)
+        assert isinstance(self.words, vocabulary_choice.VocabularyLearner)
         self._waiting += documents
         self._characters += sum(len(text) for text, *_ in documents)
         if self.words.is_enough(len(self._waiting), self._characters):
@@ -317,7 +315,7 @@ class Pipeline(Generic[LearnerT]):
         """Publish the due snapshot, or close the current window early: a model, or why none."""
         self.check_account()
         words = self.words if self.learner is None else None
-        choice = words if isinstance(words, PrivateVocabularySelection) else None
+        choice = words if isinstance(words, vocabulary_choice.PrivateVocabularySelection) else None
         if self.provenance is not None and self.provenance.by_slots:
             check_has_document((choice or self.counts).has_document, self.records)
         self.released_at = self.records

@@ -1,21 +1,15 @@
 """Faults of texts, words and their settings: rule, remedy and class of each are data."""
 
-from streamlda.errors import (
-    Faults,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    VocabularyError,
-)
+from streamlda import errors
 
 _ROOM = (
     "the document frequencies leave no room between them; lower min_document_frequency, raise "
     "max_document_frequency (1.0 keeps all), or give more documents"
 )
 
-_FAULTS = Faults(
+_FAULTS = errors.Faults(
     {
-        InvalidSettingError: {
+        errors.InvalidSettingError: {
             "analyzer": "an analyzer returns no list of words, each a str, for a text",
             "clean": "clean must be of attachments, urls, emails, html, initialisms",
             "function": "a token pattern and an analyzer are both given",
@@ -35,12 +29,12 @@ _FAULTS = Faults(
             "stop words of text": "stop_words holds something other than strings",
             "unknown analyzer": "an analyzer is not named module:function",
         },
-        InsufficientDataError: {"room": _ROOM},
-        InvalidDocumentsError: {
+        errors.InsufficientDataError: {"room": _ROOM},
+        errors.InvalidDocumentsError: {
             "texts": "texts are no list, series, array or table of one column of documents; put "
             "them into a list",
         },
-        VocabularyError: {
+        errors.VocabularyError: {
             "analyzer of a model": "the analyzer that a model was made with is not given; use the "
             "option, or streamlda.load(path, analyzer=...)",
             "fingerprint": "the words are not those that the metadata was made with",

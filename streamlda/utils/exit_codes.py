@@ -16,26 +16,21 @@
 ==========  ====================================================================================
 """
 
-from streamlda.errors import (
-    BudgetExceededError,
-    InsufficientDataError,
-    InvalidDocumentsError,
-    InvalidSettingError,
-    LedgerError,
-    MissingExtraError,
-    ModelFileError,
-    SourceRefusedError,
-    VocabularyError,
-)
+from streamlda import errors
 
 OK, NO, USAGE = 0, 1, 2
 DATA, INTERNAL, MEMORY, IO, UNFINISHED, CONFIGURATION = 65, 70, 71, 74, 75, 78
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
-_OF_DATA = (InsufficientDataError, InvalidDocumentsError, ModelFileError)
+_OF_DATA = (errors.InsufficientDataError, errors.InvalidDocumentsError, errors.ModelFileError)
 _OF_CONFIGURATION = (
-    *(BudgetExceededError, InvalidSettingError, LedgerError, MissingExtraError),
-    *(SourceRefusedError, VocabularyError),
+    *(
+        errors.BudgetExceededError,
+        errors.InvalidSettingError,
+        errors.LedgerError,
+        errors.MissingExtraError,
+    ),
+    *(errors.SourceRefusedError, errors.VocabularyError),
 )
 
 

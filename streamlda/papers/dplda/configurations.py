@@ -30,6 +30,7 @@ import numpy as np
 from streamlda.documents import DocumentBatch
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.noise import Noise, SecureNoise
+from streamlda.papers.dplda import spectral
 from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, make_plan, procedure_1
 from streamlda.papers.dplda.flow import Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
@@ -91,8 +92,8 @@ class DPLDASettings:
     mechanism: str = "gaussian"
     accounting: str = "exact"
     parts: Mapping[str, float] | None = None
-    n_iterations: int = ITERATIONS
-    n_restarts: int = RESTARTS
+    n_iterations: int = spectral.ITERATIONS
+    n_restarts: int = spectral.RESTARTS
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -169,11 +170,11 @@ def fit_dp_lda(
     """
     moments = LDAMoments(documents, settings.alpha_0)
     method = settings.n_iterations, settings.n_restarts, settings.seed
-    return release(SpectralSteps(moments, settings.n_components, *method), settings, noise)
+    return release(spectral.SpectralSteps(moments, settings.n_components, *method), settings, noise)
 
 
 def release(
-    steps: SpectralSteps, settings: DPLDASettings, noise: Noise | None = None
+    steps: spectral.SpectralSteps, settings: DPLDASettings, noise: Noise | None = None
 ) -> DPLDATopics:
     """Publish topics from steps of the same alpha_0 and k; every call is a release of its own."""
     moments, chosen = steps.moments, configuration(settings.configuration)
@@ -198,7 +199,7 @@ def release(
     )
 
 
-def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
+def plan_of(steps: spectral.SpectralSteps, settings: DPLDASettings) -> Plan:
     """Return the greatest cost of each release of these settings."""
     chosen, laplace = configuration(settings.configuration), settings.mechanism == "laplace"
     d, k = steps.moments.n_features, steps.n_components
@@ -216,7 +217,7 @@ def plan_of(steps: SpectralSteps, settings: DPLDASettings) -> Plan:
     )
 
 
-def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
+def facts_of(steps: spectral.SpectralSteps, chosen: Configuration) -> Facts:
     """Return the truth that Procedure 1 hides; configuration 1 asks for none of it."""
     public = (steps.moments.n_documents, steps.n_components, steps.moments.alpha_0)
     if not chosen.bounds:
@@ -229,7 +230,7 @@ def facts_of(steps: SpectralSteps, chosen: Configuration) -> Facts:
     return replace(seen, gamma_s=gap, sigma_1=float(leading[0]), lambda_k=lambda_k)
 
 
-def _route_1(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
+def _route_1(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on M2, M3 and M2: all else is post-processing."""
     k = steps.n_components
     W = find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
@@ -242,20 +243,20 @@ def _route_1(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
-def _route_2(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
+def _route_2(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the whitened tensor, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
     factors = steps.decompose(edges.symmetric("e6", steps.whitened))
     return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
-def _route_3(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
+def _route_3(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the eigenvectors, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
     return unwhiten(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
 
 
-def _route_4(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
+def _route_4(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the topics."""
     return edges.vector("e9", steps.topics), _uniform(steps)
 
@@ -263,13 +264,13 @@ def _route_4(steps: SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
 ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
 
 
-def _unwhitening(steps: SpectralSteps, edges: "Edges") -> Array:
+def _unwhitening(steps: spectral.SpectralSteps, edges: "Edges") -> Array:
     # Not kept with the steps: with many words it is large.
     noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
     return find_leading_pairs(noisy, steps.n_components).unwhitening
 
 
-def _alpha(eigenvalues: Array, steps: SpectralSteps) -> Array:
+def _alpha(eigenvalues: Array, steps: spectral.SpectralSteps) -> Array:
     """Return alpha_i in proportion to lambda_i^(-2), as far as noise leaves them positive."""
     k, alpha_0 = steps.n_components, steps.moments.alpha_0
     largest = float(eigenvalues.max())
@@ -281,7 +282,7 @@ def _alpha(eigenvalues: Array, steps: SpectralSteps) -> Array:
     return alpha
 
 
-def _uniform(steps: SpectralSteps) -> Array:
+def _uniform(steps: spectral.SpectralSteps) -> Array:
     return np.full(steps.n_components, steps.moments.alpha_0 / steps.n_components)
 
 

@@ -101,7 +101,7 @@ class MixtureSite:
     @cached_property
     def second(self) -> Array:
         """Sum of t t'; raw, not private."""
-        return second_sum(self.samples)
+        return pca.second_sum(self.samples)
 
     def project(self, view: MixtureView) -> Array:
         """Return the packed sum of clipped H as a view of the second moment has it; raw."""
@@ -179,9 +179,9 @@ def _learn_projected(
     second = network.release(
         sites,
         lambda site: {"second": pack(site.second, 0.5)},
-        [second_block(d, radius)],
+        [pca.second_block(d, radius)],
         part=SECOND_PART,
-        ratio=SECOND_RATIO,
+        ratio=pca.SECOND_RATIO,
     )
     N = second.documents
     # Off the diagonal an entry is its packed value over sqrt(2).
@@ -210,9 +210,9 @@ def _paper(
     second = network.release(
         sites,
         lambda site: {"second": pack(site.second, 0.0) / radius**2},
-        [second_block(d, 1.0)],
+        [pca.second_block(d, 1.0)],
         part=0.5,
-        ratio=SECOND_RATIO,
+        ratio=pca.SECOND_RATIO,
     )
     N = second.documents
     moment = unpack(second.sums["second"] / N, d, 2, 0.0)
@@ -320,7 +320,7 @@ def third_sum(vectors: Array, factors: Array | None = None) -> Array:
     """Return the sum of f y x y x y, shape (k, k, k), f = 1 by default; raw, not private."""
     k = vectors.shape[1]
     total = np.zeros((k, k * k))
-    step = max(1, min(BLOCK_SAMPLES, BLOCK_PRODUCTS // k**2))
+    step = max(1, min(pca.BLOCK_SAMPLES, BLOCK_PRODUCTS // k**2))
     with one_blas_thread():
         for start in range(0, len(vectors), step):
             y = vectors[start : start + step]

@@ -29,6 +29,7 @@ from streamlda.container import sync_folder
 from streamlda.errors import BudgetExceededError, Faults, LedgerError
 from streamlda.privacy.costs import cost
 from streamlda.privacy.events import Event, to_json
+from streamlda.privacy.ledger import state
 from streamlda.privacy.ledger.documents import KEY_BYTES, WARNED_OF, ReleasedDocuments
 from streamlda.privacy.ledger.file import (
     EXHAUSTED,
@@ -39,12 +40,6 @@ from streamlda.privacy.ledger.file import (
     translate_errors,
 )
 from streamlda.privacy.ledger.records import Cohort, ReleasedRecords
-from streamlda.privacy.ledger.state import (
-    Release,
-    describe_documents,
-    describe_left,
-    describe_spent,
-)
 from streamlda.privacy.ledger.terms import NOTHING, LedgerTerms, Loss, cap, round_down, round_up
 
 #: Ends the name of an artefact, and after that of one that is not on record yet.
@@ -143,7 +138,7 @@ class LedgerReader:
         *,
         _file: LedgerFile | None = None,
     ) -> None:
-        self.releases: list[Release] = []
+        self.releases: list[state.Release] = []
         #: The records of its releases by names and numbers.
         self.records = ReleasedRecords()
         self._file = _file or LedgerFile(path)
@@ -177,11 +172,11 @@ class LedgerReader:
             self.terms, self.ledger_id = LedgerTerms(**body["terms"]), body["ledger_id"]
             self._key_name = body["key"]
         elif kind == "intent":
-            release = Release.from_json(body)
+            release = state.Release.from_json(body)
             loss = self.before.plus(release.price)
             if self.terms.parallel:
                 both = self.loss, loss
-                loss = max(both, key=lambda each: describe_spent(each, self.terms)["epsilon"])
+                loss = max(both, key=lambda each: state.describe_spent(each, self.terms)["epsilon"])
             self.records.add(release.cohort)
             self.releases.append(replace(release, loss=loss))
         else:
@@ -194,12 +189,12 @@ class LedgerReader:
         return len(self.releases)
 
     @property
-    def last_release(self) -> Release | None:
+    def last_release(self) -> state.Release | None:
         """The newest release; after its cohort the stream continues."""
         return self.releases[-1] if self.releases else None
 
     @property
-    def pending(self) -> Release | None:
+    def pending(self) -> state.Release | None:
         """The release that is neither committed nor lost, if there is one."""
         return next((each for each in self.releases[-1:] if each.state == "pending"), None)
 
@@ -221,7 +216,7 @@ class LedgerReader:
     @property
     def epsilon_spent(self) -> float:
         """`loss` as epsilon at the ledger's delta, rounded up. Some 3 ms for a new figure."""
-        return describe_spent(self.loss, self.terms)["epsilon"]
+        return state.describe_spent(self.loss, self.terms)["epsilon"]
 
     @property
     def epsilon_left(self) -> float:
@@ -369,7 +364,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
 
     def begin(
         self, cohort: Cohort, event: Event, *, config_hash: str = "", description: str = ""
-    ) -> Release:
+    ) -> state.Release:
         """Spend the price of a release; only after the return may its noise be drawn.
 
         Refuses what `check` refuses. After an error of writing the price may be spent all the same.
@@ -403,7 +398,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
             )
         return release
 
-    def publish(self, release: Release, final_path: str | os.PathLike[str]) -> None:
+    def publish(self, release: state.Release, final_path: str | os.PathLike[str]) -> None:
         """Give a finished artefact (`unpublished_path`) its name, and commit the release; O(bytes).
 
         Nothing is replaced. After an error `recover` ends the release.
@@ -421,7 +416,7 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         self._append("written", {"artifact": self._relative(target), "digest": digest})
         self._finish(target)
 
-    def recover(self) -> Release | None:
+    def recover(self) -> state.Release | None:
         """End the release that a crash or an error cut short, without drawing any noise.
 
         Its state is ``"committed"`` if all bytes that `publish` recorded are there, else
@@ -442,19 +437,19 @@ class Ledger(LedgerReader, AbstractContextManager["Ledger"]):
         # It is gone, or its place is taken.
         return self._append("lost", {})
 
-    def _finish(self, target: Path) -> Release:
+    def _finish(self, target: Path) -> state.Release:
         with translate_errors(target):
             unpublished_path(target).replace(target)
         self._file.step("publish:renamed")
         return self._commit(target)
 
-    def _commit(self, target: Path) -> Release:
+    def _commit(self, target: Path) -> state.Release:
         with translate_errors(target):
             sync_folder(target.parent)
         self._file.step("publish:synced")
         return self._append("committed", {})
 
-    def _append(self, kind: str, body: dict[str, Any]) -> Release:
+    def _append(self, kind: str, body: dict[str, Any]) -> state.Release:
         self._apply(self._file.append(kind, body))
         return self.releases[-1]
 
