@@ -83,6 +83,7 @@ NEW_WORDS = (
 #: Attributes for the columns of a fit, and those that there are by name.
 COLUMNS = ("n_features_in_", "feature_names_in_", "vocabulary_", "_unseen_share")
 Columns = dict[str, Any]
+NewColumns = Columns | None
 
 
 def _by_fit(name: str) -> Any:
@@ -335,12 +336,11 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if collections := _collections(X):
             collections.learn_parts(self, X, analyzer)
             return self
-        settings: RunSettings | None = None
-        columns: Columns | None = None
+        columns: NewColumns = None
         reset = not hasattr(self, "_learner")
         # Later ones are as they were checked at first.
-        if reset or self._is_private or users is not None:
-            settings = self._settings(self._seed() if reset else 0, users)
+        checks = reset or self._is_private or users is not None
+        settings = self._settings(self._seed() if reset else 0, users) if checks else None
         if reset:
             X, columns = self._first_rows(X, analyzer, whole=False)
         else:
@@ -579,13 +579,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return SecureNoise()
 
     def _fit_privately(
-        self,
-        settings: RunSettings,
-        X: Any,
-        users: Users | None,
-        columns: Columns | None,
-        *,
-        finish: bool,
+        self, settings: RunSettings, X: Any, users: Users | None, columns: NewColumns, finish: bool
     ) -> Self:
         """Learn rows; columns come with the first ones."""
         batch = DocumentBatch.from_matrix(blank_invalid_rows(X))
@@ -609,10 +603,7 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return self
 
     def _keep(
-        self,
-        learner: Engine | PrivateLearner | None,
-        model: TopicModel | None,
-        columns: Columns | None,
+        self, learner: Engine | PrivateLearner | None, model: TopicModel | None, columns: NewColumns
     ) -> None:
         """Take over a result; columns come with a new fit."""
         before = vars(self).get("_model")

@@ -47,12 +47,12 @@ def fit_on_cluster(
         run = open_pipeline(settings, store, ledger, warn=warn)
         pipeline = run.pipeline
         client, corpus = _reach(settings, opened)
-        if run.census is not None:
+        if (census := run.census) is not None:
             # Workers count slots from the first record of each file.
-            check(not run.census.spent, "spent", released=run.census.spent)
+            check(not census.spent, "spent", released=census.spent)
             on_opened()
             try:
-                model = _fit_privately(settings, client, corpus, run, store, on_progress)
+                model = _fit_privately(client, corpus, run, census.slots, store, on_progress)
             except BaseException:
                 if message := run.spending:
                     warn(message)
@@ -89,18 +89,12 @@ def _reach(settings: RunSettings, opened: ExitStack) -> tuple[Any, Corpus]:
 
 
 def _fit_privately(
-    settings: RunSettings,
-    client: Any,
-    corpus: Corpus,
-    run: OpenedRun,
-    store: Store,
-    on_progress: Progress,
+    client: Any, corpus: Corpus, run: OpenedRun, n_slots: int, store: Store, on_progress: Progress
 ) -> TopicModel:
     """Make all releases that the files suffice for; they are read here for the ledger."""
     pipeline, newest, missed = run.pipeline, None, ""
-    learner, words, census = pipeline.learner, pipeline.vocabulary, run.census
+    learner, words = pipeline.learner, pipeline.vocabulary
     assert learner is not None
-    assert census is not None
     with closing(run.open_source()) as source:
         for slots in sum_stages(client, corpus, learner, words, slots=census.slots):
             pipeline.counts.records += slots
@@ -129,7 +123,7 @@ class InferredFiles:
             client, corpus = _reach(settings, opened)
             self._polls = _infer_shards(Run(client), corpus, named, top)
             self._stored = corpus.stored_bytes
-            self._opened = opened.pop_all()
+            self.close = opened.pop_all().close
 
     def poll(self, most: int, timeout: float) -> RecordBatch:
         """Return the next records."""
@@ -139,10 +133,6 @@ class InferredFiles:
     def progress(self) -> SourceProgress:
         """Return the stored bytes of all files; those read are not counted."""
         return SourceProgress(0, self._stored, "B")
-
-    def close(self) -> None:
-        """Leave the cluster."""
-        self._opened.close()
 
 
 def _infer_shards(

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from streamlda.errors import Faults, InvalidSettingError, SourceError, require
+from streamlda.errors import Faults, InvalidSettingError, SourceError
 from streamlda.settings.rules import get_source_kind
 from streamlda.settings.setting import Secret
 from streamlda.settings.table import KafkaSettings, RegistrySettings, RunSettings, SourceSettings
@@ -24,7 +24,7 @@ READ_FROM = ("bootstrap", "topic", "partitions", "start", "group")
 #: Records that are skipped at once, after a release.
 SKIPPED_RECORDS = 4096
 
-_FAULTS = Faults(
+FAULTS = Faults(
     {
         InvalidSettingError: {
             "no file": "the output is no regular file; choose another name",
@@ -33,7 +33,13 @@ _FAULTS = Faults(
             "a ledger's": "the output lies where a ledger keeps its own; choose another name",
             "no folder": "the folder of the output is missing or not writable; make it, or "
             "choose another",
-        }
+            "one file": "columns can be appended to one file; name one CSV file, or leave --append "
+            "out",
+        },
+        SourceError: {
+            "lacks": "the source lacks records that were read or counted in it; bring it back as "
+            "it was",
+        },
     }
 )
 
@@ -171,13 +177,7 @@ def skip_records(
         pipeline.pass_records(batch, released=released)
         records -= batch.n_records
         on_poll(batch.n_records)
-        require(
-            not (batch.exhausted and records),
-            "the source lacks records that were read or counted in it",
-            error=SourceError,
-            records_missing=records,
-            remedy="bring it back as it was",
-        )
+        FAULTS.check(not (batch.exhausted and records), "lacks", records_missing=records)
 
 
 # Files that are written.
@@ -186,17 +186,17 @@ def skip_records(
 def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:
     """Raise `InvalidSettingError` if a file cannot be written, or replaces input or ledger."""
     target, here = Path(path), Path(path).resolve()
-    _FAULTS.check(not target.exists() or target.is_file(), "no file", path=path)
+    FAULTS.check(not target.exists() or target.is_file(), "no file", path=path)
     for other in map(Path, inputs):
         both = target.exists() and other.exists()
         same = target.samefile(other) if both else here == other.resolve()
-        _FAULTS.check(not same, "an input", path=path)
+        FAULTS.check(not same, "an input", path=path)
     if not is_ledger:
         _check_no_ledger(here)
     try:
         tempfile.TemporaryFile(dir=here.parent).close()
     except OSError as error:
-        raise _FAULTS.make("no folder", path=path, reason=error.strerror) from error
+        raise FAULTS.make("no folder", path=path, reason=error.strerror) from error
 
 
 def check_outputs(settings: RunSettings) -> None:
@@ -226,4 +226,4 @@ def check_outputs(settings: RunSettings) -> None:
 def _check_no_ledger(path: Path, new: Sequence[Path] = ()) -> None:
     from streamlda.privacy.ledger.file import has_ledger
 
-    _FAULTS.check(path not in new and not has_ledger(path), "a ledger's", path=str(path))
+    FAULTS.check(path not in new and not has_ledger(path), "a ledger's", path=str(path))

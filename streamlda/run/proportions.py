@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import orjson
 
-from streamlda.errors import MissingExtraError, require
+from streamlda.errors import MissingExtraError
 from streamlda.model.document_table import DECIMALS, UNREADABLE, encode_texts
 from streamlda.model.topic_model import TopicModel
-from streamlda.run.parts import file_options
+from streamlda.run.parts import FAULTS, file_options
 from streamlda.settings.table import RunSettings
 from streamlda.storage.snapshots import NamedModel
 from streamlda.stream.source import RecordBatch, RecordLocation, open_source
@@ -142,12 +142,7 @@ class AppendedTable:
 
     def __init__(self, settings: RunSettings, model: TopicModel, file: BinaryIO) -> None:
         files = settings.source.files
-        require(
-            len(files) == 1 and files[0] != "-",
-            "columns can be appended to one file",
-            files=len(files),
-            remedy="name one CSV file, or leave --append out",
-        )
+        FAULTS.check(len(files) == 1 and files[0] != "-", "one file", files=len(files))
         self._model, self._rows = model, _read_rows(settings)
         self._delimiter, *header = next((row for row in self._rows if row is not None), [","])
         own = model.document_table([], n_words=WORDS, form="dict")
