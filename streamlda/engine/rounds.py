@@ -23,14 +23,6 @@ from streamlda.utils.arrays import Tree, from_arrays, to_arrays
 ROUND_GROWTH = 5
 
 
-def round_length(used: int, *, first: bool) -> int:
-    """Return how many documents a round has whose projection was made of `used` documents.
-
-    The first round has these same documents and at least one more, a later one only others.
-    """
-    return max(int(ROUND_GROWTH * used), used + first)
-
-
 @dataclass(eq=False)
 class Rounds(Phase):
     """Sums through a projection that is replaced by a better one whenever a round is full.
@@ -60,8 +52,9 @@ class Rounds(Phase):
     def documents_left(self) -> int:
         """Documents until the round is full."""
         first = self.counters.rounds_finished == 0
-        length = round_length(self.counters.projection_documents, first=first)
-        return length - self.current.documents
+        # The first round has the documents of its projection and at least one more.
+        used = self.counters.projection_documents
+        return max(int(ROUND_GROWTH * used), used + first) - self.current.documents
 
     def add(self, batch: DocumentBatch, start: int) -> int:
         """Take documents up to the end of the round."""

@@ -80,11 +80,14 @@ class ReleaseManager:
         *,
         provenance: Provenance | None = None,
         run: str | None = None,
+        resumes: bool = False,
     ) -> None:
         self.noise = SecureNoise() if noise is None else noise
         self.ledger: Ledger | None = None
         self.stream, self.run = stream, run
         self.provenance = provenance
+        #: Whether the run is under way, which may start when the budget is used up.
+        self._resumes = resumes
         if ledger is not None:
             self.attach(ledger)
 
@@ -96,7 +99,7 @@ class ReleaseManager:
 
     def check(self, event: Event) -> None:
         """Raise `BudgetExceededError` if a release on new documents would; spend nothing."""
-        if self.ledger is not None:
+        if self.ledger is not None and not self._resumes:
             self.ledger.check(event)
 
     def release(

@@ -22,7 +22,7 @@ from streamlda.engine.members import digest_of
 from streamlda.engine.settings import EngineSettings
 from streamlda.errors import Faults, InsufficientDataError, LedgerError, SourceAwayError, require
 from streamlda.model.representatives import CandidateDocuments
-from streamlda.privacy.events import Event, event_of_selection
+from streamlda.privacy.events import event_of_selection
 from streamlda.privacy.ledger import Evidence, Ledger, Release
 from streamlda.private import budget, release_manager
 from streamlda.private.learner import PrivateLearner
@@ -324,13 +324,6 @@ class PrivateTerms(NamedTuple):
         return cls(asked, choice=choice)
 
 
-class ResumedReleaseManager(ReleaseManager):
-    """Pays for a run that is under way, which may start when the budget is used up."""
-
-    def check(self, event: Event) -> None:
-        """Do nothing."""
-
-
 def _open_private(
     settings: RunSettings, store: Store | None, ledger: Ledger, warn: Warn
 ) -> OpenedRun:
@@ -355,8 +348,9 @@ def _open_private(
         if census.spent:
             warn(f"records={census.spent} were in earlier releases, and are left out")
     provenance = make_provenance(settings, ledger, census)
-    make = ReleaseManager if begins else ResumedReleaseManager
-    manager = make(ledger=ledger, stream=stream, provenance=provenance, run=run)
+    manager = ReleaseManager(
+        ledger=ledger, stream=stream, provenance=provenance, run=run, resumes=not begins
+    )
     pipeline = make_private_pipeline(settings, terms, manager, warn)
     generation = ledger.generation if saved is None else 0
     found = OpenedRun(settings, pipeline, saved, 0, None, census, ledger, generation)

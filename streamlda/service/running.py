@@ -21,7 +21,7 @@ from streamlda.service.memory import check_memory
 from streamlda.service.messages import StartDone
 from streamlda.service.partitions import Partitions, PartitionsWorker, SharedSource
 from streamlda.service.rules import Retry, Rules
-from streamlda.service.signals import end_at_signals, leave, watch_signals
+from streamlda.service.signals import end_at_once, leave, watch_signals
 from streamlda.service.status import Status
 from streamlda.service.worker import Worker
 from streamlda.settings.build import public_words
@@ -106,7 +106,7 @@ def run(settings: RunSettings) -> int:
 
     If it cannot start it raises, and nothing has been read or spent.
     """
-    end_at_signals()
+    watch_signals(end_at_once, late=lambda: None)
     log("info", "settings-checked", memory=check(settings))
     assert settings.output.folder is not None
     with ExitStack() as until_end:

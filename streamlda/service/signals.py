@@ -51,12 +51,8 @@ def _watch(reader: int, take: Callable[[int], None], late: Callable[[], None]) -
                 take(number)
 
 
-def end_at_signals() -> None:
-    """Let a signal end the process at once with code 0: nothing was begun that must be finished."""
-    watch_signals(_end_at_once, late=lambda: None)
-
-
-def _end_at_once(number: int) -> None:
+def end_at_once(number: int) -> None:
+    """End the process with code 0 at a signal: nothing was begun that must be finished."""
     log("info", "signal", number=number, phase="starting")
     leave(exit_codes.OK)
 

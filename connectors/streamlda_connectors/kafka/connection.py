@@ -12,16 +12,7 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
-from streamlda.errors import (
-    MissingExtraError,
-    SourceAccessError,
-    SourceAwayError,
-    SourceError,
-    SourceRefusedError,
-    StreamLDAError,
-    failure,
-    name_errno,
-)
+from streamlda import errors
 from streamlda.stream.credentials import OAUTHBEARER, PASSWORD_MECHANISMS
 from streamlda_connectors.checks import fault, with_reason
 from streamlda_connectors.kafka.partitions import Identity
@@ -110,7 +101,7 @@ class Brokers:
         try:
             import kafka
         except ImportError as error:
-            raise MissingExtraError("kafka-python", "kafka", purpose) from error
+            raise errors.MissingExtraError("kafka-python", "kafka", purpose) from error
         # At DEBUG it logs whole records, which no level of the whole program may bring about.
         own = logging.getLogger(kafka.__name__)
         if own.level == logging.NOTSET:
@@ -151,7 +142,7 @@ class Brokers:
         except (kafka.errors.KafkaError, OSError, ValueError, AssertionError) as error:
             for client in made:
                 client.close()
-            if isinstance(error, SourceError):
+            if isinstance(error, errors.SourceError):
                 raise
             raise self.make_error("cannot be reached", error) from error
         self._connecting = False
@@ -193,21 +184,21 @@ class Brokers:
 
     def make_error(self, problem: str, error: BaseException) -> StreamLDAError:
         """Return the error for a problem of the brokers, with the reason."""
-        settings, errors = self.settings, self.kafka.errors
-        reason, kind = type(error).__name__, SourceError
-        if isinstance(error, errors.UnknownTopicOrPartitionError):
-            reason, kind = TOPIC_MISSING, SourceAwayError
+        settings, known = self.settings, self.kafka.errors
+        reason, kind = type(error).__name__, errors.SourceError
+        if isinstance(error, known.UnknownTopicOrPartitionError):
+            reason, kind = TOPIC_MISSING, errors.SourceAwayError
         elif isinstance(error, OSError) or getattr(error, "retriable", False):
             reason = self._reason if self._ended_at else name_cause(error)
-            kind = SourceAwayError
+            kind = errors.SourceAwayError
             if reason.partition(":")[0] in NO_ACCESS:
-                kind = SourceAccessError
+                kind = errors.SourceAccessError
                 problem = "refuse the login" if "login" in reason else "have no trusted certificate"
-        elif isinstance(error, errors.AuthorizationError | errors.SaslAuthenticationFailedError):
-            kind = SourceAccessError
-        elif isinstance(error, ValueError | AssertionError | errors.KafkaConfigurationError):
-            kind = SourceRefusedError
-        found = failure(
+        elif isinstance(error, known.AuthorizationError | known.SaslAuthenticationFailedError):
+            kind = errors.SourceAccessError
+        elif isinstance(error, ValueError | AssertionError | known.KafkaConfigurationError):
+            kind = errors.SourceRefusedError
+        found = errors.failure(
             f"the brokers {problem}",
             bootstrap_servers=settings.bootstrap_servers,
             topic=settings.topic,
@@ -279,12 +270,12 @@ CAUSES = {
 def name_cause(error: BaseException) -> str:
     """Return ``cause:detail`` of what ended a connection; the detail is an errno or a class."""
     for each in _behind(error):
-        if isinstance(each, SourceError) and each.reason:
+        if isinstance(each, errors.SourceError) and each.reason:
             return each.reason
         for kind in type(each).__mro__:
             if kind.__name__ in CAUSES:
                 return f"{CAUSES[kind.__name__]}:{type(each).__name__}"
-    number = name_errno(error)
+    number = errors.name_errno(error)
     if number is not None:
         names = {"ECONNREFUSED": "refused", "ETIMEDOUT": NO_ANSWER, "ECONNRESET": "closed"}
         return f"{names.get(number, 'unreachable')}:{number}"
