@@ -156,10 +156,8 @@ class FitLoop:
             self._store.publish(released.model)
 
     def _save(self) -> None:
-        if self._store.folder is not None:
-            captured = capture(self._pipeline, self._store)
-            if captured is not None:
-                self._store.write(captured)
+        if self._store.folder and (captured := capture(self._pipeline, self._store)) is not None:
+            self._store.write(captured)
         self._saved_at = time.monotonic()
 
     def _get_model(self, failure: SourceError | None) -> TopicModel:

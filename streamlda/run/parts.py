@@ -73,9 +73,6 @@ def resolve_name(name: str) -> str:
     return name if "://" in name else str(Path(name).resolve())
 
 
-# Sources and topics.
-
-
 def open_stream(
     settings: RunSettings, on_rejected: OnRejected | None = None, *, fixed_order: bool = False
 ) -> Source:
@@ -178,9 +175,6 @@ def skip_records(
         records -= batch.n_records
         on_poll(batch.n_records)
         FAULTS.check(not (batch.exhausted and records), "lacks", records_missing=records)
-
-
-# Files that are written.
 
 
 def check_output(path: str, inputs: Sequence[str | Path] = (), *, is_ledger: bool = False) -> None:

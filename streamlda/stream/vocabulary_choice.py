@@ -52,9 +52,6 @@ RATIO = 2
 #: Name of the release of chosen words.
 WORDS = "words"
 
-#: `ReleaseManager.release` of `streamlda.private`: returns the drawn arrays.
-PaidRelease = Callable[..., dict[str, Any]]
-
 
 def describe_selection(selection: WordSelection) -> dict[str, Any]:
     """Return how words are chosen as plain JSON values: public facts, no words."""
@@ -227,11 +224,12 @@ class PrivateVocabularySelection:
         size: int,
         slots: int,
         analyzer: TextAnalyzer,
-        release: PaidRelease,
+        release: Callable[..., dict[str, Any]],
     ) -> None:
         self.slots, self.first_slot = slots, 0
         self._selection, self._size, self._analyzer = selection, size, analyzer
         self._analyze = analyzer.build_analyzer()
+        #: `ReleaseManager.release` of `streamlda.private`: returns the drawn arrays.
         self._release = release
 
     def vote(self, text: str) -> None:
