@@ -90,13 +90,9 @@ def check_shares(config: FederationConfig, this: Round, shares: Sequence[Share])
         seen.add(share.site)
         for name, wanted in expected.items():
             found = getattr(share, name)
-            about: dict[str, Any] = {
-                "site": share.site,
-                "found": str(found)[:16],
-                "expected": str(wanted)[:16],
-            }
+            about: dict[str, Any] = {"found": str(found)[:16], "expected": str(wanted)[:16]}
             about |= {"round": this.number, "attempt": this.attempt}
-            check(found == wanted, "another round", differs=name, **about)
+            check(found == wanted, "another round", differs=name, site=share.site, **about)
     missing = [name for name in config.names if name not in seen]
     check(not missing, "missing shares", sites=", ".join(missing), round=this.number)
 
@@ -110,25 +106,16 @@ def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDAr
             part = share.arrays.get(block.name)
             alike = len(share.arrays) == len(mechanism.blocks)
             if part is None or part.shape != block.shape or not alike:
-                raise fault(
-                    "blocks of share",
-                    site=share.site,
-                    stage=share.stage,
-                    without=block.name,
-                    shape=block.shape,
-                )
+                about = {"site": share.site, "stage": share.stage}
+                raise fault("blocks of share", **about, without=block.name, shape=block.shape)
             total += part
         counts = total.view(np.int64)
         step = mechanism.steps[block.name]
         noise = _REACH * np.sqrt(len(shares)) * mechanism.stddevs[block.name]
         largest = (1.01 * mechanism.n_max * block.l2_clip_norm + noise) / step
         # A mask that is left over is uniform up to 2^63.
-        check(
-            float(np.abs(counts.astype(np.float64)).max()) <= largest,
-            "masks left",
-            block=block.name,
-            round=shares[0].round,
-        )
+        most = float(np.abs(counts.astype(np.float64)).max())
+        check(most <= largest, "masks left", block=block.name, round=shares[0].round)
         added[block.name] = counts
     return added
 

@@ -68,11 +68,8 @@ class Announcement(SignedRecord):
 
     def __post_init__(self) -> None:
         check_name(self.site)
-        check(
-            isinstance(self.config, str) and isinstance(self.signature, str),
-            "unsigned",
-            site=self.site,
-        )
+        is_signed = isinstance(self.config, str) and isinstance(self.signature, str)
+        check(is_signed, "unsigned", site=self.site)
         at_least(1, round=self.round)
         check_attempt(self.attempt)
         check_exchange(self.site, self.exchange)
@@ -141,13 +138,8 @@ class RoundKeys:
     def check_ledger(self, config: str, ledger_id: str) -> None:
         """Refuse a ledger that is not the one of the shares so far."""
         known = self.ledger(config)
-        check(
-            known in (None, ledger_id),
-            "ledger",
-            ledger_id=ledger_id,
-            expected=known,
-            record=str(self.path),
-        )
+        found = {"ledger_id": ledger_id, "expected": known, "record": str(self.path)}
+        check(known in (None, ledger_id), "ledger", **found)
 
     def keep_ledger(self, config: str, ledger_id: str) -> None:
         """Let all shares of a config be paid from one ledger; on return that is on the disk."""
@@ -197,14 +189,8 @@ class RoundKeys:
         secret = path.read_bytes() if path.exists() else b""
         self._check(secret, announced.round, announced.attempt)
         key = RoundKey(announced.site, secret)
-        check(
-            key.exchange == announced.exchange,
-            "round key",
-            site=announced.site,
-            round=announced.round,
-            attempt=announced.attempt,
-            record=str(self.path),
-        )
+        found = {"site": announced.site, "round": announced.round, "attempt": announced.attempt}
+        check(key.exchange == announced.exchange, "round key", **found, record=str(self.path))
         return key
 
     def _check(self, secret: bytes, number: int, attempt: int) -> None:

@@ -180,12 +180,8 @@ class FederationConfig:
         """
         settings = self.settings
         lost = len(self.members) * (settings.delta - settings.delta_left)
-        check(
-            lost <= (1 - GAUSSIAN_FRACTION) * settings.delta,
-            "delta",
-            delta=settings.delta,
-            taken=lost,
-        )
+        most = (1 - GAUSSIAN_FRACTION) * settings.delta
+        check(lost <= most, "delta", delta=settings.delta, taken=lost)
         return GAUSSIAN_FRACTION * settings.delta
 
     @property
@@ -307,11 +303,8 @@ class FederationConfig:
 
 def check_weights(weights: Sequence[float]) -> None:
     """Refuse weights that are not at least two numbers above 0 of sum 1."""
-    check(
-        len(weights) >= 2 and all(0 < weight < 1 for weight in weights),
-        "weights",
-        weights=tuple(weights),
-    )
+    positive = len(weights) >= 2 and all(0 < weight < 1 for weight in weights)
+    check(positive, "weights", weights=tuple(weights))
     total = math.fsum(weights)
     check(abs(total - 1) <= SUM_TOLERANCE, "sum of weights", sum=total, weights=tuple(weights))
 
@@ -333,13 +326,8 @@ def check_terms(settings: PrivateSettings, vocabulary: Vocabulary) -> None:
         "made up",
     )
     kind, words = vocabulary.kind, vocabulary.n_features
-    check(
-        kind in ("given", "hashed") and words == settings.n_features,
-        "words",
-        kind=kind,
-        words=words,
-        n_features=settings.n_features,
-    )
+    fits = kind in ("given", "hashed") and words == settings.n_features
+    check(fits, "words", kind=kind, words=words, n_features=settings.n_features)
 
 
 def check_member(config: FederationConfig, key: SiteKey) -> None:
@@ -368,12 +356,8 @@ def check_alone(config: FederationConfig, most: float) -> None:
 
 def check_expected(config: FederationConfig, expected: str) -> None:
     """Refuse a config whose digest is not the one that the sites have compared."""
-    check(
-        expected.strip().lower() == config.digest,
-        "digest",
-        digest=config.digest,
-        expected=expected[:64],
-    )
+    same = expected.strip().lower() == config.digest
+    check(same, "digest", digest=config.digest, expected=expected[:64])
 
 
 def describe(config: FederationConfig) -> list[str]:

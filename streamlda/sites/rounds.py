@@ -178,24 +178,14 @@ def check_keys(
     """Return the announcements of all sites for an attempt, in order; refuse any others."""
     found = {key.site: key for key in keys}
     missing = [name for name in config.names if name not in found]
-    check(
-        not missing,
-        "announcements missing",
-        sites=", ".join(missing),
-        round=number,
-        attempt=attempt,
-    )
+    about: dict[str, Any] = {"round": number, "attempt": attempt}
+    check(not missing, "announcements missing", sites=", ".join(missing), **about)
     check(len(found) == len(keys), "announced twice", sites=len(found), announcements=len(keys))
     for key in keys:
         key.check(config)
-        check(
-            (key.round, key.attempt) == (number, attempt),
-            "announcement of round",
-            site=key.site,
-            round=key.round,
-            attempt=key.attempt,
-            expected=f"{number}.{attempt}",
-        )
+        about = {"site": key.site, "round": key.round, "attempt": key.attempt}
+        same = (key.round, key.attempt) == (number, attempt)
+        check(same, "announcement of round", **about, expected=f"{number}.{attempt}")
     return tuple(found[name] for name in config.names)
 
 
