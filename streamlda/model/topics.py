@@ -113,15 +113,9 @@ class Topics:
             if getattr(self, name) is not None:
                 _set(self, name, read_only(getattr(self, name)))
         shape = self.components.shape
-        check(
-            len(shape) == 2
-            and 0 not in shape
-            and (self.alpha.shape, self.background.shape) == (shape[:1], shape[1:]),
-            "shapes",
-            components=shape,
-            alpha=self.alpha.shape,
-            background=self.background.shape,
-        )
+        alpha, background = self.alpha.shape, self.background.shape
+        fits = len(shape) == 2 and 0 not in shape and (alpha, background) == (shape[:1], shape[1:])
+        check(fits, "shapes", components=shape, alpha=alpha, background=background)
         interval = self.interval and self.interval.prevalence
         named = {name: getattr(self, name) for name in ("components", "background", "prevalence")}
         for name, rows in (named | {"interval": interval}).items():

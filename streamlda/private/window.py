@@ -309,11 +309,10 @@ class Window:
 
 def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:
     """Refuse norms that show no document in more slots than noise would hide."""
+    norms = ("first_norms", "pair_norms")
+    shows = any(holds_documents(released[name], stddevs[name]) for name in norms)
     require(
-        slots < TELLING_SLOTS * min(stddevs.values())
-        or any(
-            holds_documents(released[name], stddevs[name]) for name in ("first_norms", "pair_norms")
-        ),
+        shows or slots < TELLING_SLOTS * min(stddevs.values()),
         "the first slots of a private window show no documents above the noise",
         slots=slots,
         shown=0,

@@ -113,12 +113,8 @@ def check_whole(stage: "Stage", found: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
     same, wanted = found.stage_id == stage.stage_id, join_spans(stage.spans)
     check(same, "stage", stages=f"{stage.stage_id},{found.stage_id}")
-    check(
-        found.spans == wanted,
-        "missing",
-        spans=",".join(f"{a}-{b}" for a, b in found.spans[:5]),
-        expected=",".join(f"{a}-{b}" for a, b in wanted[:5]),
-    )
+    shown = [",".join(f"{a}-{b}" for a, b in each[:5]) for each in (found.spans, wanted)]
+    check(found.spans == wanted, "missing", spans=shown[0], expected=shown[1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

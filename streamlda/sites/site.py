@@ -94,14 +94,9 @@ class ShareAccumulator(Learner):
 
     def sums(self) -> dict[str, Counts]:
         """Return the raw sums in whole steps of the grid, if no slot is missing."""
-        check(
-            self.due is None,
-            "slots of site",
-            site=self._site,
-            slots=max(self.documents_seen - self.first, 0),
-            expected=self.last - self.first,
-            stage=self.stage.name,
-        )
+        filled, wanted = max(self.documents_seen - self.first, 0), self.last - self.first
+        about = {"site": self._site, "slots": filled, "expected": wanted}
+        check(self.due is None, "slots of site", **about, stage=self.stage.name)
         return self.stage.state()
 
 
