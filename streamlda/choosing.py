@@ -142,12 +142,11 @@ def choose_topics(
     InsufficientDataError
         If no document is held out that can be scored, or too few are left to fit.
     """
-    require(
-        len(counts) == len(set(counts)) > 0 and all(type(n) is int and n >= 1 for n in counts),
-        "numbers of topics must be whole, at least 1, and each named once",
-        counts=list(counts),
-        remedy=f"{', '.join(map(str, COUNTS))} are usual",
-    )
+    rule = "numbers of topics must be whole, at least 1, and each named once"
+    whole = all(type(n) is int and n >= 1 for n in counts)
+    usual = f"{', '.join(map(str, COUNTS))} are usual"
+    fits = whole and len(counts) == len(set(counts)) > 0
+    require(fits, rule, counts=list(counts), remedy=usual)
     between(0, 1, held_out=held_out, remedy="0.1 is usual")
     if not isinstance(analyzer, VocabularyLearner):
         analyzer = VocabularyLearner.by(analyzer, max(counts))

@@ -444,12 +444,9 @@ def _integers(name: str, array: Any, dtype: Any) -> Any:
     if array.dtype == dtype or array.size == 0:
         return array
     limits = np.iinfo(dtype)
-    _require(
-        array.dtype.kind in "iu" and array.min() >= limits.min and array.max() <= limits.max,
-        f"{name} must be integers that fit {np.dtype(dtype)}",
-        dtype=array.dtype,
-        remedy=_FROM_MATRIX,
-    )
+    fits = array.dtype.kind in "iu" and array.min() >= limits.min and array.max() <= limits.max
+    rule = f"{name} must be integers that fit {np.dtype(dtype)}"
+    _require(fits, rule, dtype=array.dtype, remedy=_FROM_MATRIX)
     return array
 
 

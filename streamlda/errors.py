@@ -175,9 +175,6 @@ def one_of(choices: Collection[Any], *, remedy: str = "", **values: Any) -> None
 
 def require_state(holds: object, **found: Any) -> None:
     """Refuse arrays that `state` cannot have returned."""
-    require(
-        holds,
-        "a saved state is not what state() returned, or not whole or in its ranges",
-        **found,
-        remedy="restore the checkpoint whole, with the settings it was made with",
-    )
+    rule = "a saved state is not what state() returned, or not whole or in its ranges"
+    remedy = "restore the checkpoint whole, with the settings it was made with"
+    require(holds, rule, **found, remedy=remedy)

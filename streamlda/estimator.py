@@ -623,9 +623,6 @@ class StreamLDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         now, begun = self._list_fixed(), self._begun_with
         changed = [name for name in begun if now[name] != begun[name]]
         old = ", ".join(f"{name}={begun[name]!r}" for name in changed)
-        errors.require(
-            not changed,
-            "parameters were changed after a fit began",
-            **{name: now[name] for name in changed},
-            remedy=f"set {old} again, or call fit",
-        )
+        values = {name: now[name] for name in changed}
+        rule, remedy = "parameters were changed after a fit began", f"set {old} again, or call fit"
+        errors.require(not changed, rule, **values, remedy=remedy)

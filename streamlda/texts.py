@@ -49,23 +49,16 @@ def read_texts(X: Any) -> list[str] | None:
 def check_texts(texts: Iterable[Any]) -> Iterator[str]:
     """Yield documents as texts, and raise at the first that is none."""
     if isinstance(texts, str):
-        raise failure(
-            "texts are one string, and no sequence of documents",
-            remedy="put it into a list",
-            error=InvalidDocumentsError,
-        )
+        rule = "texts are one string, and no sequence of documents"
+        raise failure(rule, remedy="put it into a list", error=InvalidDocumentsError)
     for number, document in enumerate(texts):
         text: Any = document
         if type(document) is not str:
             text = "" if is_missing(document) else join_words(document)
         if not isinstance(text, str):
-            raise failure(
-                RULE,
-                document=number,
-                type=type(document).__name__,
-                remedy=_find_remedy(document),
-                error=InvalidDocumentsError,
-            )
+            about = {"document": number, "type": type(document).__name__}
+            remedy = _find_remedy(document)
+            raise failure(RULE, **about, remedy=remedy, error=InvalidDocumentsError)
         yield text
 
 
@@ -101,12 +94,9 @@ def holds_texts(X: Any) -> bool:
 def check_counts(X: Any) -> Any:
     """Return a matrix of counts; raise `InvalidDocumentsError` for text that is no sequence."""
     if holds_texts(X):
-        raise failure(
-            "documents are neither counts nor a list, series or table of one column of texts",
-            type=type(X).__name__,
-            remedy="choose the column of the text, put one text into a list, or use map_partitions",
-            error=InvalidDocumentsError,
-        )
+        rule = "documents are neither counts nor a list, series or table of one column of texts"
+        remedy = "choose the column of the text, put one text into a list, or use map_partitions"
+        raise failure(rule, type=type(X).__name__, remedy=remedy, error=InvalidDocumentsError)
     return X
 
 

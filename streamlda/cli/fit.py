@@ -153,7 +153,8 @@ def _public(found: FitResult) -> list[str]:
         "longer ones": 0 if model.timeline is None else model.timeline.late,
     }
     lines += [f"{plural(n, 'document')} {fate}" for fate, n in fates.items() if n]
-    unseen = f"{counts.unseen_fraction:.1%} of {plural(counts.tokens, 'token')}"
+    share = counts.unseen_tokens / max(1, counts.tokens)
+    unseen = f"{share:.1%} of {plural(counts.tokens, 'token')}"
     return [*lines, f"{unseen} outside the vocabulary"]
 
 

@@ -77,11 +77,6 @@ class RecordCounts:
         """True if a record was a document, or the outcome of some is unknown."""
         return self.documents > self.short or self.skipped > 0
 
-    @property
-    def unseen_fraction(self) -> float:
-        """Fraction of the tokens outside the vocabulary, 0 without tokens."""
-        return self.unseen_tokens / max(1, self.tokens)
-
     def outcomes(self, waiting: int) -> dict[str, int]:
         """Return records by outcome, without documents that wait."""
         rejected = self.rejects.total()
@@ -185,10 +180,6 @@ def fields_found(fields: Sequence[str]) -> str:
 
 def check_has_document(has_one: bool, slots: int) -> None:
     """Refuse to pay for records of which none is a document (`InsufficientDataError`)."""
-    require(
-        has_one,
-        f"no record is a document of {MIN_TOKENS} known words or more",
-        slots=slots,
-        remedy=f"{CHECK_TEXTS} (in UTF-8, words in lower case, no stop words); nothing was spent",
-        error=InsufficientDataError,
-    )
+    rule = f"no record is a document of {MIN_TOKENS} known words or more"
+    remedy = f"{CHECK_TEXTS} (in UTF-8, words in lower case, no stop words); nothing was spent"
+    require(has_one, rule, slots=slots, remedy=remedy, error=InsufficientDataError)

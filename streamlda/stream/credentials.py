@@ -26,10 +26,7 @@ def read_secret(file: str | None, variable: str | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         found, problem = "", type(error).__name__
     # Raised here and not above: the context of an error would hold bytes that are not UTF-8.
-    require(
-        found,
-        "the secret cannot be read, or is empty",
-        **{"variable": variable} if file is None else {"file": file, "problem": problem},
-        remedy="write it into the first line of the file, or set the variable",
-    )
+    about = {"variable": variable} if file is None else {"file": file, "problem": problem}
+    remedy = "write it into the first line of the file, or set the variable"
+    require(found, "the secret cannot be read, or is empty", **about, remedy=remedy)
     return found

@@ -166,13 +166,10 @@ class TimeReader:
         self._notes: list[str] = []
         self._patterns: set[str] = set()
         example, other = (day.strftime(form or "") for day in (_IN_2001, _IN_2007))
-        require(
-            form in (None, UNIX, EXCEL)
-            or (example != other and _parse_formatted(example, form or "") is not None),
-            "time_format must be one of strptime with a year",
-            time_format=form,
-            remedy=f"write it as %d/%m/%Y %H:%M, or {UNIX}, or {EXCEL}",
-        )
+        dated = example != other and _parse_formatted(example, form or "") is not None
+        rule = "time_format must be one of strptime with a year"
+        remedy = f"write it as %d/%m/%Y %H:%M, or {UNIX}, or {EXCEL}"
+        require(dated or form in (None, UNIX, EXCEL), rule, time_format=form, remedy=remedy)
 
     def __call__(self, value: object) -> float | None:
         """Return an event time in seconds since 1970 UTC; None for a value that is none."""

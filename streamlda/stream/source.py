@@ -126,16 +126,10 @@ class RecordBatch:
         """Raise `SourceError` if the rules above are broken; the message names no user."""
         sizes = [len(column) for column in (self.texts, self.locations, self.users, self.times)]
         aligned = {*sizes} <= {0, self.n_records} and len(self.rejects) <= self.texts.count(None)
-        require(
-            aligned and self.n_records <= max_records,
-            "the batch has columns of several lengths, too many rejects, or more records than its "
-            "poll allows",
-            sizes=sizes,
-            rejects=len(self.rejects),
-            max_records=max_records,
-            remedy="correct the connector",
-            error=SourceError,
-        )
+        rule = "the batch has columns of several lengths, or too many records or rejects"
+        found = {"sizes": sizes, "rejects": len(self.rejects), "max_records": max_records}
+        fits = aligned and self.n_records <= max_records
+        require(fits, rule, **found, remedy="correct the connector", error=SourceError)
 
 
 class Log(NamedTuple):
@@ -190,8 +184,7 @@ class Source(Protocol):
 
 def stand(source: Source) -> Behind:
     """Return the position of a source, and the records it has passed."""
-    passed = getattr(source, "passed", None)
-    return Behind(source.position(), {} if passed is None else passed())
+    return Behind(source.position(), source.passed() if hasattr(source, "passed") else {})
 
 
 def poll(source: Source, max_records: int, timeout_seconds: float = 1.0) -> RecordBatch:
@@ -219,13 +212,9 @@ class Answer(NamedTuple):
 @cache
 def _load(group: str, kind: str, name: str) -> Any:
     found = entry_points(group=group)
-    require(
-        name in found.names,
-        f"no such {kind} is installed",
-        **{kind: name},
-        remedy=f"known {kind}s: {', '.join(sorted(found.names)) or 'none'}",
-        error=SourceError,
-    )
+    rule = f"no such {kind} is installed"
+    remedy = f"known {kind}s: {', '.join(sorted(found.names)) or 'none'}"
+    require(name in found.names, rule, **{kind: name}, remedy=remedy, error=SourceError)
     return found[name].load()
 
 

@@ -185,7 +185,7 @@ def test_words_are_learned_from_the_first_documents_only(monkeypatch):
     assert found.vocabulary.words == ("apple", "bread", "cheese")
     assert found.vocabulary_documents == 10
     assert found.counts.unseen_tokens == 60
-    assert found.counts.unseen_fraction == 60 / (30 + 80)
+    assert (found.counts.unseen_tokens, found.counts.tokens) == (60, 30 + 80)
     # From those that have come at a release, and from a bounded number of characters.
     made = Pipeline(learner_of(), engine)
     made.add(RecordBatch(corpus(40)))

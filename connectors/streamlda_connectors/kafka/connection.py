@@ -198,14 +198,9 @@ class Brokers:
             kind = errors.SourceAccessError
         elif isinstance(error, ValueError | AssertionError | known.KafkaConfigurationError):
             kind = errors.SourceRefusedError
-        found = errors.failure(
-            f"the brokers {problem}",
-            bootstrap_servers=settings.bootstrap_servers,
-            topic=settings.topic,
-            reason=reason,
-            remedy=(REMEDIES | NO_ACCESS).get(reason.partition(":")[0], CHECK),
-            error=kind,
-        )
+        about = {"bootstrap_servers": settings.bootstrap_servers, "topic": settings.topic}
+        about["remedy"] = (REMEDIES | NO_ACCESS).get(reason.partition(":")[0], CHECK)
+        found = errors.failure(f"the brokers {problem}", **about, reason=reason, error=kind)
         # The text of an error of the package may quote settings, so only the reason is told.
         return with_reason(found, reason)
 

@@ -127,13 +127,9 @@ class RegistryDecoder:
             problem = "has no trusted certificate"
         elif not status or status >= 500 or status in (408, 429):
             problem, kind = "cannot be reached", errors.SourceAwayError
-        found = errors.failure(
-            f"the schema registry {problem}",
-            registry=self._registry.url,
-            problem=answer.reason,
-            remedy="check that it runs, its address, certificates and login",
-            error=kind,
-        )
+        rule, about = f"the schema registry {problem}", {"registry": self._registry.url}
+        remedy = "check that it runs, its address, certificates and login"
+        found = errors.failure(rule, **about, problem=answer.reason, remedy=remedy, error=kind)
         return with_reason(found, f"registry:{answer.reason}")
 
 
