@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine import turns
 from streamlda.engine.birth import Birth, low_score, make_birth, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.lineage import Lineage
@@ -31,16 +32,6 @@ from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.turns import (
-    ERRORS,
-    JUDGING,
-    Gain,
-    Level,
-    Scores,
-    count_words,
-    judge_by,
-    score_by_words,
-)
 from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InsufficientDataError
 from streamlda.model.hierarchy import permute_topics
@@ -83,7 +74,7 @@ class Follower:
     lineage: Lineage
     block: list[DocumentBatch] = field(default_factory=list)
     #: Of all blocks since the champion began, before it learned them.
-    scores: Scores = field(init=False)
+    scores: turns.Scores = field(init=False)
     #: Documents since a turn, and of how many the next challenger is; None without a turn.
     since: tuple[int, int] | None = None
     #: Blocks that the next proposal of a topic is of, at least.
@@ -97,7 +88,7 @@ class Follower:
     member: bool = False
 
     def __post_init__(self) -> None:
-        self.scores = Scores(max(1, self.settings.warmup_documents // self.size))
+        self.scores = turns.Scores(max(1, self.settings.warmup_documents // self.size))
 
     @classmethod
     def begin(cls, settings: EngineSettings, documents: DocumentBatch, *, turned: bool) -> Self:
@@ -167,14 +158,14 @@ class Follower:
             kept = [each.documents for each in members]
             newest = [each.rows(max(0, len(each) - min(since, most)), len(each)) for each in kept]
             documents = DocumentBatch.joined(newest)
-            scores = judge_by(phase.snapshot(), self.settings).score(documents)
+            scores = turns.judge_by(phase.snapshot(), self.settings).score(documents)
             made = self._challenge(phase, documents, scores)
         else:
             n = min(len(each.scores) for each in members)
             blocks = [
                 np.concatenate([each.scores[-i] for each in members]) for i in range(n, 0, -1)
             ]
-            if m := worst_blocks(blocks, 1, ERRORS):
+            if m := worst_blocks(blocks, 1, turns.ERRORS):
                 made = self._bear_topic(phase, blocks, m, members)
         if made is None or before is None:
             return None
@@ -207,7 +198,7 @@ class Follower:
             assert scores is not None
         else:
             # Sums predict nothing: their topics do, which a block hardly changes.
-            scores = judge_by(phase.snapshot(), self.settings).score(block)
+            scores = turns.judge_by(phase.snapshot(), self.settings).score(block)
         self.recent.add(block)
         self.credit += len(block) / VAIN
         # Short documents are learned, but predict too little to tell a turn.
@@ -246,14 +237,16 @@ class Follower:
             return 0
         kept = self.recent.latest()
         end = len(kept) - len(self.scores.last[0])
-        words = count_words(kept.rows(0, end // 2))
-        before = Level.of(score_by_words(words, kept.rows(end // 2, end)))
-        return int(Level.of(score_by_words(words, kept.rows(end, len(kept)))).is_below(before))
+        words = turns.count_words(kept.rows(0, end // 2))
+        before = turns.Level.of(turns.score_by_words(words, kept.rows(end // 2, end)))
+        return int(
+            turns.Level.of(turns.score_by_words(words, kept.rows(end, len(kept)))).is_below(before)
+        )
 
     def _propose_topic(self, phase: Phase) -> Phase:
         """Let the documents that are predicted worst propose a topic if they are many."""
         scores = self.scores.last
-        if not (m := worst_blocks(scores, self.proposing, ERRORS)):
+        if not (m := worst_blocks(scores, self.proposing, turns.ERRORS)):
             self.proposing = 1
             return phase
         self.proposing = 2 * m
@@ -275,9 +268,9 @@ class Follower:
         plan = replace(stream_settings(self.settings.warmup_documents), seeds=model.seeds)
         birth = make_birth(model, kept.where(low & ~judging), kept.where(~judging), plan)
         before, after = (
-            judge_by(each, self.settings).score(judges) for each in (model, birth.model)
+            turns.judge_by(each, self.settings).score(judges) for each in (model, birth.model)
         )
-        gain = Gain.of(after - before)
+        gain = turns.Gain.of(after - before)
         if not gain.is_sure:
             return None
         return self._switch_to(phase, phase.counters, birth.model, judges, gain, birth)
@@ -285,7 +278,7 @@ class Follower:
     def _challenge(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Refinement | None:
         """Return the phase of a challenger of documents, the newest of which have scores."""
         judging = np.zeros(len(kept), dtype=np.bool_)
-        judging[-len(scores) :: JUDGING] = True
+        judging[-len(scores) :: turns.JUDGING] = True
         learned, judges = kept.where(~judging), kept.where(judging)
         if len(learned) < LEAST_DOCUMENTS:
             return None
@@ -293,7 +286,9 @@ class Follower:
             began, model = fit(self.settings, learned)
         except InsufficientDataError:
             return None
-        gain = Gain.of(judge_by(model, self.settings).score(judges) - scores[::JUDGING])
+        gain = turns.Gain.of(
+            turns.judge_by(model, self.settings).score(judges) - scores[:: turns.JUDGING]
+        )
         if not gain.is_sure:
             self.credit -= len(kept)
             return None
@@ -306,7 +301,7 @@ class Follower:
         counters: Counters,
         model: TopicModel,
         judges: DocumentBatch,
-        gain: Gain,
+        gain: turns.Gain,
         birth: Birth | None = None,
     ) -> Refinement:
         """Let a challenger, which has these counters, take over."""
@@ -316,7 +311,7 @@ class Follower:
         made = Refinement.of_model(self.settings, counters, model)
         if birth is not None:
             made.stepwise.weigh(order.index(birth.row), birth.tokens)
-        self.scores.begin_again(judge_by(model, self.settings).score(judges))
+        self.scores.begin_again(turns.judge_by(model, self.settings).score(judges))
         made.counters = phase.counters.after(made.counters)
         made.follow(judges)
         self.proposing = 1

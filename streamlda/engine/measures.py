@@ -13,13 +13,7 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.timeline import Bins
 from streamlda.model.over_time import Interval
 from streamlda.model.topic_model import TopicModel
-from streamlda.refinement.measures import (
-    SAMPLE_DOCUMENTS,
-    SAMPLE_ENTRIES,
-    Samples,
-    infer_prevalence,
-    measurements,
-)
+from streamlda.refinement import measures
 from streamlda.refinement.sample import Sample
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Tree
@@ -30,7 +24,7 @@ class Measures:
 
     def __init__(self, documents: int = 0, tokens: float = 0.0) -> None:
         """Begin after a number of documents and tokens."""
-        self.samples, self.bins = Samples(documents, tokens), Bins()
+        self.samples, self.bins = measures.Samples(documents, tokens), Bins()
         self.restart(tokens)
 
     @classmethod
@@ -46,7 +40,7 @@ class Measures:
 
     def restart(self, tokens: float = 0.0) -> None:
         """Begin the next interval."""
-        self.interval = Sample(SAMPLE_DOCUMENTS, SAMPLE_ENTRIES, begin=tokens)
+        self.interval = Sample(measures.SAMPLE_DOCUMENTS, measures.SAMPLE_ENTRIES, begin=tokens)
         self.documents = 0
 
     def add(self, batch: DocumentBatch, *, short: bool = False) -> None:
@@ -62,7 +56,7 @@ class Measures:
 
     def begin_again(self, documents: DocumentBatch) -> None:
         """Measure from now on in these documents and those that follow; bins stay."""
-        self.samples = Samples()
+        self.samples = measures.Samples()
         self.samples.add(documents)
 
     def change_words(self, change: ColumnChange) -> None:
@@ -85,13 +79,13 @@ class Measures:
         refined = "refinement" in model.diagnostics
         changes: dict[str, Any] = {}
         if model.prevalence is None:
-            changes = measurements(model, self.samples, fit_alpha=refined)
+            changes = measures.measurements(model, self.samples, fit_alpha=refined)
         alpha = changes.get("alpha", model.alpha)
         found = None
         if self.documents == model.documents_seen:
             found = changes.get("prevalence", model.prevalence)
         elif len(self.interval):
-            found = infer_prevalence(model, self.interval.collect(), alpha)
+            found = measures.infer_prevalence(model, self.interval.collect(), alpha)
         changes["interval"] = Interval(
             documents=self.documents,
             tokens=round(self.interval.end),

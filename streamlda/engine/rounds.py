@@ -4,13 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from streamlda.documents import DocumentBatch
+from streamlda.engine import warmup
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import (
-    better_projection,
-    first_projection,
-    make_held_out_pairs,
-)
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.spectral.kept_documents import topics_of_documents
@@ -42,8 +38,8 @@ class Rounds(Phase):
     def begin(cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Self:
         """Return the first round: the projection of the first documents, and their sums."""
         # Before there are sums: it has a projection and sums of its own meanwhile.
-        held_out = make_held_out_pairs(documents, settings)
-        moments = Moments(first_projection(documents, settings), settings.n_triple_columns)
+        held_out = warmup.make_held_out_pairs(documents, settings)
+        moments = Moments(warmup.first_projection(documents, settings), settings.n_triple_columns)
         moments.add(documents)
         counters.projection_documents = moments.documents
         return cls(settings, counters, moments, None, held_out)
@@ -80,7 +76,7 @@ class Rounds(Phase):
     def _begin_round(self) -> None:
         ended = self.current
         self.finished = None
-        projection = better_projection(ended, self.settings)
+        projection = warmup.better_projection(ended, self.settings)
         self.finished, self.current = ended, Moments(projection, self.settings.n_triple_columns)
         self.counters.rounds_finished += 1
         self.counters.projection_documents = ended.documents
@@ -136,8 +132,8 @@ class KeptRound(Rounds):
         choice: dict[str, Any],
     ) -> Self:
         """Return the round of documents that are kept for it."""
-        held_out = make_held_out_pairs(documents, settings)
-        moments = Moments(first_projection(documents, settings), 0)
+        held_out = warmup.make_held_out_pairs(documents, settings)
+        moments = Moments(warmup.first_projection(documents, settings), 0)
         moments.add(documents)
         counters.projection_documents = moments.documents
         return cls(settings, counters, moments, None, held_out, choice, kept=documents)

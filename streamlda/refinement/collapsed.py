@@ -77,7 +77,7 @@ class CollapsedVariational:
                 totals[at] += held
                 masses = totals.sum(axis=0, dtype=np.float64).astype(np.float32)
                 for rows, responsibilities in self._parts:
-                    collapse_topics(
+                    refinement.collapse_topics(
                         *(rows.counts, rows.word_ids, rows.row_pointers, self._row, self.smoothing),
                         *(RELAXATION, masses, responsibilities, totals),
                     )
@@ -102,16 +102,16 @@ class CollapsedVariational:
         """Begin with the mean-field answer under some topics."""
         found = np.empty((batch.n_entries, len(self._row)), dtype=np.float32)
         words = self._widen(topics.T, UNSEEN / topics.size)
-        expect_topics(
+        refinement.expect_topics(
             *(batch.counts, batch.word_ids, batch.row_pointers, words, self._row),
-            *(ITERATIONS, found, NO_SCORES),
+            *(ITERATIONS, found, refinement.NO_SCORES),
         )
         self._parts.append((batch, found))
         self._sum(batch, found)
 
     def _sum(self, rows: DocumentBatch, responsibilities: NDArray[np.float32]) -> None:
         by_word = entries_by_word(rows.word_ids, rows.counts, rows.n_features)
-        add_responsibilities(*by_word, responsibilities, self.totals)
+        refinement.add_responsibilities(*by_word, responsibilities, self.totals)
 
     def _widen(self, numbers: Array, more: float = 0.0) -> NDArray[np.float32]:
         """Return numbers by word and topic, and some more, in rows as wide as responsibilities."""
