@@ -20,16 +20,6 @@ from streamlda_connectors.encodings import name_kind
 from streamlda_connectors.json_files import is_spread, open_json
 from streamlda_connectors.lines import LineSplitter, RecordStream, json_parser, parse_text
 from streamlda_connectors.parquet import ParquetBlocks, count_group_rows
-from streamlda_connectors.records import (
-    NO_HEADER,
-    BatchBuilder,
-    MissingColumn,
-    Parser,
-    ReadOptions,
-    Rejection,
-    shorten_names,
-    suggest_header,
-)
 
 #: Most skipped files that are named.
 MOST_NAMED = 5
@@ -166,8 +156,8 @@ class FileSource:
         except OSError as error:
             if isinstance(error, SourceError):
                 raise
-            raise unreadable(file.name, error) from error
-        except Rejection:
+            raise checks.unreadable(file.name, error) from error
+        except records.Rejection:
             pass  # It is counted when it is read.
         return ""
 
@@ -197,8 +187,8 @@ class FileSource:
                 if self._reader.note:
                     self._notes.append(f"{file.name} {self._reader.note}")
             ended = self._reader.take(batch)
-        except Rejection as rejected:
-            batch.extend(file.name, self._record + 1, [Rejection(rejected.reason)], 0)
+        except records.Rejection as rejected:
+            batch.extend(file.name, self._record + 1, [records.Rejection(rejected.reason)], 0)
             self._notes += [f"{file.name} {rejected.note}"] if rejected.note else []
             _note_break(batch, file.name, rejected.reason, file.size)
             return True
@@ -230,7 +220,7 @@ class FileSource:
         for file in self._files:
             try:
                 reader = FileReader(replace(file, part=None), options, 0, 0)
-            except Rejection:
+            except records.Rejection:
                 continue
             with closing(reader):
                 ended = False
@@ -380,7 +370,7 @@ class FileReader:
                 parse = json_parser(options)
         except BaseException as error:
             blocks.close()
-            if isinstance(error, Rejection):
+            if isinstance(error, records.Rejection):
                 error.note = " and ".join(blocks.notes)
             raise
         offset = max(offset, start, blocks.begin)
@@ -401,7 +391,7 @@ class FileReader:
             batch.blocks += 1
             try:
                 self._fill()
-            except Rejection as rejected:
+            except records.Rejection as rejected:
                 self.fault = rejected.reason
                 batch.extend(self.records.location, self.records.record + 1, [rejected], 0)
 
@@ -409,7 +399,7 @@ class FileReader:
         """Queue the records of the next block, or note the end; `Rejection` where it is damaged."""
         try:
             block = self._blocks.read()
-        except Rejection as rejected:
+        except records.Rejection as rejected:
             # Behind other damage may be any number of bytes.
             self._end(bytes_known=rejected.reason == "not-json")
             raise

@@ -130,7 +130,7 @@ class Follower:
         """Documents since a turn; 0 without one, and where they are more than a warm-up has."""
         return 0 if self.since is None else self.since[0]
 
-    def merge(self, other: Follower, phase: Refinement) -> None:
+    def merge(self, other: Self, phase: Refinement) -> None:
         """Keep the newest documents of another member, if need be in place of own ones.
 
         Continue with the phase of both.

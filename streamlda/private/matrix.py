@@ -122,7 +122,7 @@ def _keep_released(learner: PrivateLearner) -> str:
     """Take the topics of the releases of the running window; return the outcome."""
     try:
         model = learner.model_of(learner.get_released())
-    except InsufficientDataError as error:
+    except errors.InsufficientDataError as error:
         return f"what was released gives no topics: {error}"
     learner.models = [model]
     missing = ", ".join(model.privacy.get("missing", ()))

@@ -26,6 +26,7 @@ from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import Contribution
 from streamlda.model.inference import SMOOTHING, smooth
 from streamlda.model.topic_model import TopicModel
+from streamlda.private import responsibilities
 from streamlda.private.comparison import halves, predict_held_out, scores
 from streamlda.private.contributions import LESSER_WEIGHT, Contributions, View
 from streamlda.private.denoising import denoise

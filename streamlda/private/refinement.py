@@ -89,9 +89,13 @@ class Refinement:
             float(of_topics.sum()), "take larger windows, a larger epsilon, or no refinement"
         )
         tokens = of_topics.sum(axis=0)
-        scales = np.outer(background, tokens.sum() * proportions_of(tokens))
-        rough = denoise(of_topics, stddev, background, scales, ROUGH_PRIOR.spread).tokens
-        words, prior = get_divisors(*given, ROUGH_PRIOR.background)
+        scales = np.outer(background, tokens.sum() * responsibilities.proportions_of(tokens))
+        rough = denoise(
+            of_topics, stddev, background, scales, responsibilities.ROUGH_PRIOR.spread
+        ).tokens
+        words, prior = responsibilities.get_divisors(
+            *given, responsibilities.ROUGH_PRIOR.background
+        )
         expected = unmix_tokens(
             *(sums, stddev, background, (rough / rough.sum(axis=0)).T),
             *(given[1] / given[1].sum(), float(given[1].sum())),

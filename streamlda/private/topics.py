@@ -170,7 +170,7 @@ class PrivateTopics:
         spectral = from_arrays(SpectralTopics, arrays, f"{prefix}spectral/")
         return from_arrays(cls, arrays, prefix, spectral=spectral)
 
-    def measure(self, tokens: Array, stddev: float) -> PrivateTopics:
+    def measure(self, tokens: Array, stddev: float) -> Self:
         """Return the topics, most prevalent first, by released tokens with noise of known size."""
         prevalence = positive_mean(tokens, stddev)
         order = np.argsort(-prevalence, kind="stable")
@@ -246,7 +246,8 @@ def pairs_through(view: PairView, whitening: Array) -> Array:
     """Return E P2 W as far as the directions show it, M2 W + a/(a+1) M1 M1'W, shape (d, t)."""
     look = view.directions.T @ whitening
     centred = view.directions @ (view.eigenvalues[:, None] * look)
-    return centred + view.centre * np.outer(view.first, view.first @ whitening)
+    pairs: Array = centred + view.centre * np.outer(view.first, view.first @ whitening)
+    return pairs
 
 
 def _pair_norms(view: PairView, whitening: Array, rng: np.random.Generator) -> Array:

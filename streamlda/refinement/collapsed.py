@@ -14,12 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import (
-    NO_SCORES,
-    add_responsibilities,
-    collapse_topics,
-    expect_topics,
-)
+from streamlda.kernels import refinement
 from streamlda.model.inference import check_alpha
 from streamlda.refinement.gibbs import RELAXATION, UNSEEN
 from streamlda.refinement.prior import Prior

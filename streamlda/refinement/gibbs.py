@@ -21,13 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import (
-    NO_SCORES,
-    add_responsibilities,
-    expect_topics,
-    move_tokens,
-    resample_topics,
-)
+from streamlda.kernels import refinement
 from streamlda.model.inference import check_alpha
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import GibbsSettings

@@ -96,7 +96,7 @@ def _fit_privately(
     learner, words = pipeline.learner, pipeline.vocabulary
     assert learner is not None
     with closing(run.open_source()) as source:
-        for slots in sum_stages(client, corpus, learner, words, slots=census.slots):
+        for slots in sum_stages(client, corpus, learner, words, slots=n_slots):
             pipeline.counts.records += slots
             skip_records(source, slots, pipeline, released=False)
             on_progress("reading", pipeline.counts, pipeline.counts.records, 0)

@@ -42,7 +42,7 @@ class Private(FoldedStage):
 
 
 def sum_stages(
-    client: Client,
+    client: Any,
     corpus: Corpus,
     learner: PrivateLearner,
     vocabulary: Vocabulary | None,

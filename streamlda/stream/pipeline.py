@@ -253,7 +253,7 @@ class Pipeline(Generic[LearnerT]):
 
     def _learn_words(self) -> None:
         """Learn the words from the first documents, and then topics from all that wait."""
-        assert isinstance(self.words, VocabularyLearner)
+        assert isinstance(self.words, vocabulary_choice.VocabularyLearner)
         first = self.words.cut_beginning([text for text, *_ in self._waiting])
         self.begin(self.words.learn(first))
         waiting, self._waiting, self.vocabulary_documents = self._waiting, [], len(first)

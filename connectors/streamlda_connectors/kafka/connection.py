@@ -182,7 +182,7 @@ class Brokers:
         except self.kafka.errors.KafkaError as error:
             raise self.make_error(problem, error) from error
 
-    def make_error(self, problem: str, error: BaseException) -> StreamLDAError:
+    def make_error(self, problem: str, error: BaseException) -> errors.StreamLDAError:
         """Return the error for a problem of the brokers, with the reason."""
         settings, known = self.settings, self.kafka.errors
         reason, kind = type(error).__name__, errors.SourceError

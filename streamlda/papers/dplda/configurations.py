@@ -36,9 +36,6 @@ from streamlda.papers.dplda.flow import Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.sensitivity import BY_L1, BY_L2, PAIR_TERMS, TRIPLE_TERMS, Facts, unmet
 from streamlda.papers.dplda.spectral import (
-    ITERATIONS,
-    RESTARTS,
-    SpectralSteps,
     find_leading_pairs,
     symmetrise,
     unwhiten,

@@ -50,13 +50,7 @@ from streamlda.errors import between
 from streamlda.guarantee.mechanism import Block
 from streamlda.guarantee.sums import clip_factors
 from streamlda.papers.faults import check
-from streamlda.papers.imtiaz_sarwate.pca import (
-    BLOCK_SAMPLES,
-    SECOND_RATIO,
-    clip_samples,
-    second_block,
-    second_sum,
-)
+from streamlda.papers.imtiaz_sarwate import pca
 from streamlda.papers.imtiaz_sarwate.simulated import SimulatedSites
 from streamlda.papers.rounding import SummedBlock
 from streamlda.papers.symmetric import pack, unpack
@@ -94,7 +88,7 @@ class MixtureSite:
     """
 
     def __init__(self, samples: Array, radius: float) -> None:
-        self.samples, self.radius = clip_samples(samples, radius), float(radius)
+        self.samples, self.radius = pca.clip_samples(samples, radius), float(radius)
         #: N_s and D.
         self.documents, self.dimension = self.samples.shape
 
@@ -103,7 +97,7 @@ class MixtureSite:
         """Sum of t t'; raw, not private."""
         return pca.second_sum(self.samples)
 
-    def project(self, view: MixtureView) -> Array:
+    def project(self, view: "MixtureView") -> Array:
         """Return the packed sum of clipped H as a view of the second moment has it; raw."""
         y = self.samples @ view.directions
         factors = clip_factors(skew_norms(y, view.variance), view.bound)
@@ -227,7 +221,10 @@ def _paper(
         ratio=2.0,
     )
     means, eigenvalues = paper_components(
-        moment - scaled * np.eye(d), unpack(third.sums["third"] / N, d, 3, 0.0), n_components, rng
+        moment - scaled * np.eye(d),
+        unpack(third.sums["third"] / N, d, 3, 0.0),
+        n_components,
+        rng,
     )
     return _estimate(radius * means, eigenvalues, radius**2 * scaled, n_components)
 
@@ -306,7 +303,10 @@ def skew(third: Array, total: Array, variance: float) -> Array:
     """Return the sum of H from those of y x y x y and of y."""
     identity = np.eye(len(total))
     outer = np.multiply.outer(total, identity)
-    return third - variance * (outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0))
+    corrected: Array = third - variance * (
+        outer + outer.transpose(1, 0, 2) + outer.transpose(1, 2, 0)
+    )
+    return corrected
 
 
 def weights_of(eigenvalues: Array) -> Array:

@@ -221,7 +221,7 @@ class LedgerReader:
     @property
     def epsilon_left(self) -> float:
         """Epsilon that is left for new documents at the ledger's delta, rounded down."""
-        return describe_left(self.remaining, self.terms)["epsilon"]
+        return state.describe_left(self.remaining, self.terms)["epsilon"]
 
     def releases_of(self, run: str) -> tuple[int, ReleasedRecords]:
         """Return the number of releases of a run, and the records of those before its first."""
@@ -240,9 +240,9 @@ class LedgerReader:
             "format_version": FORMAT_VERSION,
             "ledger_id": self.ledger_id,
             "budget": {**asdict(terms), "mu_squared": round_down(terms.mu_squared())},
-            "spent": dict(describe_spent(self.loss, terms)),
-            "documents": describe_documents(self.documents, prices, terms),
-            "left_for_new_documents": describe_left(self.remaining, terms),
+            "spent": dict(state.describe_spent(self.loss, terms)),
+            "documents": state.describe_documents(self.documents, prices, terms),
+            "left_for_new_documents": state.describe_left(self.remaining, terms),
             "generation": len(releases),
             "pending": [r.number for r in releases if r.state == "pending"],
             "lost": [r.number for r in releases if r.state == "lost"],

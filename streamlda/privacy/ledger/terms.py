@@ -77,7 +77,7 @@ class Loss(NamedTuple):
         rate = self.rate if self.mu_squared else price.rate * _RATE_MARGIN
         return type(self)(self.mu_squared + price.mu_squared, max(rate, price.rate))
 
-    def join(self, other: Loss) -> Loss:
+    def join(self, other: Self) -> Self:
         """Return the loss of a unit that has both."""
         set_aside = self.set_aside + other.set_aside
         return self.of(self.mu_squared + other.mu_squared, set_aside)
