@@ -89,7 +89,7 @@ NewColumns = Columns | None
 def _by_fit(name: str) -> Any:
     """Return an attribute of the model as of the last document as one of the estimator."""
 
-    def read(lda: StreamLDA) -> Any:
+    def read(lda: "StreamLDA") -> Any:
         value = getattr(lda._current, name)
         return copy(value) if isinstance(value, dict) else value
 
