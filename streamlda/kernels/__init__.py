@@ -39,6 +39,7 @@ F32_2D: TypeAlias = NDArray[np.float32]
 I64_1D: TypeAlias = NDArray[np.int64]
 I32_1D: TypeAlias = NDArray[np.int32]
 I16_1D: TypeAlias = NDArray[np.int16]
+I16_2D: TypeAlias = NDArray[np.int16]
 U8_1D: TypeAlias = NDArray[np.uint8]
 I64: TypeAlias = Any
 U64: TypeAlias = Any
@@ -55,6 +56,7 @@ OUT_I64_2D: TypeAlias = NDArray[np.int64]
 OUT_I32_1D: TypeAlias = NDArray[np.int32]
 OUT_I32_2D: TypeAlias = NDArray[np.int32]
 OUT_I16_1D: TypeAlias = NDArray[np.int16]
+OUT_I16_2D: TypeAlias = NDArray[np.int16]
 OUT_U8_1D: TypeAlias = NDArray[np.uint8]
 
 _kernels: list[Kernel] = []

@@ -28,6 +28,7 @@ from streamlda.kernels import (
     F32_2D,
     F64_1D,
     I16_1D,
+    I16_2D,
     I32_1D,
     I64,
     I64_1D,
@@ -35,6 +36,7 @@ from streamlda.kernels import (
     OUT_F64_1D,
     OUT_F64_2D,
     OUT_I16_1D,
+    OUT_I16_2D,
     OUT_I32_2D,
     kernel,
     parallel_kernel,
@@ -162,6 +164,84 @@ def expect_topics(
         if scored >= 0:
             for turn in range(turns):
                 nats[d + turn] = found[turn]
+
+
+@parallel_kernel(lambda counts, ids, rows, words, p, a, *rest: (len(rows) - 1, len(ids) * a.size))
+def expect_few_topics(
+    first: int,
+    last: int,
+    counts: F64_1D,
+    word_ids: I32_1D,
+    row_pointers: I64_1D,
+    words: F32_2D,
+    masses: F32_1D,
+    alpha: F32_1D,
+    inner_iterations: int,
+    topics: OUT_I16_2D,
+    responsibilities: OUT_F32_2D,
+    nats: OUT_F64_1D,
+) -> None:
+    """Find responsibilities of those topics alone that a document shows most of, as many as fit.
+
+    A topic shows ``alpha[k] * sum(counts * words[w, k] / masses[w])``, with ``masses = words @
+    alpha``: its expected tokens, each token by itself. Row d of `topics` lists those of document
+    d, rising; columns of the responsibilities are in this order, and the answer is that of
+    `expect_topics` for them. Time O(nnz * K) once, then O(nnz * columns) an iteration; memory
+    O(K + words of a document * columns) a document at work.
+    """
+    n_topics, n_kept = len(alpha), topics.shape[1]
+    shown = np.empty(n_topics, dtype=np.float32)
+    kept_alpha = np.empty(n_kept, dtype=np.float32)
+    ends = np.zeros(2, dtype=np.int64)
+    longest = 0
+    for d in range(first, last):
+        longest = max(longest, row_pointers[d + 1] - row_pointers[d])
+    found = np.empty((longest, n_kept), dtype=np.float32)
+    ids = np.arange(longest).astype(np.int32)
+    for d in range(first, last):
+        begin, end = row_pointers[d], row_pointers[d + 1]
+        for k in range(n_topics):
+            shown[k] = 0.0
+        for e in range(begin, end):
+            w = word_ids[e]
+            share = np.float32(counts[e]) / masses[w]
+            for k in range(n_topics):
+                shown[k] += share * words[w, k]
+        most = np.float32(0)
+        for k in range(n_topics):
+            shown[k] *= alpha[k]
+            most = max(most, shown[k])
+        # Fewer than fit show more than `above`, and at least as many show `least` or more.
+        least, above = np.float32(0), most
+        for _ in range(20):
+            middle = np.float32(0.5) * (least + above)
+            more = 0
+            for k in range(n_topics):
+                more += shown[k] > middle
+            if more < n_kept:
+                above = middle
+            else:
+                least = middle
+        more = 0
+        for k in range(n_topics):
+            more += shown[k] > above
+        left, at = n_kept - more, 0
+        for k in range(n_topics):
+            chosen = shown[k] > above
+            if not chosen and left > 0 and shown[k] >= least:
+                chosen = True
+                left -= 1
+            if chosen:
+                topics[d, at] = k
+                kept_alpha[at] = alpha[k]
+                at += 1
+        for e in range(begin, end):
+            for i in range(n_kept):
+                found[e - begin, i] = words[word_ids[e], topics[d, i]]
+        ends[1] = end - begin
+        own = nats[d : d + 1] if len(nats) else nats
+        one, its = counts[begin:end], responsibilities[begin:end]
+        expect_topics(0, 1, one, ids, ends, found, kept_alpha, inner_iterations, its, own)
 
 
 @kernel
@@ -360,6 +440,28 @@ def add_responsibilities(
                 e, weight = np.uint32(entries[i]), word_weights[i]
                 for k in range(totals.shape[1]):
                     totals[w, k] += weight * responsibilities[e, k]
+
+
+@parallel_kernel(lambda *inputs: (TASKS, inputs[5].size))
+def add_few_responsibilities(
+    first: int,
+    last: int,
+    word_weights: F64_1D,
+    entries: I32_1D,
+    word_pointers: I64_1D,
+    documents: I32_1D,
+    topics: I16_2D,
+    responsibilities: F32_2D,
+    totals: OUT_F64_2D,
+) -> None:
+    """Add the weighted responsibilities of `expect_few_topics` to their words, as above."""
+    for task in range(first, last):
+        for w in range(task, len(word_pointers) - 1, TASKS):
+            for i in range(word_pointers[w], word_pointers[w + 1]):
+                e, weight = np.uint32(entries[i]), word_weights[i]
+                d = documents[e]
+                for j in range(topics.shape[1]):
+                    totals[w, topics[d, j]] += weight * responsibilities[e, j]
 
 
 @kernel

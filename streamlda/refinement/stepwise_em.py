@@ -20,6 +20,7 @@ References
 .. [3] Ueda, Nakano (1998), "Deterministic annealing EM algorithm", Neural Networks 11.
 """
 
+import math
 from copy import copy
 from dataclasses import asdict
 from typing import Self
@@ -28,10 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.kernels.refinement import NO_SCORES, add_responsibilities, expect_topics
+from streamlda.kernels.refinement import (
+    MAX_TOPICS,
+    NO_SCORES,
+    add_few_responsibilities,
+    add_responsibilities,
+    expect_few_topics,
+    expect_topics,
+)
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.prior import Prior
 from streamlda.refinement.settings import StepwiseEMSettings
+from streamlda.spectral.joint_power import MANY_COMPONENTS
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Array, Tree, row_blocks
 
@@ -41,6 +50,13 @@ ITERATIONS = 3
 
 #: Responsibilities that are found at a time, in single precision: 16 MiB.
 MOST_RESPONSIBILITIES = 2**22
+
+#: Rows of the sums that are worked on at a time.
+CACHED_ROWS = 64
+
+#: Topics of a document that have responsibilities, over those that it shows. With twice as many,
+#: 100 planted topics with an alpha_0 of 8 are not told from ones with an alpha_0 of 1.
+KEPT_TIMES = 4
 
 
 class StepwiseEM:
@@ -54,8 +70,10 @@ class StepwiseEM:
     and word frequencies (background). `steps` are the minibatches learned from, `documents` those
     in them; `waiting` more wait for theirs.
 
+    Of `MANY_COMPONENTS` topics or more each document moves those that it shows most of.
+
     Time O(nnz K) for the documents and O(V K) a step. Memory 8 V K for the sums, and during a step
-    20 K a word of its documents and at most 16 MiB, or 4 K nnz of one document.
+    12 K a word of its documents and at most 16 MiB, or 4 K nnz of one document.
     """
 
     def __init__(
@@ -186,8 +204,11 @@ class StepwiseEM:
         tokens = float(sums.sum())
         if tokens > 0:
             rho, before = self.rho(self.steps + 1), self.rho(max(self.steps, 1))
-            self.totals *= (1 - rho) * (before / rho if self.steps else tokens / rho)
-            self.totals[words] += sums
+            left = (1 - rho) * (before / rho if self.steps else tokens / rho)
+            for rows in row_blocks(len(self.totals), CACHED_ROWS):
+                self.totals[rows] *= left
+                found = slice(*np.searchsorted(words, (rows.start, rows.stop)))
+                self.totals[words[found]] += sums[found]
             self._mass = _masses(self.totals)
             self.steps += 1
         self.documents += batch.n_documents
@@ -244,25 +265,51 @@ class StepwiseEM:
         flat = self.settings.annealing * max(0.0, 1 - self.steps / ending) if ending else 0.0
         prior_tokens = self._mass * self._prior.sums
         scale = (1 - flat) / (self._mass + prior_tokens + V * self._smoothing)
-        gathered = (self.totals[words] + self._smoothing) * scale
-        gathered += flat * self.background[words, None]
-        topics = gathered.astype(np.float32)
+        topics = np.empty((len(words), K), dtype=np.float32)
+        # A few rows at a time stay in cache.
+        for rows in row_blocks(len(words), CACHED_ROWS):
+            gathered = self.totals[words[rows]]
+            gathered += self._smoothing
+            gathered *= scale
+            gathered += flat * self.background[words[rows], None]
+            topics[rows] = gathered
         self._prior.add_to(topics, words, scale * self._mass)
-        sums, start = np.zeros((len(words), K)), 0
-        for part in batch.blocks(MOST_RESPONSIBILITIES // K):
+        alpha = self.alpha.astype(np.float32)
+        sums, start, most = np.zeros((len(words), K)), 0, self._count_topics(batch)
+        masses = np.einsum("wk,k->w", topics, alpha) if most < K else np.empty(0)
+        for part in batch.blocks(MOST_RESPONSIBILITIES // most):
             ids = numbers[part.word_ids]
-            gamma = np.empty((len(ids), K), dtype=np.float32)
+            gamma = np.empty((len(ids), most), dtype=np.float32)
             stop = start + part.n_documents
-            expect_topics(
-                *(part.counts, ids, part.row_pointers, topics, self.alpha.astype(np.float32)),
-                *(ITERATIONS, gamma),
-                NO_SCORES if scores is None else scores[start:stop],
-            )
+            nats = NO_SCORES if scores is None else scores[start:stop]
+            entries = part.counts, ids, part.row_pointers
+            by_word = entries_by_word(ids, part.counts, len(words))
+            if most < K:
+                shown = np.empty((len(part), most), dtype=np.int16)
+                expect_few_topics(*entries, topics, masses, alpha, ITERATIONS, shown, gamma, nats)
+                numbered = np.arange(len(part), dtype=np.int32)
+                document_of_entry = np.repeat(numbered, np.diff(part.row_pointers))
+                add_few_responsibilities(*by_word, document_of_entry, shown, gamma, sums)
+            else:
+                expect_topics(*entries, topics, alpha, ITERATIONS, gamma, nats)
+                add_responsibilities(*by_word, gamma, sums)
             start = stop
-            add_responsibilities(*entries_by_word(ids, part.counts, len(words)), gamma, sums)
         if scores is not None:
             scores /= np.maximum(batch.lengths, 1)
         return words, sums
+
+    def _count_topics(self, batch: DocumentBatch) -> int:
+        """Return how many topics of a document have responsibilities: all, or those it shows most.
+
+        Of many topics these are `KEPT_TIMES` the topics that a mean document draws from the prior,
+        ``sum_i alpha_0 / (alpha_0 + i)`` over its tokens: others have noise alone.
+        """
+        K, alpha_0 = len(self.alpha), float(self.alpha.sum())
+        if not MANY_COMPONENTS <= K <= MAX_TOPICS:
+            return K
+        tokens = math.ceil(batch.lengths.sum() / max(1, np.count_nonzero(batch.lengths)))
+        shown = float((alpha_0 / (alpha_0 + np.arange(tokens))).sum())
+        return min(K, max(1, round(KEPT_TIMES * shown)))
 
     def rho(self, step: int) -> float:
         """Return what the minibatch of a step weighs in the mean."""

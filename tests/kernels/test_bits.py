@@ -93,6 +93,13 @@ CALLS = {
         *(refinement.expect_topics, *b.rows, b.single, b.single_alpha, 3),
         out=[zeros(b.nnz, K, dtype=np.float32), zeros(b.n_documents)],
     ),
+    "expect_few_topics": lambda b: called(
+        *(refinement.expect_few_topics, *b.rows, b.single, b.single.sum(axis=1), b.single_alpha, 3),
+        out=[
+            *(zeros(b.n_documents, 3, dtype=np.int16), zeros(b.nnz, 3, dtype=np.float32)),
+            zeros(b.n_documents),
+        ],
+    ),
     "resample_topics": resampled,
     "add_responsibilities": lambda b: called(
         *(refinement.add_responsibilities, *entries_by_word(b), b.responsibilities),

@@ -8,8 +8,10 @@ from scipy.stats import chi2
 
 from streamlda.kernels.refinement import (
     NO_SCORES,
+    add_few_responsibilities,
     add_responsibilities,
     collapse_topics,
+    expect_few_topics,
     expect_topics,
     move_tokens,
     resample_topics,
@@ -73,6 +75,34 @@ def test_expect_topics_equals_oracle(kind, K):
         slow, wanted = twin.expect_and_score(batch, words, alpha, iterations)
         np.testing.assert_allclose(found, slow, rtol=0, atol=SINGLE)
         np.testing.assert_allclose(nats, wanted, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1, 4, 18, 19])
+@pytest.mark.parametrize("kind", SMALL)
+def test_a_document_has_responsibilities_of_the_topics_that_it_shows_most_of(kind, most):
+    """Counts of words are added by the topics that each document has."""
+    batch, K = batch_of(corpus(kind), 9), 19
+    words, alpha, _ = topics_of(9, K)
+    rows, masses = (batch.counts, batch.word_ids, batch.row_pointers), words @ alpha
+    topics = np.full((len(batch), most), -1, dtype=np.int16)
+    found = np.full((batch.n_entries, most), np.nan, dtype=np.float32)
+    nats = np.full(len(batch), np.nan)
+    expect_few_topics(*rows, words, masses, alpha, 3, topics, found, nats)
+    totals, slow = np.zeros((2, 9, K))
+    for d, own in enumerate(topics):
+        shown = alpha * (batch.to_csr()[[d]] @ (words / masses[:, None]))[0]
+        assert len({*own}) == most
+        assert shown[own].min() >= np.sort(shown)[-most] - SINGLE
+        one = batch.rows(d, d + 1)
+        wanted, nat = twin.expect_and_score(one, words[:, own], alpha[own], 3)
+        part = slice(*batch.row_pointers[d : d + 2])
+        np.testing.assert_allclose(found[part], wanted, rtol=0, atol=SINGLE)
+        np.testing.assert_allclose(nats[d], nat[0], rtol=1e-5, atol=1e-12)
+        np.add.at(slow, (one.word_ids[:, None], own), one.counts[:, None] * found[part])
+    by_word = entries_by_word(batch.word_ids, batch.counts, 9)
+    numbers = np.repeat(np.arange(len(batch), dtype=np.int32), np.diff(batch.row_pointers))
+    add_few_responsibilities(*by_word, numbers, topics, found, totals)
+    np.testing.assert_allclose(totals, slow, rtol=1e-12)
 
 
 @pytest.mark.parametrize("K", [1, 3, 8, 19])

@@ -97,6 +97,24 @@ def test_a_flat_start_mends_topics_that_a_sharp_start_keeps_wrong(documents, cor
     assert worst(annealing=0.9, annealing_steps=100) < 0.3
 
 
+def test_steps_of_many_topics_move_those_that_a_document_shows(monkeypatch):
+    """Of 30 topics a document of 20 tokens shows about two: 8 have responsibilities."""
+    corpus = PlantedLDA(30, 300, alpha_0=0.3, mean_length=20, topic_concentration=0.1, seed=3)
+    documents = corpus.documents(4000)
+    rough = 0.5 * corpus.components + 0.5 * corpus.components.mean(axis=0)
+    errors = []
+    for many in (100, 30):
+        monkeypatch.setattr("streamlda.refinement.stepwise_em.MANY_COMPONENTS", many)
+        found = StepwiseEM.of_topics(rough, corpus.alpha, np.full(300, 1 / 300), SETTINGS)
+        one = documents.rows(0, 1)
+        statistic = found.statistic(one)
+        assert statistic.sum() == pytest.approx(one.lengths[0], rel=1e-5)
+        assert np.count_nonzero(statistic.sum(axis=0)) == (30 if many == 100 else 8)
+        found.add(documents)
+        errors.append(matched_l1_error(corpus.components, found.components).mean)
+    assert errors[1] < 1.02 * errors[0]
+
+
 def test_a_step_is_what_its_documents_add_to_sums_that_decay(documents, model):
     """By definition; and `add` takes the same steps as `learn`."""
     learned, added, alone = (refinement(model) for _ in range(3))
