@@ -122,8 +122,10 @@ def test_first_records_are_not_read_again(tmp_path):
     assert "broke off" in polls[-1].notes[0]
     for number in range(len(polls) + 1):
         again = [*rows_of(shard, FirstRecords(polls[:number]))]
-        assert [rows.texts for rows in again] == [rows.texts for rows in polls]
-        assert [rows.notes for rows in again] == [rows.notes for rows in polls]
+        # A poll that is late ends before it is full.
+        for name in ("texts", "notes"):
+            found, wanted = ([*chain(*(getattr(r, name) for r in each))] for each in (again, polls))
+            assert found == wanted
     write_lines(tmp_path / "0.jsonl", ["longer"])
     with pytest.raises(SourceError, match=r"changed.*0\.jsonl.*files=4 bytes="):
         list(rows_of(shard, None))
