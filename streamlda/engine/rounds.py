@@ -132,8 +132,8 @@ class KeptRound(Rounds):
         choice: dict[str, Any],
     ) -> Self:
         """Return the round of documents that are kept for it."""
-        held_out = warmup.make_held_out_pairs(documents, settings)
-        moments = Moments(warmup.first_projection(documents, settings), 0)
+        held_out, projection = warmup.make_pairs_and_projection(documents, settings)
+        moments = Moments(projection, 0)
         moments.add(documents)
         counters.projection_documents = moments.documents
         return cls(settings, counters, moments, None, held_out, choice, kept=documents)

@@ -42,11 +42,15 @@ def first_projection(
     """Find a projection by power steps on the second moment of documents."""
     W = random_projection(settings.n_features, columns or settings.n_columns, settings.seed)
     for _ in range(POWER_STEPS):
-        sketch = Moments(W, triple_columns=0)
-        sketch.add(documents)
-        first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
-        W = _projection(first, pairs, W, settings)
+        W = _sharpened(W, documents, settings)
     return W
+
+
+def _sharpened(W: Array, documents: DocumentBatch, settings: EngineSettings) -> Array:
+    sketch = Moments(W, triple_columns=0)
+    sketch.add(documents)
+    first, pairs = sketch.first_moment(), sketch.pair_moment(spend=True)
+    return _projection(first, pairs, W, settings)
 
 
 def make_held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> HeldOutPairs | None:
@@ -60,6 +64,22 @@ def make_held_out_pairs(warmup: DocumentBatch, settings: EngineSettings) -> Held
         return None
     W = first_projection(usable.where(~second), settings, settings.n_triple_columns)
     return HeldOutPairs.of_documents(usable.where(second), W)
+
+
+def make_pairs_and_projection(
+    documents: DocumentBatch, settings: EngineSettings
+) -> tuple[HeldOutPairs | None, Array]:
+    """Return pairs as `make_held_out_pairs`, and the projection of all documents.
+
+    It is the one of the half, sharpened by all: two power steps fewer on as many documents.
+    """
+    usable = documents.sharing(documents.usable)
+    second = half_of(0, len(usable)) == 1
+    if second.sum() < 2:
+        return None, first_projection(documents, settings)
+    W = first_projection(usable.where(~second), settings)
+    pairs = HeldOutPairs.of_documents(usable.where(second), W[:, : settings.n_triple_columns])
+    return pairs, _sharpened(W, documents, settings)
 
 
 def better_projection(moments: Moments, settings: EngineSettings) -> Array:

@@ -15,6 +15,10 @@ from streamlda.spectral.topics import SpectralTopics, topics_along
 from streamlda.spectral.whitening import second_moment_within, whitening_root
 from streamlda.utils.arrays import Array
 
+#: Words that starts are chosen among, over their number: of all 8,000 words the choice is nearly
+#: the same, and takes four times as long.
+STARTS_AMONG = 4
+
 
 def topics_of_documents(
     documents: DocumentBatch, moments: Moments, n_components: int, alpha_0: float
@@ -38,5 +42,8 @@ def topics_of_documents(
         association.add(halves[1])
         return (whole := association.answer()), half - whole
 
-    found = joint_power(apply, word_starts(whitening))
+    # Words far from each other are among those of the longest rows.
+    lengths = np.einsum("wk,wk->w", whitening, whitening)
+    longest = np.sort(np.argsort(-lengths, kind="stable")[: STARTS_AMONG * n_components])
+    found = joint_power(apply, word_starts(whitening[longest]))
     return topics_along(first, pairs, whitening, *found, n_components, alpha_0, moments.documents)
