@@ -42,11 +42,7 @@ class Private(FoldedStage):
 
 
 def sum_stages(
-    client: Any,
-    corpus: Corpus,
-    learner: PrivateLearner,
-    vocabulary: Vocabulary | None,
-    slots: int,
+    client: Any, corpus: Corpus, learner: PrivateLearner, vocabulary: Vocabulary | None, slots: int
 ) -> Iterator[int]:
     """Sum one stage after the other on the workers, and yield how many slots it took.
 

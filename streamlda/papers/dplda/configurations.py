@@ -35,11 +35,6 @@ from streamlda.papers.dplda.calibration import ROUNDINGS, LowerBounds, Plan, mak
 from streamlda.papers.dplda.flow import Configuration, configuration
 from streamlda.papers.dplda.moments import LDAMoments
 from streamlda.papers.dplda.sensitivity import BY_L1, BY_L2, PAIR_TERMS, TRIPLE_TERMS, Facts, unmet
-from streamlda.papers.dplda.spectral import (
-    find_leading_pairs,
-    symmetrise,
-    unwhiten,
-)
 from streamlda.papers.laplace import release_laplace
 from streamlda.papers.rounding import mechanism_of_ratio
 from streamlda.papers.symmetric import count_free, pack, unpack
@@ -230,27 +225,29 @@ def facts_of(steps: spectral.SpectralSteps, chosen: Configuration) -> Facts:
 def _route_1(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on M2, M3 and M2: all else is post-processing."""
     k = steps.n_components
-    W = find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
+    W = spectral.find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
     tensor = contract(edges.symmetric("e3", steps.triples, TRIPLE_TERMS), W)
-    factors = steps.decompose(symmetrise(tensor))
-    back = find_leading_pairs(edges.symmetric("e5", steps.pairs, PAIR_TERMS), k).unwhitening
+    factors = steps.decompose(spectral.symmetrise(tensor))
+    back = spectral.find_leading_pairs(
+        edges.symmetric("e5", steps.pairs, PAIR_TERMS), k
+    ).unwhitening
     # Another draw of noise has other singular vectors: turn W^+ so that W'W^+' is nearest to 1.
     left, _, right = np.linalg.svd(W.T @ back)
     back = back @ (left @ right).T
-    return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
+    return spectral.unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
 def _route_2(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the whitened tensor, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
     factors = steps.decompose(edges.symmetric("e6", steps.whitened))
-    return unwhiten(back, factors.vectors), _alpha(factors.values, steps)
+    return spectral.unwhiten(back, factors.vectors), _alpha(factors.values, steps)
 
 
 def _route_3(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
     """Noise on the eigenvectors, and on M2 for W^+."""
     back = _unwhitening(steps, edges)
-    return unwhiten(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
+    return spectral.unwhiten(back, edges.vector("e7", steps.factors.vectors)), _uniform(steps)
 
 
 def _route_4(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Array]:
@@ -264,7 +261,7 @@ ROUTES = {"1": _route_1, "2": _route_2, "3": _route_3, "4": _route_4}
 def _unwhitening(steps: spectral.SpectralSteps, edges: "Edges") -> Array:
     # Not kept with the steps: with many words it is large.
     noisy = edges.symmetric("e5", steps.moments.pairs(), PAIR_TERMS)
-    return find_leading_pairs(noisy, steps.n_components).unwhitening
+    return spectral.find_leading_pairs(noisy, steps.n_components).unwhitening
 
 
 def _alpha(eigenvalues: Array, steps: spectral.SpectralSteps) -> Array:

@@ -221,10 +221,7 @@ def _paper(
         ratio=2.0,
     )
     means, eigenvalues = paper_components(
-        moment - scaled * np.eye(d),
-        unpack(third.sums["third"] / N, d, 3, 0.0),
-        n_components,
-        rng,
+        moment - scaled * np.eye(d), unpack(third.sums["third"] / N, d, 3, 0.0), n_components, rng
     )
     return _estimate(radius * means, eigenvalues, radius**2 * scaled, n_components)
 
