@@ -12,14 +12,7 @@ import scipy
 
 from streamlda.errors import require
 from streamlda.guarantee.accounting import DELTA_MARGIN, ULPS_UP, epsilon_of
-from streamlda.privacy.events import (
-    Approximate,
-    Composed,
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    unknown,
-)
+from streamlda.privacy import events
 
 
 class Cost(NamedTuple):
@@ -32,24 +25,24 @@ class Cost(NamedTuple):
     delta: float = 0.0  # Sum of the probabilities that a release fails.
 
 
-def cost(event: Event) -> Cost:
+def cost(event: events.Event) -> Cost:
     """Return the cost of an event. Time O(number of events inside)."""
     match event:
-        case GaussianRelease(noise_multiplier):
+        case events.GaussianRelease(noise_multiplier):
             mu_squared = ULPS_UP / (noise_multiplier * noise_multiplier)
             return Cost(mu_squared, mu_squared, 0.0)
-        case LaplaceRelease(epsilon):
+        case events.LaplaceRelease(epsilon):
             mu = _mu_of_pure(epsilon)
             return Cost(mu * mu * ULPS_UP, 0.0, epsilon)
-        case Approximate(inner, tv_distance, delta):
+        case events.Approximate(inner, tv_distance, delta):
             return cost(inner)._replace(tv_distance=tv_distance, delta=delta)
-        case Composed(events):
-            columns = zip(*map(cost, events), strict=True) if events else [()] * 5
+        case events.Composed(members):
+            columns = zip(*map(cost, members), strict=True) if members else [()] * 5
             return Cost(*(math.fsum(column) * ULPS_UP for column in columns))
-    raise unknown(event)
+    raise events.unknown(event)
 
 
-def epsilon_spent(event: Event, delta: float) -> float:
+def epsilon_spent(event: events.Event, delta: float) -> float:
     """Return an epsilon for which the event is (epsilon, delta)-DP: exact if it is all Gaussian.
 
     With pure releases inside it is the lesser of two valid bounds: their epsilon on top of that of
@@ -63,7 +56,7 @@ def epsilon_spent(event: Event, delta: float) -> float:
     return min(everything, (gaussian + spent.pure_epsilon) * ULPS_UP)
 
 
-def _exact(event: Event) -> Cost:
+def _exact(event: events.Event) -> Cost:
     """Return the cost of an event, or refuse one that takes more of delta than its noise does."""
     spent = cost(event)
     require(

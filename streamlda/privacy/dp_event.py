@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamlda.errors import MissingExtraError
 from streamlda.guarantee.mechanism import ZERO_OUT, check_relation
-from streamlda.privacy.events import (
-    Approximate,
-    Composed,
-    Event,
-    GaussianRelease,
-    LaplaceRelease,
-    unknown,
-)
+from streamlda.privacy import events
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -26,7 +19,7 @@ class DpExport(NamedTuple):
     neighboring_relation: dp_accounting.NeighboringRelation
 
 
-def to_dp_event(event: Event, neighboring_relation: str) -> DpExport:
+def to_dp_event(event: events.Event, neighboring_relation: str) -> DpExport:
     """Return the event as a ``DpEvent`` of Google's dp-accounting, with its relation.
 
     ``zero-out`` is ``REPLACE_SPECIAL`` there: ``ADD_OR_REMOVE_ONE`` hides the number of records.
@@ -44,16 +37,16 @@ def to_dp_event(event: Event, neighboring_relation: str) -> DpExport:
     return DpExport(_export(event), relations.REPLACE_SPECIAL if hides else relations.REPLACE_ONE)
 
 
-def _export(event: Event) -> dp_accounting.DpEvent:
+def _export(event: events.Event) -> dp_accounting.DpEvent:
     import dp_accounting
 
     match event:
-        case GaussianRelease(noise_multiplier):
+        case events.GaussianRelease(noise_multiplier):
             return dp_accounting.GaussianDpEvent(noise_multiplier)
-        case LaplaceRelease(epsilon):
+        case events.LaplaceRelease(epsilon):
             return dp_accounting.LaplaceDpEvent(1 / epsilon)
-        case Approximate(noisy):
+        case events.Approximate(noisy):
             return _export(noisy)
-        case Composed(events):
-            return dp_accounting.ComposedDpEvent([_export(inner) for inner in events])
-    raise unknown(event)
+        case events.Composed(members):
+            return dp_accounting.ComposedDpEvent([_export(inner) for inner in members])
+    raise events.unknown(event)
