@@ -97,16 +97,21 @@ def test_a_document_is_inferred_by_the_newest_snapshot(topics, topic, tmp_path, 
     topics.make(f"{topic}-out")
     snapshots = Snapshots(tmp_path / "snapshots")
     running, inference = inference_of(infer__top=2)
+
+    def wait_for(n_results):
+        wait_until(lambda: running.done() or len(results(topics, topic, 1)) == n_results)
+        assert not running.done(), running.exception()
+
     documents = as_json(texts(3))
     topics.send(topic, documents)
     time.sleep(2 * WAIT_SECONDS)
     assert inference.records["inferred"] == 0
     # Those that wait are inferred by the first.
     snapshots.publish(1, planted.model(planted.topics(3, 200, seed=1)))
-    wait_until(lambda: len(results(topics, topic, 1)) == 3)
+    wait_for(3)
     snapshots.publish(2, planted.model(planted.topics(3, 200, seed=2)))
     topics.send(topic, [*documents, b"{"])
-    wait_until(lambda: len(results(topics, topic, 1)) == 6)
+    wait_for(6)
     wait_until(lambda: inference.records == {"inferred": 6, "rejected": 1})
     found = results(topics, topic, 1)
     assert [(row["offset"], row["model"]["snapshot"]) for row in found] == [
