@@ -91,7 +91,7 @@ print(int(status["VmHWM"].split()[0]) * 1024)
 @pytest.mark.parametrize(
     ("flags", "n_features"),
     [
-        ({**WARMUP, "topics.count": 20}, 15_000),
+        ({**WARMUP, "topics.count": 20}, 8000),
         ({**PRIVATE, "topics.count": 10, "snapshots.every": 4000}, 8000),
     ],
 )

@@ -298,7 +298,7 @@ def test_the_generation_of_the_group_is_the_fence(here, monkeypatch):
     # Where the group does not know us, nothing is opened: no generation would be a fence.
     unknown = here.source.member.get_assignment()._replace(generation=None)
     here.learn(here.give_up({0, 1}))
-    monkeypatch.setattr(here.source.member, "assigned", lambda: unknown)
+    monkeypatch.setattr(here.source.member, "get_assignment", lambda: unknown)
     here.looks()
     assert not here.partitions.open_now
     monkeypatch.undo()
