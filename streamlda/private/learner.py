@@ -80,13 +80,9 @@ class PrivateLearner(Learner):
         has_document: bool = True,
     ) -> None:
         found = None if public is None else public.digest
-        require(
-            settings.public_model == found,
-            "the public model is not that of the settings",
-            public_model=settings.public_model,
-            found=found,
-            remedy="give the same model again",
-        )
+        rule, wanted = "the public model is not that of the settings", settings.public_model
+        about: dict[str, Any] = {"public_model": wanted, "found": found}
+        require(wanted == found, rule, **about, remedy="give the same model again")
         if releaser is not None:
             releaser.check(settings.event)
         self._releaser = releaser
@@ -232,12 +228,8 @@ class PrivateLearner(Learner):
                 snapshots=self.settings.snapshots,
                 remedy="begin another run with a budget of its own",
             )
-        require(
-            stage.slots_left,
-            "a release is due before further documents are read",
-            stage=stage.name,
-            remedy="pay, release and accept it",
-        )
+        rule = "a release is due before further documents are read"
+        require(stage.slots_left, rule, stage=stage.name, remedy="pay, release and accept it")
         return stage
 
     # Releases.

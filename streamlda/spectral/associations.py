@@ -104,14 +104,10 @@ class VectorAssociation(Association[Array]):
         Raises `InvalidDocumentsError` if one of them is not a finite vector of length d; then the
         blocks before it have been added.
         """
-        require(
-            batch.ndim == 2 and batch.shape[1] == self.dimension,
-            "vectors are no rows of the association's dimension",
-            shape=batch.shape,
-            dimension=self.dimension,
-            remedy="reshape them",
-            error=InvalidDocumentsError,
-        )
+        fits = batch.ndim == 2 and batch.shape[1] == self.dimension
+        rule = "vectors are no rows of the association's dimension"
+        about: dict[str, Any] = {"shape": batch.shape, "dimension": self.dimension}
+        require(fits, rule, **about, remedy="reshape them", error=InvalidDocumentsError)
         stop = len(batch) if limit is None else min(len(batch), start + limit)
         # What overflows becomes infinite, and the power method refuses it.
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):

@@ -98,13 +98,9 @@ class OnlinePower(Generic[Batch]):
         self, method: DeflatedPower, association: Association[Batch], documents_per_round: int
     ) -> None:
         at_least(1, documents_per_round=documents_per_round, remedy="see suggested_documents")
-        require(
-            method.order == association.order,
-            "method and association are of different orders",
-            method=method.order,
-            association=association.order,
-            remedy="make both for one tensor",
-        )
+        orders: dict[str, Any] = {"method": method.order, "association": association.order}
+        rule, remedy = "method and association are of different orders", "make both for one tensor"
+        require(method.order == association.order, rule, **orders, remedy=remedy)
         self.method, self.association = method, association
         self.documents_per_round = int(documents_per_round)
         self.rounds = 0

@@ -87,13 +87,9 @@ class DeflatedPower:
         at_least(3, order=order)
         at_least(0, seed=seed)
         require(seed < 2**64, "seed must be a number of 64 bits", seed=seed)
-        require(
-            n_components <= dimension,
-            "there are more components than dimensions",
-            n_components=n_components,
-            dimension=dimension,
-            remedy="ask for fewer components",
-        )
+        sizes: dict[str, Any] = {"n_components": n_components, "dimension": dimension}
+        rule, remedy = "there are more components than dimensions", "ask for fewer components"
+        require(n_components <= dimension, rule, **sizes, remedy=remedy)
         self.n_restarts, self.n_iterations, self.order = n_restarts, n_iterations, order
         self.eigenvalue_round, self.seed = eigenvalue_round, seed
         self._values = np.zeros(n_components)
@@ -269,13 +265,9 @@ def _check_answer(
     """Return the values of an answer that fits the probes and is finite."""
     values = np.asarray(values, dtype=np.float64)
     shape = None if images is None else images.shape
-    require(
-        values.shape == probes.shape[1:] and (values_only or shape == probes.shape),
-        "an answer does not fit the probes",
-        images=shape,
-        values=values.shape,
-        probes=probes.shape,
-    )
+    fits = values.shape == probes.shape[1:] and (values_only or shape == probes.shape)
+    shapes: dict[str, Any] = {"images": shape, "values": values.shape, "probes": probes.shape}
+    require(fits, "an answer does not fit the probes", **shapes)
     require(
         np.isfinite(values).all() and (images is None or np.isfinite(images).all()),
         "power iterations are answered with NaN or infinity",
