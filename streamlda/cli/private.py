@@ -110,12 +110,8 @@ def budget(
     of a window that was cut short names the missing stages.
     """
     if model_file is not None:
-        require(
-            not os.path.lexists(model_file),
-            "the model would replace a file",
-            path=model_file,
-            remedy="name another one",
-        )
+        is_new, rule = not os.path.lexists(model_file), "the model would replace a file"
+        require(is_new, rule, path=model_file, remedy="name another one")
         model = load_released(ledger_file, release)
         model.save(model_file)
         say(False, f"model: {model_file}", *statement_lines(model.privacy))

@@ -263,13 +263,10 @@ class TripleStatistic:
 def check_projection(whitening: Array, n_features: int | None = None) -> Array:
     """Return a projection as contiguous float64; time O(d m)."""
     made = np.ascontiguousarray(whitening, dtype=np.float64)
-    require(
-        made.ndim == 2 and 0 not in made.shape and n_features in (None, len(made)),
-        "a projection is no matrix with a row for each word",
-        shape=made.shape,
-        n_features=n_features,
-        remedy="take the projection of this vocabulary",
-    )
+    fits = made.ndim == 2 and 0 not in made.shape and n_features in (None, len(made))
+    rule = "a projection is no matrix with a row for each word"
+    remedy = "take the projection of this vocabulary"
+    require(fits, rule, shape=made.shape, n_features=n_features, remedy=remedy)
     finite, remedy = np.isfinite(made).all(), "compute it again"
     require(finite, "a projection is not finite", shape=made.shape, remedy=remedy)
     return made

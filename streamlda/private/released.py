@@ -132,13 +132,9 @@ def _multiplier(release: Release, settings: PrivateSettings) -> float:
 def _window(releases: Sequence[Release], number: int | None) -> Sequence[Release]:
     """Return the releases of a window, none without its first stage: by number, or the newest."""
     at = releases[-1:] if number is None else [r for r in releases if r["intent"] == number]
-    require(
-        bool(at) or number is None,
-        "the ledger has no such release",
-        release=number,
-        releases=len(releases),
-        remedy="see streamlda budget FILE --json",
-    )
+    rule, remedy = "the ledger has no such release", "see streamlda budget FILE --json"
+    there = bool(at) or number is None
+    require(there, rule, release=number, releases=len(releases), remedy=remedy)
     if not at:
         return ()
     own = [release for release in releases if release["run"] == at[0]["run"]]

@@ -336,13 +336,9 @@ class PrivateSettings(TopicSettings):
 
 def check_sampler_loss(delta: float, loss: float, most: float) -> None:
     """Refuse a delta of which the distance of the sampler to exact noise takes too much."""
-    require(
-        loss <= most,
-        "delta must be at least ten times what the exactness of the noise leaves open",
-        delta=delta,
-        open=f"{loss:.2g}",
-        remedy="take a larger delta, a smaller epsilon or, in prefix mode, fewer snapshots",
-    )
+    rule = "delta must be at least ten times what the exactness of the noise leaves open"
+    remedy = "take a larger delta, a smaller epsilon or, in prefix mode, fewer snapshots"
+    require(loss <= most, rule, delta=delta, open=f"{loss:.2g}", remedy=remedy)
 
 
 def slots_of(stages: Mapping[str, float], n_slots: int) -> list[tuple[str, int, int]]:

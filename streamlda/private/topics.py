@@ -179,13 +179,8 @@ class PrivateTopics:
 
 def check_documents(noisy: float, remedy: str = "take larger windows, or a larger epsilon") -> None:
     """Refuse sums that hold nothing but noise, by their noisy number of documents or tokens."""
-    require(
-        noisy > 0,
-        "a private release holds no more documents than its noise hides",
-        noisy_number=round(noisy),
-        remedy=remedy,
-        error=InsufficientDataError,
-    )
+    rule, found = "a private release holds no more documents than its noise hides", round(noisy)
+    require(noisy > 0, rule, noisy_number=found, remedy=remedy, error=InsufficientDataError)
 
 
 def private_topics(

@@ -51,12 +51,9 @@ def make_app(
     `host` is the address that the server is bound to.
     """
     known = [each for each in (token, operator_token) if each is not None]
-    require(
-        all(known) and len({*known}) == len(known),
-        "a token is empty, or that of operators is that of viewers",
-        tokens=len(known),
-        remedy="set another one, or None for none",
-    )
+    fits = all(known) and len({*known}) == len(known)
+    rule = "a token is empty, or that of operators is that of viewers"
+    require(fits, rule, tokens=len(known), remedy="set another one, or None for none")
     tokens = {"token": token, "operator_token": operator_token}
     app = Starlette(
         routes=_Api(status, snapshots, private).routes(),
