@@ -104,7 +104,7 @@ def test_steps_of_many_topics_move_those_that_a_document_shows(monkeypatch):
     rough = 0.5 * corpus.components + 0.5 * corpus.components.mean(axis=0)
     errors = []
     for many in (100, 30):
-        monkeypatch.setattr("streamlda.refinement.stepwise_em.MANY_COMPONENTS", many)
+        monkeypatch.setattr("streamlda.refinement.stepwise_em.FEW_OF_COMPONENTS", many)
         found = StepwiseEM.of_topics(rough, corpus.alpha, np.full(300, 1 / 300), SETTINGS)
         one = documents.rows(0, 1)
         statistic = found.statistic(one)
