@@ -9,7 +9,7 @@ from streamlda.engine.fit import START_DOCUMENTS
 from streamlda.engine.settings import EngineSettings
 from streamlda.refinement.measures import COHERENCE_ENTRIES, SAMPLE_ENTRIES
 from streamlda.refinement.schedule import LocalSchedule, passes_for
-from streamlda.scaleout.kept import ENTRY
+from streamlda.scaleout.row_files import ENTRY
 
 #: Most bytes of the samples of a task: 12 and 5 a count.
 SAMPLES_BYTES = 2 * 12 * SAMPLE_ENTRIES + 5 * COHERENCE_ENTRIES

@@ -45,9 +45,9 @@ def dask_scaling(meter: Meter, parameters: Json, inputs: Json, seed: int) -> Jso
 
     from streamlda.engine.engine import Engine
     from streamlda.engine.phase import Counters
+    from streamlda.engine.projections import first_projection
     from streamlda.engine.rounds import SharedSums
     from streamlda.engine.settings import EngineSettings
-    from streamlda.engine.warmup import first_projection
     from streamlda.scaleout import connect, of_partitions
     from streamlda.scaleout.cluster import Run
     from streamlda.scaleout.store import keep_documents

@@ -13,8 +13,8 @@ from streamlda.cli.shared import say, warn
 from streamlda.errors import require
 from streamlda.privacy.ledger import budget_table, read_report
 from streamlda.privacy.statement import statement_lines
+from streamlda.private.ledger_model import load_released
 from streamlda.private.plan import Plan
-from streamlda.private.released import load_released
 from streamlda.private.settings import LEAST_WINDOW
 from streamlda.run.opening import PrivateTerms
 from streamlda.settings import build

@@ -23,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.beginning import WarmUp
-from streamlda.engine.entering import divide_words
 from streamlda.engine.fit import fit
 from streamlda.engine.following import Follower, Newest
 from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.members import Beginning, begin_member, get_beginning, merge, new_beginning
+from streamlda.engine.new_words import divide_words
 from streamlda.engine.phase import Counters, Phase, learn_rows
 from streamlda.engine.power import OnlineRounds
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import Rounds, SharedSums
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WarmUp
 from streamlda.learner import Learner, LearnerProgress, Users
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.refine import refine_model
@@ -236,7 +236,7 @@ class Engine(Learner):
         """Continue with other words in some columns; topics keep their rows and prevalence. O(V K).
 
         `documents` over the columns from now on, if any, divide the words that enter among topics
-        (`streamlda.engine.entering`); that takes the time of a start.
+        (`streamlda.engine.new_words`); that takes the time of a start.
 
         False, and nothing changed, before topics are refined or known to stay spectral, and where
         they are not to be refined or share a start. Topics that stayed spectral are refined from

@@ -11,10 +11,10 @@ from streamlda.documents import DocumentBatch
 from streamlda.engine.alpha_0 import best_candidate, with_estimate
 from streamlda.engine.phase import Counters, Phase, learn_rows
 from streamlda.engine.power import OnlineRounds
+from streamlda.engine.projections import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.rounds import KeptRound, Rounds, by_documents
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import WARMUP_MAX_ENTRIES, warmup_end
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, choose_model, hold_out_once
 from streamlda.refinement.measures import Samples

@@ -8,7 +8,7 @@ documents have doubled, until they are as many as are kept. There is none while 
 learned more than one document for every `VAIN` of the stream.
 
 A theme of one document in a hundred hardly lowers the mean score. So where the last blocks have
-too many documents with very low scores, these propose a topic (`streamlda.engine.birth`). Topics
+many documents with very low scores, they propose a topic (`streamlda.engine.new_topic`). Topics
 that a challenger shares with the champion keep their rows and ids (`streamlda.engine.lineage`).
 
 A member of a shared start makes no challenger alone: it counts its documents since a turn. Whoever
@@ -25,14 +25,14 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine import turns
-from streamlda.engine.birth import Birth, low_score, make_birth, worst_blocks
 from streamlda.engine.fit import fit
 from streamlda.engine.lineage import Lineage
+from streamlda.engine.new_topic import Birth, low_score, make_birth, worst_blocks
 from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.projections import WARMUP_MAX_ENTRIES
 from streamlda.engine.recent_documents import RecentDocuments
 from streamlda.engine.refining import LEAST_DOCUMENTS, Refinement
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InsufficientDataError
 from streamlda.model.hierarchy import permute_topics
 from streamlda.model.topic_model import TopicModel

@@ -9,10 +9,10 @@ from dataclasses import asdict
 import numpy as np
 
 from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.projections import better_projection, projection_digest
 from streamlda.engine.refining import Refinement
 from streamlda.engine.rounds import SharedSums
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import better_projection, projection_digest
 from streamlda.errors import require
 from streamlda.refinement.shared_start import SharedStart
 from streamlda.spectral.moments import Moments

@@ -2,7 +2,7 @@
 
 Wang & Anandkumar (2016), Algorithm 2, on LDA documents, in whitened coordinates::
 
-    warm-up    The first documents give a projection W as in `streamlda.engine.warmup`, and by their
+    warm-up    The first documents give a projection W (`streamlda.engine.projections`), by their
                own pairs a whitening V = W R with V' M2 V = I.
     rounds     Each associates n fresh documents with the current probes u: M3(V, Vu, Vu). All
                documents also add to M1 and to the pairs G = E P2 V.
@@ -24,6 +24,7 @@ import numpy as np
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine.phase import Counters, Phase
+from streamlda.engine.projections import first_projection, make_held_out_pairs
 from streamlda.engine.rounds import (
     get_held_out_state,
     moments_state,
@@ -31,7 +32,6 @@ from streamlda.engine.rounds import (
     restore_moments,
 )
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import first_projection, make_held_out_pairs
 from streamlda.errors import InsufficientDataError, failure
 from streamlda.model.topic_model import TopicModel
 from streamlda.spectral.associations import DocumentAssociation

@@ -5,7 +5,7 @@ from typing import Self
 import numpy as np
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
+from streamlda.engine.projections import WARMUP_MAX_ENTRIES
 from streamlda.text.columns import ColumnChange
 from streamlda.utils.arrays import Arrays
 

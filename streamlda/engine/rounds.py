@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine import warmup
+from streamlda.engine import projections
 from streamlda.engine.phase import Counters, Phase
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
 from streamlda.model.topic_model import TopicModel
@@ -38,8 +38,9 @@ class Rounds(Phase):
     def begin(cls, settings: EngineSettings, counters: Counters, documents: DocumentBatch) -> Self:
         """Return the first round: the projection of the first documents, and their sums."""
         # Before there are sums: it has a projection and sums of its own meanwhile.
-        held_out = warmup.make_held_out_pairs(documents, settings)
-        moments = Moments(warmup.first_projection(documents, settings), settings.n_triple_columns)
+        held_out = projections.make_held_out_pairs(documents, settings)
+        first = projections.first_projection(documents, settings)
+        moments = Moments(first, settings.n_triple_columns)
         moments.add(documents)
         counters.projection_documents = moments.documents
         return cls(settings, counters, moments, None, held_out)
@@ -76,7 +77,7 @@ class Rounds(Phase):
     def _begin_round(self) -> None:
         ended = self.current
         self.finished = None
-        projection = warmup.better_projection(ended, self.settings)
+        projection = projections.better_projection(ended, self.settings)
         self.finished, self.current = ended, Moments(projection, self.settings.n_triple_columns)
         self.counters.rounds_finished += 1
         self.counters.projection_documents = ended.documents
@@ -132,7 +133,7 @@ class KeptRound(Rounds):
         choice: dict[str, Any],
     ) -> Self:
         """Return the round of documents that are kept for it."""
-        held_out, projection = warmup.make_pairs_and_projection(documents, settings)
+        held_out, projection = projections.make_pairs_and_projection(documents, settings)
         moments = Moments(projection, 0)
         moments.add(documents)
         counters.projection_documents = moments.documents

@@ -1,7 +1,7 @@
 """Find where a stream turns: the last blocks of documents are predicted worse than those before.
 
 What predicts them are topics (`streamlda.engine.following`), or the words of all documents so far
-where topics are not ready (`streamlda.engine.beginning`).
+where topics are not ready (`streamlda.engine.warmup`).
 """
 
 import math

@@ -34,9 +34,9 @@ from streamlda.privacy.prefix_release import PrefixRelease, PrefixState
 from streamlda.privacy.statement import VOCABULARIES, ReleasedStage
 from streamlda.private.budget import ledger_terms
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
-from streamlda.private.published import describe_useless, model_of, statement_of
 from streamlda.private.release_manager import ReleaseManager, config_hash
 from streamlda.private.settings import PrivateSettings, slots_to_spare
+from streamlda.private.snapshot_model import describe_useless, model_of, statement_of
 from streamlda.private.stage import Stage, check_rows, joint_mechanism, prefix_mechanism
 from streamlda.private.topics import PrivateTopics
 from streamlda.private.window import PREFIX, PrivateSnapshot, Window
@@ -255,7 +255,7 @@ class PrivateLearner(Learner):
             return None
         if stage.slots_left:
             self.end_stage()
-        # With what a model of the noisy sums needs besides (`streamlda.private.released`).
+        # With what a model of the noisy sums needs besides (`streamlda.private.ledger_model`).
         about = {
             "settings": asdict(self.settings),
             "stddevs": stage.stddevs(),

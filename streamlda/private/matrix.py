@@ -24,9 +24,9 @@ from streamlda.privacy.ledger import Ledger
 from streamlda.privacy.ledger.documents import values_of_fingerprints
 from streamlda.private import process_account
 from streamlda.private.learner import PrivateLearner
+from streamlda.private.ledger_model import describe_spending
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager, open_ledger
-from streamlda.private.released import describe_spending
 from streamlda.private.settings import PrivateSettings
 
 

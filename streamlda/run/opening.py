@@ -26,9 +26,9 @@ from streamlda.privacy.events import event_of_selection
 from streamlda.privacy.ledger import Evidence, Ledger, Release
 from streamlda.private import budget, release_manager
 from streamlda.private.learner import PrivateLearner
+from streamlda.private.ledger_model import describe_spending
 from streamlda.private.public_start import PublicTopics
 from streamlda.private.release_manager import ReleaseManager
-from streamlda.private.released import describe_spending
 from streamlda.private.settings import PrivateSettings
 from streamlda.run import parts
 from streamlda.run.census import UNSPENT, Census, UnspentSource, make_provenance, take_census

@@ -3,8 +3,8 @@
 The driver asks for one stage after another (`sums`). `learn_once` and `sum_stages` are the
 driver on Dask; `fit_with` is it for other engines, whose workers call `sums_of` and `merge`.
 ``StreamLDA`` takes collections of Dask and data frames of Spark (`collections`). Workers encode
-documents once, to files of their own (`kept`). Tasks are pure: a task that a lost worker had done
-is done again, and counts once, for sums know which documents are in them.
+documents once, to files of their own (`row_files`). Tasks are pure: the task of a lost worker is
+done again, and counts once, for sums know which documents are in them.
 
 The connections of a cluster carry raw documents and raw sums: keep it on a network of its own, or
 use TLS (Dask's configuration ``distributed.comm``).

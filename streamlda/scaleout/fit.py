@@ -29,10 +29,10 @@ from streamlda.engine.engine import Engine
 from streamlda.engine.fit import START_DOCUMENTS, starts
 from streamlda.engine.measures import Measures, of_one_interval
 from streamlda.engine.phase import Counters
+from streamlda.engine.projections import warmup_end
 from streamlda.engine.refining import LEAST_DOCUMENTS
 from streamlda.engine.rounds import Rounds
 from streamlda.engine.settings import WHITENED_TENSOR, EngineSettings
-from streamlda.engine.warmup import warmup_end
 from streamlda.errors import at_least
 from streamlda.model.topic_model import TopicModel
 from streamlda.refinement.choice import choice_of, choose_model, hold_out, spread

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamlda.documents import DocumentBatch
 from streamlda.scaleout.cluster import Progress, Run, StoppedError
 from streamlda.scaleout.faults import check
-from streamlda.scaleout.kept import FileRows, write
+from streamlda.scaleout.row_files import FileRows, write
 from streamlda.scaleout.shards import Corpus, FirstRecords, Shard, groups_of, rows_of, task_of
 from streamlda.scaleout.sums import Census, Documents, FoldedStage, Stage, Sums, join_counts, merge
 from streamlda.stream.counts import RecordCounts

@@ -25,7 +25,7 @@ from streamlda.engine.measures import Measures
 from streamlda.refinement.choice import hold_out
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout.faults import check, fault
-from streamlda.scaleout.kept import borders_of
+from streamlda.scaleout.row_files import borders_of
 from streamlda.scaleout.shards import Shard, rows_of, task_of
 from streamlda.spectral.moments import Moments
 from streamlda.stream.counts import RecordCounts

@@ -4,7 +4,7 @@ from distributed import Worker
 from distributed.diagnostics.plugin import WorkerPlugin
 from tornado.ioloop import PeriodicCallback
 
-from streamlda.scaleout import kept
+from streamlda.scaleout import row_files
 from streamlda.utils.process import resident_bytes, return_freed_memory
 
 #: Fraction of its limit from which on a worker returns what was freed, and how often, in seconds.
@@ -29,7 +29,7 @@ class FitWorker(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Keep documents in the folder of the worker, and look at its memory if it has a limit."""
-        kept.folder = worker.local_directory
+        row_files.folder = worker.local_directory
         self._set_times(worker, RARELY)
         limit = worker.memory_manager.memory_limit
 
@@ -42,7 +42,7 @@ class FitWorker(WorkerPlugin):
 
     def teardown(self, worker: Worker) -> None:
         """Leave the worker as it was."""
-        kept.folder = None
+        row_files.folder = None
         self._set_times(worker, 1 / RARELY)
         worker.periodic_callbacks.pop(NAME).stop()
 

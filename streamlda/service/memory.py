@@ -4,8 +4,8 @@ Nothing that it keeps grows with the stream. ``tests/service/test_memory.py`` ch
 against processes.
 """
 
+from streamlda.engine.projections import WARMUP_MAX_ENTRIES
 from streamlda.engine.settings import WHITENED_TENSOR
-from streamlda.engine.warmup import WARMUP_MAX_ENTRIES
 from streamlda.errors import InvalidSettingError
 from streamlda.model.representatives import CANDIDATES
 from streamlda.private.settings import DENSE_FEATURES

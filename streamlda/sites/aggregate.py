@@ -16,7 +16,7 @@ from streamlda.guarantee.mechanism import JointGaussian
 from streamlda.model.topic_model import TopicModel
 from streamlda.privacy.statement import check_statement, private_statement, state_seeds
 from streamlda.private.budget import STATEMENTS
-from streamlda.private.published import clip_bounds, model_of
+from streamlda.private.snapshot_model import clip_bounds, model_of
 from streamlda.private.window import PrivateSnapshot
 from streamlda.sites.faults import check, fault
 from streamlda.sites.federation import FederationConfig

@@ -8,10 +8,10 @@ import numpy as np
 
 from streamlda.container import to_json
 from streamlda.documents import DocumentBatch
-from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
 from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WarmUp
 from streamlda.model.evaluation import document_completion, matched_l1_error
 from streamlda.simulate import PlantedLDA
 from streamlda.storage.checkpoint import capture_state, write_state

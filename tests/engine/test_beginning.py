@@ -66,7 +66,7 @@ def test_an_end_is_kept_in_the_state_until_documents_follow(documents):
 
 
 def test_a_source_beyond_the_limit_is_followed_as_a_stream(documents, monkeypatch):
-    monkeypatch.setattr("streamlda.engine.beginning.WARMUP_MAX_ENTRIES", 1)
+    monkeypatch.setattr("streamlda.engine.warmup.WARMUP_MAX_ENTRIES", 1)
     most = int(documents.row_pointers[1000])
     engine = learned(documents, settings=replace(SETTINGS, kept_entries=most))
     assert engine.refining

@@ -9,7 +9,7 @@ import pytest
 from streamlda.documents import DocumentBatch
 from streamlda.engine import rounds
 from streamlda.engine.engine import Engine
-from streamlda.engine.warmup import warmup_end
+from streamlda.engine.projections import warmup_end
 from streamlda.errors import InsufficientDataError, InvalidDocumentsError, InvalidSettingError
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments

@@ -8,9 +8,9 @@ import pytest
 
 from streamlda.documents import DocumentBatch
 from streamlda.engine import following
-from streamlda.engine.birth import make_birth
 from streamlda.engine.engine import Engine
 from streamlda.engine.lineage import Lineage
+from streamlda.engine.new_topic import make_birth
 from streamlda.engine.settings import EngineSettings
 from streamlda.engine.turns import ERRORS, Gain, Scores
 from streamlda.model.evaluation import matched_l1_error

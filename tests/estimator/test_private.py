@@ -24,7 +24,7 @@ from streamlda.privacy.ledger import LedgerReader
 from streamlda.privacy.statement import check_statement
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
-from streamlda.private.released import load_released
+from streamlda.private.ledger_model import load_released
 from streamlda.simulate import PlantedLDA
 
 pytestmark = [

@@ -15,10 +15,10 @@ from streamlda.private.common_words import Frequencies, OfCommon, topics_of
 from streamlda.private.contributions import PairStatistic
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PublicTopics
-from streamlda.private.published import clip_bounds, notes_of
 from streamlda.private.refinement import Refinement
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import DENSE_FEATURES
+from streamlda.private.snapshot_model import clip_bounds, notes_of
 from streamlda.private.window import PrivateSnapshot
 from streamlda.private.word_classes import PublicWords
 from streamlda.simulate import PlantedLDA

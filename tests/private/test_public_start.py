@@ -17,9 +17,9 @@ from streamlda.model.inference import SMOOTHING
 from streamlda.model.topic_model import TopicModel, load
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import FitsStatistic, PublicTopics
-from streamlda.private.published import notes_of
 from streamlda.private.release_manager import ReleaseManager
 from streamlda.private.settings import PrivateSettings
+from streamlda.private.snapshot_model import notes_of
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 from tests.private.streams import (

@@ -14,8 +14,8 @@ from streamlda.privacy.ledger import Provenance, read_report
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private import settings as settings_module
 from streamlda.private.learner import PrivateLearner
+from streamlda.private.ledger_model import describe_spending, load_released
 from streamlda.private.release_manager import ReleaseManager, open_ledger
-from streamlda.private.released import describe_spending, load_released
 from streamlda.simulate import PlantedLDA
 from streamlda.text.vocabulary import Vocabulary
 from tests.private import streams

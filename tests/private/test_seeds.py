@@ -12,10 +12,10 @@ from streamlda.model.topic_model import load
 from streamlda.privacy.merged_statement import merge_statements
 from streamlda.privacy.statement import check_statement, statement_lines
 from streamlda.private.budget import ledger_terms
-from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import config_hash
 from streamlda.private.seeds import with_seeds
 from streamlda.private.settings import PrivateSettings
+from streamlda.private.snapshot_model import model_of, statement_of
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.seeds import WORD_SHARE, SeedTopic
 from tests.engine.test_seeds import own_words

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
 from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WarmUp
 from streamlda.errors import InvalidSettingError
 from streamlda.scaleout import connect, learn_once, of_files, of_partitions
 from streamlda.scaleout.shards import poll_readings

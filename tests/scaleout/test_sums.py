@@ -11,10 +11,10 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from streamlda.documents import DocumentBatch
-from streamlda.engine.beginning import WarmUp
 from streamlda.engine.engine import Engine
 from streamlda.engine.phase import Counters
 from streamlda.engine.settings import EngineSettings
+from streamlda.engine.warmup import WarmUp
 from streamlda.errors import (
     InsufficientDataError,
     InvalidDocumentsError,
@@ -28,7 +28,7 @@ from streamlda.refinement.settings import StepwiseEMSettings
 from streamlda.refinement.stepwise_em import StepwiseEM
 from streamlda.scaleout import fit_with, merge, sums_of
 from streamlda.scaleout.fit import SavedRounds
-from streamlda.scaleout.kept import write
+from streamlda.scaleout.row_files import write
 from streamlda.scaleout.shards import Shard, groups_of, task_of
 from streamlda.scaleout.store import KeptShard, fold, join
 from streamlda.scaleout.sums import Census, Documents, Plan, Refine, Sums, check_whole

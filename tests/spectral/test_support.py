@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from streamlda.engine.projections import first_projection, make_held_out_pairs
 from streamlda.engine.settings import EngineSettings
-from streamlda.engine.warmup import first_projection, make_held_out_pairs
 from streamlda.simulate import PlantedLDA
 from streamlda.spectral.moments import Moments, half_of
 from streamlda.spectral.support import NOISE_MARGIN, HeldOutPairs

@@ -24,9 +24,9 @@ from streamlda.privacy.prefix_release import SAME_NOISE
 from streamlda.private.common_words import WORDS
 from streamlda.private.learner import PrivateLearner
 from streamlda.private.public_start import PUBLIC_ARRAYS, PublicTopics
-from streamlda.private.published import model_of, statement_of
 from streamlda.private.release_manager import RELEASE_FORMAT, RELEASE_VERSION
 from streamlda.private.settings import PrivateSettings
+from streamlda.private.snapshot_model import model_of, statement_of
 from streamlda.private.window import PREFIX, PrivateSnapshot
 
 Release = Mapping[str, Any]
