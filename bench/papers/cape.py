@@ -261,7 +261,7 @@ def cape_pca(parameters: Json, inputs: Json, seed: int) -> Json:
     samples = samples_of(parameters["data"], n_sites * parameters["documents"], rng, inputs)
     # As in the paper, and not private: the radius is the largest norm.
     radius = float(np.linalg.norm(samples, axis=1).max()) * (1 + 1e-9)
-    parts = [pca.clip_samples(part, radius) for part in np.array_split(samples, n_sites)]
+    parts = [pca.clipped(part, radius) for part in np.array_split(samples, n_sites)]
     sums = [pca.second_sum(part) for part in parts]
     moment = samples.T @ samples / len(samples)
     best = float(np.linalg.eigvalsh(moment)[-k:].sum())

@@ -192,7 +192,7 @@ def theorem_3_1(parameters: Json, inputs: Json, seed: int) -> Json:
         vectors = np.linalg.qr(rng.standard_normal((d, K)))[0]
         method = DeflatedPower(d, K, eigenvalue_round=False, seed=trial, **STREAM)
         online = OnlinePower(method, VectorAssociation(d), n)
-        while not online.is_finished:
+        while not online.finished:
             online.add(skewed(rng, vectors, min(8192, online.remaining)))
         found = online.components().eigenvectors
         gaps = np.linalg.norm(found[:, :, None] - vectors[:, None, :], axis=0)

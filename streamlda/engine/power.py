@@ -120,13 +120,13 @@ class OnlineRounds(Phase):
         self.power.add(part)
         if ends:
             self.counters.rounds_finished += 1
-            if self.power.is_finished and self.settings.documents_per_round is None:
+            if self.power.finished and self.settings.documents_per_round is None:
                 self.power.documents_per_round = self.moments.documents
 
     @property
     def documents_missing(self) -> int:
         """Documents that rounds still need to find all components."""
-        if self.power.is_finished:
+        if self.power.finished:
             return 0
         rounds = self._rounds_needed - self.power.rounds
         return rounds * self.power.documents_per_round - self.power.association.documents

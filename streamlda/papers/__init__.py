@@ -17,7 +17,7 @@ from streamlda.papers.imtiaz_sarwate.gaussian_mixture import MixtureSite as Mixt
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import component_error as component_error
 from streamlda.papers.imtiaz_sarwate.gaussian_mixture import learn_mixture as learn_mixture
 from streamlda.papers.imtiaz_sarwate.pca import captured_energy as captured_energy
-from streamlda.papers.imtiaz_sarwate.pca import clip_samples as clip_samples
+from streamlda.papers.imtiaz_sarwate.pca import clipped as clipped
 from streamlda.papers.imtiaz_sarwate.pca import partial_root_subspace as partial_root_subspace
 from streamlda.papers.imtiaz_sarwate.pca import principal_subspace as principal_subspace
 from streamlda.papers.imtiaz_sarwate.pca import second_sum as second_sum
@@ -40,7 +40,7 @@ from streamlda.papers.wang_anandkumar.noisy import perturb_tensor as perturb_ten
 from streamlda.papers.wang_anandkumar.tensors import DenseTensor as DenseTensor
 from streamlda.papers.wang_anandkumar.tensors import FactoredTensor as FactoredTensor
 from streamlda.papers.wang_anandkumar.tensors import operator_norm as operator_norm
-from streamlda.papers.wang_anandkumar.tensors import symmetrise as symmetrise
+from streamlda.papers.wang_anandkumar.tensors import symmetrised as symmetrised
 from streamlda.spectral.associations import VectorAssociation as VectorAssociation
 from streamlda.spectral.online import OnlinePower as OnlinePower
 from streamlda.spectral.online import suggested_documents as suggested_documents

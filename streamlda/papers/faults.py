@@ -34,7 +34,7 @@ _FAULTS = errors.Faults(
             "the network for these sites",
             "stddevs": "a site has no standard deviation > 0 and finite; give one for each",
             "symmetry": "a tensor is not symmetric, or not finite; average it over all orders of "
-            "its indices, or embed it by `symmetrise`",
+            "its indices, or embed it by `symmetrised`",
             "textbook": "the textbook Gaussian mechanism holds for an epsilon above 0 and up to 1 "
             "a release; use streamlda.guarantee.accounting.noise_multiplier",
             "triples": "a triple moment over words is of too many words; take a configuration that "

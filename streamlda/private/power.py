@@ -140,7 +140,7 @@ class PowerRounds:
         most = 0.0 if self.method._iteration == 1 else 1.0
         cosines = np.abs(probes.T @ self.method.probes).max(axis=0)
         self._turned = np.arccos(np.minimum(cosines, most))
-        if self.method.is_finished:
+        if self.method.finished:
             self._turns = self._turned
 
     def turn(

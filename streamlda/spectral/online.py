@@ -113,9 +113,9 @@ class OnlinePower(Generic[Batch]):
         return self.documents_per_round - self.association.documents
 
     @property
-    def is_finished(self) -> bool:
+    def finished(self) -> bool:
         """True if all components have been found; adding documents still refines them."""
-        return self.method.is_finished
+        return self.method.finished
 
     def components(self) -> Components:
         """Return the components found. Documents of a round that has not ended do not enter."""
@@ -133,7 +133,7 @@ class OnlinePower(Generic[Batch]):
         method, probes, images = self.method, self.method.probes, self.association.answer()
         with np.errstate(invalid="ignore"):
             values = np.sum(probes * images, axis=0)
-        refining, n = method.is_finished, method.n_found
+        refining, n = method.finished, method.n_found
         method.advance(images, values)
         residuals = np.linalg.norm(images - values * probes, axis=0)
         if refining:

@@ -107,10 +107,10 @@ class DeflatedPower:
     @property
     def wants_values_only(self) -> bool:
         """True if the next answer is the eigenvalue round, which needs no images."""
-        return not self.is_finished and self._iteration == self.n_iterations
+        return not self.finished and self._iteration == self.n_iterations
 
     @property
-    def is_finished(self) -> bool:
+    def finished(self) -> bool:
         """True once all components have been found."""
         return self.n_found == self.n_components
 
@@ -121,7 +121,7 @@ class DeflatedPower:
         """
         probes = self.probes
         values = _check_answer(images, values, probes, values_only=self.wants_values_only)
-        if self.is_finished:
+        if self.finished:
             assert images is not None
             self._refine(images, values)
             return
@@ -138,7 +138,7 @@ class DeflatedPower:
         self._vectors[:, self.n_found] = self.probes[:, best]
         self.n_found += 1
         self._iteration = 0
-        self.probes = self._vectors.copy() if self.is_finished else self._random_starts()
+        self.probes = self._vectors.copy() if self.finished else self._random_starts()
 
     def begin_at(self, probes: Array) -> None:
         """Refine these unit vectors next, in place of the components, all of which are found."""
@@ -233,7 +233,7 @@ class SimultaneousPower:
         self.probes: Array = np.linalg.qr(checked.probes)[0]
 
     @property
-    def is_finished(self) -> bool:
+    def finished(self) -> bool:
         """True once R answers have been taken."""
         return self._iteration >= self.n_iterations
 

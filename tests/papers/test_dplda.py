@@ -31,7 +31,7 @@ from streamlda.papers.dplda.sensitivity import (
     triples_l2,
     unmet,
 )
-from streamlda.papers.dplda.spectral import FULL_EIGENPAIRS, SpectralSteps, symmetrise, unwhiten
+from streamlda.papers.dplda.spectral import FULL_EIGENPAIRS, SpectralSteps, symmetrised, unwhiten
 from streamlda.papers.laplace import TV_DISTANCE_BOUND
 from streamlda.papers.symmetric import count_free, pack, unpack
 from streamlda.privacy.costs import epsilon_spent
@@ -231,7 +231,7 @@ def test_symmetric_noise_has_its_scale_in_every_entry(mechanism):
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_packing_keeps_norms_and_comes_back(ndim):
     array = np.random.default_rng(3).standard_normal((4,) * ndim)
-    array = array + array.T if ndim == 2 else symmetrise(array)
+    array = array + array.T if ndim == 2 else symmetrised(array)
     half, whole = pack(array, 0.5), pack(array, 1.0)
     assert len(half) == len(whole) == count_free(4, ndim)
     assert np.linalg.norm(half) == pytest.approx(np.linalg.norm(array))

@@ -41,7 +41,7 @@ def answer(solver, tensor):
 
 def drive(solver, tensor):
     """Answer until the solver is finished."""
-    while not solver.is_finished:
+    while not solver.finished:
         answer(solver, tensor)
     return solver.components()
 
@@ -94,7 +94,7 @@ def check_refines(make_solver, order):
         for _ in range(30):
             answer(solver, tensor)
         check_recovers(solver.components(), 1.1 * values, truth, order)
-        assert solver.is_finished
+        assert solver.finished
 
 
 def check_resume(make_solver):
@@ -114,7 +114,7 @@ def check_resume(make_solver):
         answer(straight, tensor)
         answer(resumed, tensor)
         assert state_bytes(resumed) == state_bytes(straight)
-        after += straight.is_finished
+        after += straight.finished
     one, other = (make_solver(6, 3, order=3, seed=seed) for seed in (6, 7))
     assert state_bytes(one) != state_bytes(other)
 

@@ -33,7 +33,7 @@ def test_online_power_equals_algorithm_2_line_by_line():
     found = online.components()
     tensors = [np.einsum("na,nb,nc->abc", x, x, x) / n for x in np.split(X, k * R)]
     values, vectors = twins.algorithm_2(iter(tensors), k, L, R, 5)
-    assert online.is_finished
+    assert online.finished
     np.testing.assert_allclose(found.eigenvalues, values, rtol=1e-10)
     np.testing.assert_allclose(found.eigenvectors, vectors, atol=1e-10)
     # As printed, line 7 deflates by the wrong projections: the comparison sees that.
@@ -87,7 +87,7 @@ def test_a_residual_tells_whether_a_component_is_one(restarts):
         power = DeflatedPower(5, 2, n_iterations=n_iterations, **method)
         found.append(OnlinePower(power, VectorAssociation(5), 2000))
         assert np.isinf(found[-1].residuals).all()
-        while not found[-1].is_finished:
+        while not found[-1].finished:
             found[-1].add(skewed(np.random.default_rng(found[-1].rounds), vectors, [2, 1], 2000))
         values, each = found[-1].components().eigenvalues, found[-1].components().eigenvectors
         far = np.linalg.norm(each[:, :, None] - vectors[:, None, :], axis=0).min(axis=1)

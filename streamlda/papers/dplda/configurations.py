@@ -227,7 +227,7 @@ def _route_1(steps: spectral.SpectralSteps, edges: "Edges") -> tuple[Array, Arra
     k = steps.n_components
     W = spectral.find_leading_pairs(edges.symmetric("e2", steps.pairs, PAIR_TERMS), k).whitening
     tensor = contract(edges.symmetric("e3", steps.triples, TRIPLE_TERMS), W)
-    factors = steps.decompose(spectral.symmetrise(tensor))
+    factors = steps.decompose(spectral.symmetrised(tensor))
     back = spectral.find_leading_pairs(
         edges.symmetric("e5", steps.pairs, PAIR_TERMS), k
     ).unwhitening

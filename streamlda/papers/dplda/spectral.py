@@ -139,7 +139,7 @@ class SpectralSteps:
     @cached_property
     def whitened(self) -> Array:
         """T = M3(W, W, W), symmetric to the last bit."""
-        return symmetrise(self.moments.triples_through(self.leading_pairs.whitening))
+        return symmetrised(self.moments.triples_through(self.leading_pairs.whitening))
 
     @cached_property
     def factors(self) -> Factors:
@@ -158,7 +158,7 @@ class SpectralSteps:
         for restart in range(restarts):
             k, own = len(tensor), seed + restart
             method = SimultaneousPower(k, k, n_iterations=iterations, seed=own)
-            while not method.is_finished:
+            while not method.finished:
                 method.advance(*queried.apply(method.probes))
             values = queried.apply(method.probes)[1]
             order = np.argsort(-values, kind="stable")
@@ -166,7 +166,7 @@ class SpectralSteps:
         return max(found, key=lambda each: float(np.sum(each.values**2)))
 
 
-def symmetrise(tensor: Array) -> Array:
+def symmetrised(tensor: Array) -> Array:
     """Return the mean over all orders of the indices."""
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
     mean: Array = np.mean([tensor.transpose(order) for order in orders], axis=0)

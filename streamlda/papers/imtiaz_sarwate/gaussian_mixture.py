@@ -88,7 +88,7 @@ class MixtureSite:
     """
 
     def __init__(self, samples: Array, radius: float) -> None:
-        self.samples, self.radius = pca.clip_samples(samples, radius), float(radius)
+        self.samples, self.radius = pca.clipped(samples, radius), float(radius)
         #: N_s and D.
         self.documents, self.dimension = self.samples.shape
 

@@ -66,7 +66,7 @@ POWERS = {"packed": 0.5, "paper": 0.0}
 BLOCK_SAMPLES = 4096
 
 
-def clip_samples(samples: Array, radius: float) -> Array:
+def clipped(samples: Array, radius: float) -> Array:
     """Return the samples scaled down to the radius, rows that are not finite as zeros.
 
     Parameters
@@ -93,7 +93,7 @@ def second_sum(scaled: Array) -> Array:
     Parameters
     ----------
     scaled : ndarray of shape (n, d)
-        Samples of `clip_samples`.
+        Samples of `clipped`.
     """
     total = np.zeros((scaled.shape[1],) * 2)
     with one_blas_thread():
@@ -130,7 +130,7 @@ def principal_subspace(
     Parameters
     ----------
     second_sums : sequence of ndarray of shape (d, d)
-        For each site `second_sum` of its `clip_samples` samples. Not private.
+        For each site `second_sum` of its `clipped` samples. Not private.
     n_components : int
         K, at most d.
     network : SimulatedSites

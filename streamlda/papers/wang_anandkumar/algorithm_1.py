@@ -56,7 +56,7 @@ class PowerResult:
     n_iterations: int
 
     @property
-    def is_found(self) -> NDArray[np.bool_]:
+    def found(self) -> NDArray[np.bool_]:
         """True for components of the status "found", shape (k,)."""
         return np.array([status == "found" for status in self.status], dtype=np.bool_)
 
@@ -112,7 +112,7 @@ def robust_tensor_power(
         d, order = queried.dimension, queried.order
         lengths: Any = {"n_restarts": restarts, "n_iterations": iterations}
         method = DeflatedPower(d, n_components, **lengths, order=order, seed=seed)
-        while not method.is_finished:
+        while not method.finished:
             method.advance(*queried.apply(method.probes))
         return judge_components(method, queried, noise_floor)
 

@@ -219,7 +219,7 @@ class NoisyPower:
 
     def run(self) -> Components:
         """Ask all remaining rounds, and return the result."""
-        while not self.method.is_finished:
+        while not self.method.finished:
             self.step()
         return self.method.components()
 

@@ -1,7 +1,7 @@
 """Symmetric tensors, by what a power method needs of them: T(I, u, ..., u) at many u at once.
 
 A tensor may be an array (`DenseTensor`), a sum of powers of vectors (`FactoredTensor`), or any
-function (`SymmetricTensor`); one that is not symmetric is embedded in one that is (`symmetrise`).
+function (`SymmetricTensor`); one that is not symmetric is embedded in one that is (`symmetrised`).
 Z-eigenpairs and operator norms are found by the shifted power method.
 """
 
@@ -104,7 +104,7 @@ class FactoredTensor(SymmetricTensor):
         super().__init__(len(v), lambda u: v @ (values[:, None] * (v.T @ u) ** power), order)
 
 
-def symmetrise(array: ArrayLike) -> DenseTensor:
+def symmetrised(array: ArrayLike) -> DenseTensor:
     """Embed a d1 x d2 x d3 tensor in a symmetric one, whose eigenvectors hold its triples.
 
     C has side d1 + d2 + d3, block (1, 2, 3) is A, the other orders of 1, 2, 3 are its transposes,

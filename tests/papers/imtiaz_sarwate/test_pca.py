@@ -11,7 +11,7 @@ from streamlda.papers.imtiaz_sarwate.pca import (
     BLOCK_SAMPLES,
     SECOND_RATIO,
     captured_energy,
-    clip_samples,
+    clipped,
     partial_root_subspace,
     principal_subspace,
     second_block,
@@ -33,7 +33,7 @@ VECTORS = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
 
 
 def second_of(sample):
-    return {"second": pack_pairs(second_sum(clip_samples(np.array([sample]), BOUND)))}
+    return {"second": pack_pairs(second_sum(clipped(np.array([sample]), BOUND)))}
 
 
 def test_sums_equal_their_definition_over_more_than_one_block():
@@ -48,7 +48,7 @@ def test_sums_equal_their_definition_over_more_than_one_block():
 
 def test_samples_are_scaled_to_the_radius_and_unusable_ones_are_left_out():
     x = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 1.0], [1e300, 1e300]])
-    found = clip_samples(x, BOUND)
+    found = clipped(x, BOUND)
     assert np.linalg.norm(found, axis=1).max() <= BOUND
     assert found[0] == pytest.approx([0.9, 1.2], rel=1e-5)
     assert found[1].tolist() == [0.3, 0.4]
@@ -61,7 +61,7 @@ def test_two_samples_differ_by_no_more_than_is_stated(a, b):
     block = second_block(4, BOUND)
     assert shift(second_of(a), second_of(b), [block]) <= SECOND_RATIO
     # The paper's coordinates.
-    x, y = (clip_samples(np.array([v]), BOUND) / BOUND for v in (a, b))
+    x, y = (clipped(np.array([v]), BOUND) / BOUND for v in (a, b))
     plain = pack(second_sum(x), 0.0) - pack(second_sum(y), 0.0)
     assert np.linalg.norm(plain) <= SECOND_RATIO
 
@@ -87,7 +87,7 @@ def samples(sizes):
 
 
 def sums_of(parts):
-    return [second_sum(clip_samples(part, RADIUS)) for part in parts]
+    return [second_sum(clipped(part, RADIUS)) for part in parts]
 
 
 def energy(scheme, epsilon, route="packed", sizes=(800, 200, 500)):
@@ -112,7 +112,7 @@ def test_the_guarantees_of_section_iv_hold_with_constants():
     d, radius, sizes = 60, 20.0, (1500, 1500)
     scales = np.concatenate([[4.0, 3.5, 3.0], np.full(d - K, 0.3)])
     rng = np.random.default_rng(1)
-    sums = [second_sum(clip_samples(rng.standard_normal((n, d)) * scales, radius)) for n in sizes]
+    sums = [second_sum(clipped(rng.standard_normal((n, d)) * scales, radius)) for n in sizes]
     moment = sum(sums) / sum(sizes)
     values, vectors = np.linalg.eigh(moment)
     best, gap = vectors[:, -K:], values[-K] - values[-K - 1]

@@ -169,7 +169,7 @@ def test_with_hardly_any_noise_it_is_algorithm_1():
     with pytest.raises(InvalidSettingError, match="rounding costs more"):
         tiny.run()
     exact, tensor = deflated(), orthonormal(scale=2e4)[0]
-    while not exact.is_finished:
+    while not exact.finished:
         exact.advance(*tensor.apply(exact.probes))
     neighbours = Neighbours("entry", magnitude=2e4 * K, roundings=3 * D)
     found = power_of(tensor=tensor, neighbours=neighbours, epsilon=1e5).run()

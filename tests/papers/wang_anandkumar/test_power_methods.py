@@ -24,7 +24,7 @@ def test_robust_tensor_power_is_exact_without_noise(d, k, order):
     found = robust_tensor_power(FactoredTensor(values, vectors, order), k, seed=1)
     check_recovers(found, values, vectors, atol=1e-8)
     assert found.status == ("found",) * k
-    assert found.is_found.all()
+    assert found.found.all()
     assert (found.n_restarts, found.n_iterations) == (suggest_restarts(k), suggest_iterations(d))
 
 

@@ -12,7 +12,7 @@ from streamlda.papers.wang_anandkumar.tensors import (
     FactoredTensor,
     SymmetricTensor,
     operator_norm,
-    symmetrise,
+    symmetrised,
     z_eigenpairs,
 )
 from tests.spectral.checks import orthonormal
@@ -137,7 +137,7 @@ def test_eigenvectors_of_an_embedding_are_singular_triples():
     sides, value = (3, 4, 5), 3.0
     factors = [orthonormal(d, 3, d) for d in sides]
     array = np.einsum("n,an,bn,cn->abc", [value, 2.0, 1.0], *factors)
-    top = z_eigenpairs(symmetrise(array), 20)
+    top = z_eigenpairs(symmetrised(array), 20)
     assert top.eigenvalues[0] == pytest.approx(2 * value / 3**0.5, rel=1e-10)
     parts = np.split(top.eigenvectors[:, 0] * 3**0.5, [3, 7])
     cosines = [u @ factor[:, 0] for u, factor in zip(parts, factors, strict=True)]
