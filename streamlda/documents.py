@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamlda.errors import Faults, InvalidDocumentsError, at_least, require
-from streamlda.kernels.words import copy_documents
+from streamlda.kernels.copying import copy_documents
 from streamlda.utils.arrays import Array
 
 if TYPE_CHECKING:

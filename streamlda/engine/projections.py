@@ -1,4 +1,4 @@
-"""The end of a warm-up, and the projections that sums are taken through."""
+"""Projections that sums are taken through, and the end of a warm-up."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""Kernel that copies documents."""
+"""The kernel that copies documents."""
 
 from __future__ import annotations
 
