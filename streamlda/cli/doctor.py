@@ -32,7 +32,7 @@ Finding = tuple[str, str, bool]
 
 
 @command(reader=RUN, tasks={"Kafka": ("kafka.bootstrap", "kafka.topic")})
-def doctor(given: Values) -> None:
+def doctor(flags: Values) -> None:
     """Print versions, threads, memory, compiled kernels and extras of this installation.
 
     With --config, also check each service of a daemon's settings: brokers, login, topic, group,
@@ -40,7 +40,7 @@ def doctor(given: Values) -> None:
     part that is there cannot be used; an extra that is not installed is not a fault.
     """
     # Settings are refused before anything is printed.
-    settings = given.read() if given.config is not None or given.values else None
+    settings = flags.read() if flags.config is not None or flags.values else None
     faults = False
     for findings in (_list_installed(), () if settings is None else _ask(settings)):
         for name, text, usable in findings:

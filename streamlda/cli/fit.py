@@ -43,7 +43,7 @@ the documents.
 
 
 @command(reader=FIT, tasks=TASKS, epilog=DETAILS)
-def fit(quiet: options.Quiet, given: options.Values) -> None:
+def fit(quiet: options.Quiet, flags: options.Values) -> None:
     """Learn topics from the documents of SOURCE... and write a model file.
 
     A SOURCE is a file, a directory, a glob, an fsspec URL, or - for standard input. Settings may
@@ -51,7 +51,7 @@ def fit(quiet: options.Quiet, given: options.Values) -> None:
 
     Example: streamlda fit reviews.jsonl --topics 20 --output reviews.model
     """
-    settings = given.read()
+    settings = flags.read()
     warnings.showwarning = lambda message, *_, **__: shared.warn(str(message))
     from streamlda.run.parts import check_outputs
 

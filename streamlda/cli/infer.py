@@ -56,7 +56,7 @@ def infer(
     model_file: options.ModelFile,
     output: Output,
     append: Annotated[bool, flag("--append", APPEND)],
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Write the topic proportions of each document of SOURCE..., or of a Kafka topic.
 
@@ -65,7 +65,7 @@ def infer(
     topic proportions; and, if it has none of its own but those of the prior, the reason. Exit code
     65: more than --most-lost of the records were rejected, or of the stored bytes lost to damage.
     """
-    settings = given.read()
+    settings = flags.read()
     if append and (settings.infer.top or settings.cluster.dask):
         raise click.UsageError(
             "--append has columns of its own, and reads here: leave out --top and --dask"

@@ -32,7 +32,7 @@ NAMES = (*DOCUMENTS, *(f"vocabulary.{name}" for name in LEARNED), "topics.seed")
 
 
 @command(reader="evaluate", tasks=TASKS, names=DOCUMENTS)
-def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: options.Values) -> None:
+def evaluate(model_file: options.ModelFile, as_json: options.AsJson, flags: options.Values) -> None:
     """Measure the model of FILE on the documents of SOURCE..., which it should not have seen.
 
     perplexity: of the held-out half of each document's tokens, given the other half; lower is
@@ -42,7 +42,7 @@ def evaluate(model_file: options.ModelFile, as_json: options.AsJson, given: opti
     in documents of the fit. diversity: share of distinct words among these words, 0 to 1.
     unseen_share: tokens outside the vocabulary.
     """
-    settings = given.read()
+    settings = flags.read()
     model = load(model_file)
     found = _measure(model, settings)
     # JSON has no infinity; a perplexity is infinite when a held-out word is in no topic.
@@ -108,7 +108,7 @@ def choose_topics(
     output: Annotated[str, output("CSV file to write.")],
     plot: Annotated[str | None, output("Picture (SVG) to write.", "--plot", default=None)],
     quiet: options.Quiet,
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Fit several numbers of topics to the documents of SOURCE..., and compare them.
 
@@ -124,7 +124,7 @@ def choose_topics(
     if not all(count.strip().isdecimal() for count in counts.split(",")):
         raise click.UsageError(f"--topics must be numbers such as 10,20,40, got {counts[:40]!r}")
     numbers = [int(count) for count in counts.split(",")]
-    settings = given.read()
+    settings = flags.read()
     most = replace(settings, topics=replace(settings.topics, count=max(numbers)))
     found = choosing.choose_topics(
         [text for documents in read_documents(settings) for text in documents.texts],

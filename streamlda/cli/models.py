@@ -218,7 +218,7 @@ def report(
     documents: Drawn,
     n_words: options.Words,
     quiet: options.Quiet,
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Write a page of HTML about the model in FILE, or the newest model of a folder.
 
@@ -231,11 +231,11 @@ def report(
     from streamlda.report.documents import DocumentSurvey
     from streamlda.report.notebook import ReportPage
 
-    if given.values and not documents:
+    if flags.values and not documents:
         raise click.UsageError("options of documents need --documents FILE")
     model, survey = load_named(model_file), None
     if documents:
-        settings = given._replace(values=given.values | {"source.files": documents}).read()
+        settings = flags._replace(values=flags.values | {"source.files": documents}).read()
         has_classes = settings.source.class_field is not None
         survey = DocumentSurvey(model, unit=time_bins(settings), has_classes=has_classes)
         for each in read_documents(settings):

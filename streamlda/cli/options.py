@@ -72,8 +72,8 @@ class Command(click.Command):
             if isinstance(parameter.type, click.Path) and value not in (None, "-"):
                 into = written if isinstance(parameter.type, OutputFile) else read
                 into.extend([value] if isinstance(value, str) else value)
-        given = ctx.params.get("given")
-        read.extend(() if given is None else given.values.get("source.files", ()))
+        flags = ctx.params.get("flags")
+        read.extend(() if flags is None else flags.values.get("source.files", ()))
         for number, name in enumerate(written):
             check_output(name, [*read, *written[:number]])
         return super().invoke(ctx)
@@ -146,10 +146,10 @@ class Values(NamedTuple):
 class SettingsCommand(Command):
     """A command that reads settings: some have flags, others go through ``--set``.
 
-    Its function gets what was given as `given`. ``--help`` shows the flags by task; ``--help-all``
-    adds all settings, and the epilog. `reader` is the command that the rules of settings know.
-    `tasks` are the settings that have flags, by task, `names` further ones: by default all that the
-    reader has.
+    Its function gets the values that were given as `flags`. ``--help`` shows the flags by task;
+    ``--help-all`` adds all settings, and the epilog. `reader` is the command that the rules of
+    settings know. `tasks` are the settings that have flags, by task. `names` are further settings,
+    by default all that the reader has.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class SettingsCommand(Command):
             if name in values:
                 raise click.UsageError(f"{name} is given twice, by --set and its flag", ctx)
             values[name] = value
-        ctx.params["given"] = Values(self, values, ctx.params.pop("config", None))
+        ctx.params["flags"] = Values(self, values, ctx.params.pop("config", None))
         return rest
 
     def _refuse(self, ctx: click.Context, error: click.NoSuchOption) -> NoReturn:

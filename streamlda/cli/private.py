@@ -40,7 +40,7 @@ RECORDS = "Record slots: rejected records count too."
 def plan(
     records: Annotated[int, count("--records", RECORDS, required=True)],
     as_json: options.AsJson,
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Show the stages, the noise and the topics to expect of a private run over RECORDS.
 
@@ -49,7 +49,7 @@ def plan(
     unless --vocabulary, privacy.public_model or vocabulary.hash_bits gives it. Without
     --snapshot-every all records are one window.
     """
-    settings = given.read()
+    settings = flags.read()
     if not settings.private:
         raise click.UsageError("the private run has no budget: set --epsilon and --delta")
     private = settings.vocabulary.kind == "private"

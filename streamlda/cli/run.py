@@ -38,7 +38,7 @@ def run(
     check: Annotated[
         bool, flag("--check", "Only check the settings, and say what memory they take.")
     ],
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Learn topics from a Kafka topic or SOURCE..., for as long as records come.
 
@@ -49,7 +49,7 @@ def run(
     Example: streamlda run --kafka-bootstrap localhost:9092 --kafka-topic documents --topics 20
     """
     try:
-        settings = given.read()
+        settings = flags.read()
     except InvalidSettingError as error:
         if check or os.environ.get(SETTINGS["breaker.then"].variable) != "wait":
             raise

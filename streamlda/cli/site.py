@@ -124,7 +124,7 @@ def make_config(
     label: Annotated[str, option("--label", "Name of what is learned.", default="")],
     weights: Annotated[str | None, option("--weights", WEIGHTS, metavar="W,W,...")],
     colluders: Colluders,
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Write a federation config from the public keys of the sites.
 
@@ -141,7 +141,7 @@ def make_config(
         raise click.UsageError(
             f"weights are not as many as sites, got weights={len(parts)} sites={n_sites}"
         )
-    settings = given.read()
+    settings = flags.read()
     for name in NEEDED:
         if settings[name] is None:
             raise click.UsageError(
@@ -259,7 +259,7 @@ def share(
     expect: Expect,
     max_epsilon_alone: Alone,
     quiet: options.Quiet,
-    given: options.Values,
+    flags: options.Values,
 ) -> None:
     """Sum the next documents of SOURCE... and write this site's share of a round.
 
@@ -268,7 +268,7 @@ def share(
     A second call for the same round writes the same share again. If there are too few documents,
     nothing is spent or written. Never copy the folder KEY.rounds, nor bring back an old copy.
     """
-    settings = given.read()
+    settings = flags.read()
     taken = [*settings.source.files, config_path, key, round_file]
     check_output(ledger, taken, is_ledger=True)
     check_output(output, beside(Path(ledger)))
