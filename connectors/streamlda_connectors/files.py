@@ -292,16 +292,16 @@ def _note_break(
     batch.notes.append(f"{name} broke off ({reason}){lost}")
 
 
-def _describe_kinds(files: Sequence[StoredFile], skipped: Sequence[str]) -> list[str]:
+def _describe_kinds(files: Sequence[StoredFile], names: Sequence[str]) -> list[str]:
     """Return what to say of folders and globs that hold files of several kinds."""
     kinds = Counter(file.format for file in files if file.listed)
     said = []
     if len(kinds) > 1:
         formats = ", ".join(f"{number:,} as {kind}" for kind, number in kinds.most_common())
         said.append(f"files of several kinds are read: {formats}")
-    if skipped:
-        more = f" and {len(skipped) - MOST_NAMED:,} more" if len(skipped) > MOST_NAMED else ""
-        said.append(f"files without text are skipped: {', '.join(skipped[:MOST_NAMED])}{more}")
+    if names:
+        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+        said.append(f"files without text are skipped: {', '.join(names[:MOST_NAMED])}{more}")
     return said
 
 

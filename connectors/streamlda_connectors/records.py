@@ -108,10 +108,10 @@ def suggest_field(wanted: str, names: Collection[str]) -> str:
     return ""
 
 
-def suggest_header(wanted: str, names: Collection[str]) -> str:
+def suggest_header(name: str, names: Collection[str]) -> str:
     """Return what to do where the column of the text is missing, or nothing."""
     are_names = all(map(_looks_like_name, filter(None, names)))
-    return suggest_field(wanted, names) or ("" if are_names else NO_HEADER)
+    return suggest_field(name, names) or ("" if are_names else NO_HEADER)
 
 
 #: Default limit of one record: far above any document, far below what memory holds.
@@ -231,13 +231,13 @@ class BatchBuilder:
         self.blocks = 0
 
     def extend(
-        self, location: str, record: int, found: Sequence[Document | Rejection | None], n_bytes: int
+        self, location: str, record: int, items: Sequence[Document | Rejection | None], n_bytes: int
     ) -> None:
         """Add records that follow each other, the first of number `record`; None is a blank."""
-        documents = [each if type(each) is tuple else _BLANK for each in found]
-        texts, users, times, ids = zip(*documents, strict=True) if found else ((), (), (), ())
-        numbers = range(record, record + len(found))
-        for number, each in zip(numbers, found, strict=True):
+        documents = [each if type(each) is tuple else _BLANK for each in items]
+        texts, users, times, ids = zip(*documents, strict=True) if items else ((), (), (), ())
+        numbers = range(record, record + len(items))
+        for number, each in zip(numbers, items, strict=True):
             if isinstance(each, Rejection):
                 self.fields = self.fields or shorten_names(each.fields)
                 self.rejects.append(Reject(location, number, each.reason))

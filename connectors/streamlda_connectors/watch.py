@@ -261,9 +261,9 @@ class Watch:
                 file.flush = unfinished and still and newer.get(file.family, 0) > 0
                 newer[file.family] = file.size
 
-    def _recognize(self, file: TrackedFile, listed: Listing) -> bool:
+    def _recognize(self, file: TrackedFile, listing: Listing) -> bool:
         """Note where `file` stands; return False if its inode is gone or holds something else."""
-        here = listed.get(file.identity)
+        here = listing.get(file.identity)
         if here is None or here.size < file.offset:
             return False
         size, before = here.size, file.name
@@ -286,12 +286,12 @@ class Watch:
         file.grow(size)
         return True
 
-    def _follow_moved(self, file: TrackedFile, listed: Listing) -> None:
+    def _follow_moved(self, file: TrackedFile, listing: Listing) -> None:
         """Continue with a file that was cut, or is not listed."""
-        if not file.ignored and (copy := self._find_copy(file, listed)) is not None:
+        if not file.ignored and (copy := self._find_copy(file, listing)) is not None:
             self._continue_in(file, copy)
             return
-        here = listed.get(file.identity)
+        here = listing.get(file.identity)
         cut = here is not None and here.name == file.name
         # An empty mount point is no sign that the files were removed.
         if not cut and _find_device(posixpath.dirname(file.name)) != file.identity[0]:
@@ -300,7 +300,7 @@ class Watch:
             return
         # Another process may have written to it before it was cut, replaced or removed.
         plain = file.family in self.paths and not has_magic(file.family)
-        replaced = any(other.name == file.family for other in listed.values())
+        replaced = any(other.name == file.family for other in listing.values())
         known = file.verified or file.name != file.family
         if not file.ignored and (file.unread or ((cut or replaced or plain) and not known)):
             self._note_gap(file, file.unread)
@@ -308,12 +308,12 @@ class Watch:
         # Work that still has it in hand must not read on.
         file.ignored = True
 
-    def _find_copy(self, file: TrackedFile, listed: Listing) -> StreamFile | None:
+    def _find_copy(self, file: TrackedFile, listing: Listing) -> StreamFile | None:
         """Return the newest copy of a file that was cut, if one has with its unread lines."""
         taken = {each.identity for each in self.files if not each.ignored}
         fits = [
             other
-            for other in listed.values()
+            for other in listing.values()
             if other.identity not in taken and file.family == other.base
             if file.head[0] and file.begins(_read_head(other.name))
         ]
@@ -338,12 +338,12 @@ class Watch:
         self.gaps += 1
         self.lost_bytes += lost
 
-    def _add_new(self, listed: Listing) -> None:
+    def _add_new(self, listing: Listing) -> None:
         """Track new files: oldest first where names tell, by name otherwise."""
         tracked = {file.identity for file in self.files}
         families = {file.family for file in self.files}
         standing = {file.name: file for file in self.files if file.name == file.family}
-        new = [found for found in listed.values() if found.identity not in tracked]
+        new = [found for found in listing.values() if found.identity not in tracked]
         for found, family in self._sort_by_age(new, families):
             file = TrackedFile(found.name, family, found.identity)
             file.verified, file.modified_ns = True, found.modified_ns

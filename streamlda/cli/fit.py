@@ -115,20 +115,20 @@ def _fit(settings: RunSettings, progress: shared.Progress, quiet: bool) -> tuple
     return (received or [0])[0], found
 
 
-def _public(found: FitResult) -> list[str]:
+def _public(result: FitResult) -> list[str]:
     from streamlda.documents import MOST_BINS
     from streamlda.model.table import plural
 
-    model, counts, words = found.model, found.counts, found.pipeline.vocabulary
+    model, counts, words = result.model, result.counts, result.pipeline.vocabulary
     assert words is not None
     learned = (
-        f" from {plural(found.pipeline.vocabulary_documents, 'document')}" * words.data_dependent
+        f" from {plural(result.pipeline.vocabulary_documents, 'document')}" * words.data_dependent
     )
-    speed = round(counts.documents / max(found.seconds, 1e-9))
+    speed = round(counts.documents / max(result.seconds, 1e-9))
     lines = [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
         f"({words.kind}{learned})",
-        f"{plural(counts.documents, 'document')} in {found.seconds:.1f} s "
+        f"{plural(counts.documents, 'document')} in {result.seconds:.1f} s "
         f"({plural(speed, 'document')}/s)",
     ]
     if left_out := {reason: n for reason, n in (words.left_out or {}).items() if n}:
@@ -158,16 +158,16 @@ def _public(found: FitResult) -> list[str]:
     return [*lines, f"{unseen} outside the vocabulary"]
 
 
-def _private(found: FitResult, settings: RunSettings) -> list[str]:
+def _private(result: FitResult, settings: RunSettings) -> list[str]:
     from streamlda.model.table import plural
 
-    model, about = found.model, found.model.privacy
+    model, about = result.model, result.model.privacy
     first, last = about["cohort"]["first"], about["cohort"]["last"]
     return [
         f"{plural(model.n_components, 'topic')} over {plural(model.n_features, 'word')} "
         f"({about['vocabulary']})",
         f"snapshot {model.settings['snapshot']:,}, of the record slots {first:,} to {last:,}; "
-        f"{plural(found.counts.records, 'slot')} read in {found.seconds:.1f} s",
+        f"{plural(result.counts.records, 'slot')} read in {result.seconds:.1f} s",
         f"private: epsilon {about['epsilon']:g}, delta {about['delta']:g} for each "
         f"{about['privacy_unit']} ({about['neighboring_relation']}); to see what is spent: "
         f"streamlda budget {settings.privacy.ledger}",

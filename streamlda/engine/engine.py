@@ -398,16 +398,16 @@ class Engine(Learner):
         return made
 
 
-def _restore_phase(settings: EngineSettings, counters: Counters, saved: Tree) -> Phase:
+def _restore_phase(settings: EngineSettings, counters: Counters, state: Tree) -> Phase:
     """Return the phase of a saved state."""
-    if "online" in saved:
-        return OnlineRounds.from_state(settings, counters, saved)
-    if "shared_map" in saved:
-        return SharedSums.from_state(settings, counters, saved)
-    if "refinement" in saved:
-        return Refinement.from_state(settings, counters, saved)
-    if "current" in saved:
-        return Rounds.from_state(settings, counters, saved)
-    warmup = WarmUp(settings, counters, refines=saved["warmup"]["refines"])
-    warmup.restore(saved["warmup"])
+    if "online" in state:
+        return OnlineRounds.from_state(settings, counters, state)
+    if "shared_map" in state:
+        return SharedSums.from_state(settings, counters, state)
+    if "refinement" in state:
+        return Refinement.from_state(settings, counters, state)
+    if "current" in state:
+        return Rounds.from_state(settings, counters, state)
+    warmup = WarmUp(settings, counters, refines=state["warmup"]["refines"])
+    warmup.restore(state["warmup"])
     return warmup

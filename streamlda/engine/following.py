@@ -275,11 +275,11 @@ class Follower:
             return None
         return self._switch_to(phase, phase.counters, birth.model, judges, gain, birth)
 
-    def _challenge(self, phase: Phase, kept: DocumentBatch, scores: Array) -> Refinement | None:
+    def _challenge(self, phase: Phase, rows: DocumentBatch, scores: Array) -> Refinement | None:
         """Return the phase of a challenger of documents, the newest of which have scores."""
-        judging = np.zeros(len(kept), dtype=np.bool_)
+        judging = np.zeros(len(rows), dtype=np.bool_)
         judging[-len(scores) :: turns.JUDGING] = True
-        learned, judges = kept.where(~judging), kept.where(judging)
+        learned, judges = rows.where(~judging), rows.where(judging)
         if len(learned) < LEAST_DOCUMENTS:
             return None
         try:
@@ -290,7 +290,7 @@ class Follower:
             turns.judge_by(model, self.settings).score(judges) - scores[:: turns.JUDGING]
         )
         if not gain.is_sure:
-            self.credit -= len(kept)
+            self.credit -= len(rows)
             return None
         # Topics continue by likelihood, also those of a start that a refinement does not better.
         return self._switch_to(phase, began.counters, _refinable(model), judges, gain)

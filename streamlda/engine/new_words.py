@@ -17,11 +17,11 @@ from streamlda.utils.arrays import Array
 
 
 def divide_words(
-    found: TopicModel, change: ColumnChange, topics: Array, documents: DocumentBatch
+    model: TopicModel, change: ColumnChange, topics: Array, documents: DocumentBatch
 ) -> Array:
     """Return the part of each topic in each word that enters, (words, K).
 
-    `found` are topics of the documents over the columns after the change; `topics` are those
+    `model` are topics of the documents over the columns after the change; `topics` are those
     before it. Rows sum to 1, or to 0 for a word that the documents do not have.
     """
     kept = np.ones(change.before, dtype=np.bool_)
@@ -29,11 +29,11 @@ def divide_words(
     known = np.sqrt(topics[:, kept])
     known /= np.maximum(np.sqrt((known**2).sum(axis=1, keepdims=True)), np.finfo(float).tiny)
     # Not scaled: a topic of words that enter is like no other.
-    likeness = np.sqrt(found.components[:, : change.before][:, kept]) @ known.T
+    likeness = np.sqrt(model.components[:, : change.before][:, kept]) @ known.T
     rows, matched = scipy.optimize.linear_sum_assignment(-likeness)
     divided = np.zeros((len(change.entered_columns), len(topics)))
-    entering = found.components[rows][:, change.entered_columns]
-    divided[:, matched] = (found.weights[rows, None] * entering).T
+    entering = model.components[rows][:, change.entered_columns]
+    divided[:, matched] = (model.weights[rows, None] * entering).T
     met = np.bincount(documents.word_ids, minlength=change.after)[change.entered_columns] > 0
     divided[~met] = 0.0
     total = divided.sum(axis=1, keepdims=True)

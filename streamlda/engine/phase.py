@@ -123,24 +123,24 @@ class Phase(ABC):
     def _require_documents(self) -> None:
         self.counters.require_documents()
 
-    def _model(self, found: SpectralTopics, rounds: list[Moments]) -> TopicModel:
+    def _model(self, topics: SpectralTopics, rounds: list[Moments]) -> TopicModel:
         """Return spectral topics with the word frequencies of their sums."""
-        found = seed_topics(found, self.settings.seed_topics)
+        topics = seed_topics(topics, self.settings.seed_topics)
         frequencies = np.sum([part.word_totals[:, 0] for part in rounds], axis=0)
         held_out = self.find_held_out()
-        supported, spectrum = found.is_supported, Spectrum(found.pair_eigenvalues, None)
+        supported, spectrum = topics.is_supported, Spectrum(topics.pair_eigenvalues, None)
         if held_out is not None:
-            spectrum = held_out.spectrum(found.alpha_0)
-            supported = found.find_supported(spectrum.above or 0)
+            spectrum = held_out.spectrum(topics.alpha_0)
+            supported = topics.find_supported(spectrum.above or 0)
         documents = None if held_out is None else held_out.documents
-        known = diagnostics(found, spectrum, supported, documents)
+        known = diagnostics(topics, spectrum, supported, documents)
         if self.settings.alpha_0 is None:
-            estimate = self._alpha_0_estimate(found.alpha_0, held_out)
+            estimate = self._alpha_0_estimate(topics.alpha_0, held_out)
             known[ESTIMATE] = estimate
             known["warnings"] += [estimate["reason"]] * (not estimate["identified"])
         return TopicModel(
-            components=frozen(found.normalize()),
-            alpha=found.alpha,
+            components=frozen(topics.normalize()),
+            alpha=topics.alpha,
             background=frequencies / frequencies.sum(),
             settings=asdict(self.settings),
             diagnostics={

@@ -197,12 +197,12 @@ class OnlineRounds(Phase):
         return own | get_held_out_state(self.beginning)
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, state: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        moments = restore_moments(saved["current"])
+        moments = restore_moments(state["current"])
         association = _association(moments, settings)
-        power = OnlinePower.from_state(saved["power"], association)
-        return cls(settings, counters, moments, association, power, restore_held_out(saved))
+        power = OnlinePower.from_state(state["power"], association)
+        return cls(settings, counters, moments, association, power, restore_held_out(state))
 
 
 def _association(moments: Moments, settings: EngineSettings) -> DocumentAssociation:

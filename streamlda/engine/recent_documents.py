@@ -54,8 +54,8 @@ class RecentDocuments:
         """Return them as named arrays; nothing if there are none."""
         return self.latest().arrays if self.parts else {}
 
-    def restore(self, kept: Arrays, n_features: int) -> Self:
+    def restore(self, arrays: Arrays, n_features: int) -> Self:
         """Take back what `state` returned."""
-        if kept:
-            self.add(DocumentBatch(**kept, n_features=n_features, integral=False))
+        if arrays:
+            self.add(DocumentBatch(**arrays, n_features=n_features, integral=False))
         return self

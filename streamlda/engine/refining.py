@@ -60,13 +60,13 @@ class Refinement(Phase):
         cls,
         settings: EngineSettings,
         counters: Counters,
-        shared: SharedStart,
-        waiting: Iterable[DocumentBatch] = (),
+        start: SharedStart,
+        rest: Iterable[DocumentBatch] = (),
     ) -> Self:
         """Begin from a shared start, with documents that waited for their minibatch."""
         frequencies = np.zeros(settings.n_features)
-        made = cls(settings, counters, shared.stepwise.copy(), shared.known, frequencies, shared)
-        for part in waiting:
+        made = cls(settings, counters, start.stepwise.copy(), start.known, frequencies, start)
+        for part in rest:
             made.stepwise.add(part)
             add_frequencies(frequencies, part)
         return made
@@ -100,7 +100,7 @@ class Refinement(Phase):
 
     @classmethod
     def after(
-        cls, settings: EngineSettings, counters: Counters, first: TopicModel, kept: DocumentBatch
+        cls, settings: EngineSettings, counters: Counters, first: TopicModel, rows: DocumentBatch
     ) -> Self | None:
         """Continue from a model of the first documents kept, by one pass over the others.
 
@@ -110,8 +110,8 @@ class Refinement(Phase):
         if "refinement" not in first.diagnostics:
             return None
         begun = cls.of_model(settings, counters, first)
-        while at < kept.n_documents:
-            at += begun.add(kept, at)
+        while at < rows.n_documents:
+            at += begun.add(rows, at)
         return begun
 
     def add(self, batch: DocumentBatch, start: int) -> int:
@@ -183,9 +183,9 @@ class Refinement(Phase):
         return {"refinement": {**own, **shared, "start": dict(self.start)}}
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, state: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        own = saved["refinement"]
+        own = state["refinement"]
         stepwise, frequencies = StepwiseEM.from_state(own["stepwise"]), np.array(own["frequencies"])
         shared = SharedStart.from_state(own["shared"]) if "shared" in own else None
         return cls(settings, counters, stepwise, own["start"], frequencies, shared)

@@ -107,11 +107,11 @@ class Rounds(Phase):
         return own | get_held_out_state(self.beginning)
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, state: Tree) -> Self:
         """Resume from what `state` returned, bit for bit."""
-        finished = restore_moments(saved["finished"]) if "finished" in saved else None
-        parts = restore_moments(saved["current"]), finished, restore_held_out(saved)
-        return cls(settings, counters, *parts, saved["choice"])
+        finished = restore_moments(state["finished"]) if "finished" in state else None
+        parts = restore_moments(state["current"]), finished, restore_held_out(state)
+        return cls(settings, counters, *parts, state["choice"])
 
 
 @dataclass(eq=False)
@@ -178,9 +178,9 @@ class SharedSums(Phase):
         return {"current": moments_state(self.moments), "shared_map": True}
 
     @classmethod
-    def from_state(cls, settings: EngineSettings, counters: Counters, saved: Tree) -> Self:
+    def from_state(cls, settings: EngineSettings, counters: Counters, state: Tree) -> Self:
         """Continue from what `state` returned, bit for bit."""
-        return cls(settings, counters, restore_moments(saved["current"]))
+        return cls(settings, counters, restore_moments(state["current"]))
 
 
 def by_documents(settings: EngineSettings) -> bool:
@@ -193,9 +193,9 @@ def moments_state(moments: Moments) -> Tree:
     return {"whitening": moments.whitening, **moments.state()}
 
 
-def restore_moments(saved: Tree) -> Moments:
+def restore_moments(state: Tree) -> Moments:
     """Continue from what `moments_state` returned."""
-    return Moments.from_state(saved["whitening"], saved)
+    return Moments.from_state(state["whitening"], state)
 
 
 def get_held_out_state(held_out: HeldOutPairs | None) -> Tree:
@@ -203,6 +203,6 @@ def get_held_out_state(held_out: HeldOutPairs | None) -> Tree:
     return {} if held_out is None else {"beginning": to_arrays(held_out, "")}
 
 
-def restore_held_out(saved: Tree) -> HeldOutPairs | None:
+def restore_held_out(state: Tree) -> HeldOutPairs | None:
     """Return what `get_held_out_state` was called on."""
-    return from_arrays(HeldOutPairs, saved["beginning"], "") if "beginning" in saved else None
+    return from_arrays(HeldOutPairs, state["beginning"], "") if "beginning" in state else None

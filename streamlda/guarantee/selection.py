@@ -247,9 +247,9 @@ class WordSelection:
             np.add.at(found, words, steps)
         return found
 
-    def _weight(self, kept: int) -> int:
+    def _weight(self, most: int) -> int:
         """Return 1 / sqrt(kept) in steps of the grid, rounded down, exactly."""
-        return math.isqrt(self._steps_of_1**2 // kept)
+        return math.isqrt(self._steps_of_1**2 // most)
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]]:
         """Yield words of documents, with where each document begins and how many it keeps."""

@@ -110,25 +110,25 @@ class Sums:
         between(0, self.mechanism.n_max - self.slots, slots=slots)
         self.slots += slots
 
-    def _put(self, block: Block, found: Contribution, factors: Array) -> None:
+    def _put(self, block: Block, part: Contribution, factors: Array) -> None:
         """Add the doubles times the factors, in whole steps."""
-        if found.pointers is not None:
-            factors = np.repeat(factors, np.diff(found.pointers))
+        if part.pointers is not None:
+            factors = np.repeat(factors, np.diff(part.pointers))
         scale = (factors / self.mechanism.steps[block.name])[:, None]
-        whole: Counts = np.empty(found.values.shape, dtype=np.int64)
+        whole: Counts = np.empty(part.values.shape, dtype=np.int64)
         # The product is of doubles; the cast to whole numbers cuts off what follows the point.
         with np.errstate(over="ignore", invalid="ignore"):
-            np.multiply(found.values, scale, out=whole, dtype=np.float64, casting="unsafe")
+            np.multiply(part.values, scale, out=whole, dtype=np.float64, casting="unsafe")
         # 0 times what is not a number is none.
         whole[factors == 0] = 0
         total = self.aggregates[block.name]
-        if found.rows is None:
+        if part.rows is None:
             total += whole.sum(axis=0).reshape(block.shape)
         else:
             # A 1 in column e and the row of e, of those seen: the product adds to their rows.
-            n, rows = len(whole), total.reshape(-1, found.values.shape[1])
-            seen = np.bincount(found.rows, minlength=len(rows)) > 0
-            ones = np.ones(n, dtype=np.int64), (np.cumsum(seen) - 1)[found.rows], np.arange(n + 1)
+            n, rows = len(whole), total.reshape(-1, part.values.shape[1])
+            seen = np.bincount(part.rows, minlength=len(rows)) > 0
+            ones = np.ones(n, dtype=np.int64), (np.cumsum(seen) - 1)[part.rows], np.arange(n + 1)
             placed: Any = scipy.sparse.csc_array(ones, shape=(seen.sum(), n))
             rows[seen] += placed @ whole
 
@@ -151,9 +151,9 @@ def clip_factors(norms: Array, bound: float) -> Array:
     return factors
 
 
-def _check(block: Block, found: Contribution, slots: int) -> None:
+def _check(block: Block, part: Contribution, slots: int) -> None:
     """Refuse doubles that are not those of a block: a row that came twice would add twice."""
-    values, rows, pointers = found
+    values, rows, pointers = part
     width = block.shape[-1] if len(block.shape) > 1 else 1
     if rows is None or pointers is None:
         fits = rows is pointers and values.shape == (slots, block.cells)

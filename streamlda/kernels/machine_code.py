@@ -158,9 +158,9 @@ class MachineCode:
             pack = self._packs[skipped] = Struct("=" + "".join(self._formats[skipped:])).pack
         return pack(*slots)
 
-    def _run(self, packed: bytes) -> Any:
+    def _run(self, content: bytes) -> Any:
         found = ctypes.create_string_buffer(8) if self._returned.packed else None
-        if self._call(packed, found):
+        if self._call(content, found):
             raise MemoryError(f"{self._name} has no memory to work in")
         return None if found is None else Struct(f"={self._returned.packed}").unpack(found)[0]
 
@@ -171,7 +171,7 @@ def _describe(argument: Any) -> str:
     return f"{argument.dtype} of shape {argument.shape} and strides {argument.strides}"
 
 
-def load(function: Callable[..., Any], jitted: Callable[[], Any], say: Callable[[], None]) -> Any:
+def load(function: Callable[..., Any], make: Callable[[], Any], say: Callable[[], None]) -> Any:
     """Return the machine code of a kernel, from its file or else from Numba."""
     parameters = get_parameters(function)
     name = f"{function.__module__}.{function.__name__}"
@@ -180,7 +180,7 @@ def load(function: Callable[..., Any], jitted: Callable[[], Any], say: Callable[
     if not code:
         say()
         with no_collections():
-            code, is_alone = _compile(jitted(), name, *parameters)
+            code, is_alone = _compile(make(), name, *parameters)
         if path is not None and version and is_alone:
             _keep(path, sha256(version + code).digest() + code)
     import llvmlite.binding as llvm
@@ -226,14 +226,14 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
 
 
-def _compile(jitted: Any, name: str, inputs: list[Parameter], returned: Parameter) -> Any:
+def _compile(jitted: Any, name: str, inputs: list[Parameter], result: Parameter) -> Any:
     """Return an object file, and whether it needs the C library alone."""
     import llvmlite.binding as llvm
 
     [compiled] = jitted.overloads.values()
     module = llvm.parse_assembly(compiled.library.get_llvm_str())
     module.link_in(llvm.parse_assembly(_ALLOCATOR))
-    text = _make_entry(_ENTRY + name, compiled.fndesc.llvm_func_name, inputs, returned)
+    text = _make_entry(_ENTRY + name, compiled.fndesc.llvm_func_name, inputs, result)
     module.link_in(llvm.parse_assembly(text))
     outside = []
     for each in module.functions:
@@ -247,7 +247,7 @@ def _compile(jitted: Any, name: str, inputs: list[Parameter], returned: Paramete
     return _target().emit_object(module), all(hasattr(library, each) for each in outside)
 
 
-def _make_entry(name: str, function: str, inputs: list[Parameter], returned: Parameter) -> str:
+def _make_entry(name: str, function: str, inputs: list[Parameter], result: Parameter) -> str:
     lines: list[str] = []
     passed, types, slot = ["ptr %out", "ptr %raised"], ["ptr", "ptr"], 0
 

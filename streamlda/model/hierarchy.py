@@ -116,11 +116,11 @@ def permute_topics(model: Model, rows: Sequence[int]) -> Model:
     return replace(_sum_topics(model, [[k] for k in rows]), diagnostics=known)
 
 
-def keep_rows(model: Model, shown: Model) -> Model:
+def keep_rows(model: Model, earlier: Model) -> Model:
     """Return the model with its topics in the rows of those most like them in an earlier model."""
-    if model.components.shape != shown.components.shape:
+    if model.components.shape != earlier.components.shape:
         return model
-    order = [j for _, j, _ in match_topics(shown, model, max_distance=1.0)]
+    order = [j for _, j, _ in match_topics(earlier, model, max_distance=1.0)]
     return model if order == sorted(order) else permute_topics(model, order)
 
 

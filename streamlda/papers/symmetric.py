@@ -36,10 +36,10 @@ def pack(array: Array, power: float) -> Array:
     return array[index] * orders**power
 
 
-def unpack(packed: Array, d: int, ndim: int, power: float) -> Array:
+def unpack(entries: Array, d: int, ndim: int, power: float) -> Array:
     """Return the symmetric array that `pack` made this of."""
     index, orders = find_free(d, ndim)
-    full, values = np.empty((d,) * ndim), packed / orders**power
+    full, values = np.empty((d,) * ndim), entries / orders**power
     for order in permutations(index):
         full[order] = values
     return full

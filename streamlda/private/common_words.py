@@ -151,7 +151,7 @@ def concentrations(settings: PrivateSettings) -> tuple[float, float]:
 
 
 def topics_of(
-    packed: Array,
+    entries: Array,
     stddev: float,
     words: NDArray[np.int64],
     frequencies: Array,
@@ -162,7 +162,7 @@ def topics_of(
 
     `stddev` is that of the noise in a packed entry; the seed makes the starts of the fit.
     """
-    pairs, share = unpack_pairs(packed, len(words)), frequencies[words] / frequencies[words].sum()
+    pairs, share = unpack_pairs(entries, len(words)), frequencies[words] / frequencies[words].sum()
     alpha_0, centring = concentrations(settings)
     independent = centring / (centring + 1) * pairs.sum() * np.outer(share, share)
     values, vectors = np.linalg.eigh(pairs - independent)

@@ -32,9 +32,9 @@ SCALE = 8.0
 class ComparisonStatistic:
     """Sums of the preferences of documents for topics; time O(nnz K iterations)."""
 
-    def __init__(self, found: PrivateTopics, long: float) -> None:
-        self._topics = smooth(found.components, found.background, SMOOTHING)
-        self._alpha, self._background, self._long = found.alpha, found.background, long
+    def __init__(self, topics: PrivateTopics, long: float) -> None:
+        self._topics = smooth(topics.components, topics.background, SMOOTHING)
+        self._alpha, self._background, self._long = topics.alpha, topics.background, long
 
     def blocks(self) -> list[Block]:
         """Tokens are not negative."""
@@ -92,11 +92,11 @@ def gain_of(preferred: Array, slots: int) -> Array:
 
 
 def predict_held_out(
-    batch: DocumentBatch, seen: DocumentBatch, topics: Array, alpha: Array
+    batch: DocumentBatch, documents: DocumentBatch, topics: Array, alpha: Array
 ) -> Array:
     """Return those of the entries of documents, by topics and the part of each that was seen."""
     words, ids = word_major(batch, topics)
-    theta = topic_proportions(seen, topics, alpha, tolerance=INFERENCE_TOLERANCE)
+    theta = topic_proportions(documents, topics, alpha, tolerance=INFERENCE_TOLERANCE)
     found = np.empty(len(batch.counts))
     word_probabilities(ids, batch.row_pointers, words, theta, found)
     return found

@@ -37,12 +37,12 @@ class DenoisedTokens(NamedTuple):
 
 
 def denoise(
-    sums: Array, stddev: Array, background: Array, expected: Array, spread: float = np.inf
+    sums: Array, stddev: Array, background: Array, means: Array, spread: float = np.inf
 ) -> DenoisedTokens:
     """Return the expected tokens by word and topic, given them with noise of known size.
 
     `sums` has shape (d, K), `stddev` (d,) is that of the noise in a row and above 0. A word's
-    tokens in a topic are its lift times those `expected`, (d, K): what the background would give
+    tokens in a topic are its lift times those `means`, (d, K): what the background would give
     it, or a public topic. Lifts of words of like frequency have one prior, of any form on `LIFTS`,
     whose weights are those of highest likelihood (empirical Bayes, by EM). The steps begin with
     logarithms of lifts of mean distance `spread` from 0, and stay there where noise hides even the
@@ -55,7 +55,7 @@ def denoise(
     words = np.argsort(-background, kind="stable")
     for group in np.array_split(words, min(GROUPS, len(words))):
         group_sums = sums[group].ravel()
-        scales = expected[group].ravel()
+        scales = means[group].ravel()
         noise = np.repeat(stddev[group], K)
         # Of all topics: words at equal distances.
         fitted = np.arange(0, len(group), -(-len(group_sums) // FITTED))

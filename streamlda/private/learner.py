@@ -276,7 +276,7 @@ class PrivateLearner(Learner):
         self.accept(released)
         return self.new_model(before, vocabulary, settings)
 
-    def accept(self, released: Sums) -> None:
+    def accept(self, sums: Sums) -> None:
         """Take the noisy sums of the due release; a window of nothing but noise is lost."""
         stage, window = self.due_stage, self.window
         if stage is None:
@@ -284,7 +284,7 @@ class PrivateLearner(Learner):
         self._stages, self._missed, self._shows_nothing = self._stages + 1, "", False
         record = ReleasedStage(stage.name, stage.first, stage.last - 1, self._multiplier)
         if stage.name != PREFIX:
-            window.released[stage.name] = released
+            window.released[stage.name] = sums
         elif window.records[-1].name == PREFIX and not self._by_user:
             # All rounds are one release, which a document pays for once.
             record = replace(record, first=window.records.pop().first)
@@ -292,7 +292,7 @@ class PrivateLearner(Learner):
         slots = self.slots - window.records[0].first
         try:
             with one_blas_thread():
-                found = window.accept(stage.name, released, stage.stddevs(), slots)
+                found = window.accept(stage.name, sums, stage.stddevs(), slots)
                 if isinstance(found, str):
                     self._begin_stage(found)
                 else:
@@ -307,7 +307,7 @@ class PrivateLearner(Learner):
             self._lost += len(window.records) if self.settings.mode == "prefix" else 0
             self._begin_window()
 
-    def replay(self, end: int, released: Sums) -> None:
+    def replay(self, end: int, sums: Sums) -> None:
         """Accept the release of the running stage, which ended at slot `end`; rows are skipped."""
         if end > self.slots:
             self.skip(end - self.slots)
@@ -315,7 +315,7 @@ class PrivateLearner(Learner):
             self.end_stage()
         if self.stage is not None and self.stage.prefix is not None and not self.stage.drawn:
             self.stage.prefix.skip()
-        self.accept(released)
+        self.accept(sums)
 
     def catch_up(self, intent: Release) -> int:
         """Continue after the ledger's last release, which a restored state does not know of.

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from streamlda.utils.arrays import Array
 
 
-def unpack_pairs(packed: Array, d: int) -> Array:
+def unpack_pairs(entries: Array, d: int) -> Array:
     """Return the symmetric matrix of an upper triangle, times sqrt(2) off the diagonal."""
     i, j = np.triu_indices(d)
     full = np.empty((d, d))
-    full[i, j] = full[j, i] = packed / np.where(i == j, 1.0, np.sqrt(2.0))
+    full[i, j] = full[j, i] = entries / np.where(i == j, 1.0, np.sqrt(2.0))
     return full
 
 
-def unpack_triples(packed: Array, t: int) -> Array:
+def unpack_triples(entries: Array, t: int) -> Array:
     """Return the symmetric tensor of its entries i <= j <= k, times `scales_of_triples`."""
     i, j, k, scale = _triples(t)
     full = np.empty((t, t, t))
     for a, b, c in ((i, j, k), (i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
-        full[a, b, c] = packed / scale
+        full[a, b, c] = entries / scale
     return full
 
 

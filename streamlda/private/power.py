@@ -117,15 +117,15 @@ class PowerRounds:
         how = (self._whitening, self.method.probes, bound)
         return PowerStatistic(*how, values_only=values_only, weight=weight)
 
-    def answer(self, released: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
+    def answer(self, sums: Mapping[str, Array], stddevs: Mapping[str, float]) -> None:
         """Give the method the released sums of a round."""
-        kept = float(released["triple_kept"])
+        kept = float(sums["triple_kept"])
         check_documents(kept, "take larger windows, a larger epsilon, or fewer iterations")
         probes = self.method.probes
         if self.method.wants_values_only:
-            images, values = None, released["values"] / kept
+            images, values = None, sums["values"] / kept
         else:
-            images = released["images"] / kept
+            images = sums["images"] / kept
             values = np.einsum("tl,tl->l", probes, images)
             self.image_stddev = stddevs["images"] / kept
         self.method.advance(
@@ -143,9 +143,7 @@ class PowerRounds:
         if self.method.finished:
             self._turns = self._turned
 
-    def turn(
-        self, released: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView
-    ) -> Self:
+    def turn(self, sums: Mapping[str, Array], stddevs: Mapping[str, float], view: PairView) -> Self:
         """Return rounds one step on, by sums over more documents at the same probes, and pairs.
 
         The pairs whiten W again: with R = (W'M2 W)^(-1/2), T(R, R, R) at the unit vector along R^-1
@@ -160,8 +158,8 @@ class PowerRounds:
         found = type(self)(self._settings, view, self._whitening @ root)
         found.method, found._turns = copy.deepcopy(self.method), self._turns.copy()
         found.method.begin_at(along / lengths)
-        images = root @ released["images"] / lengths**2
-        found.answer({**released, "images": images}, stddevs)
+        images = root @ sums["images"] / lengths**2
+        found.answer({**sums, "images": images}, stddevs)
         return found
 
     def topics(self, documents: int, rng: np.random.Generator) -> PrivateTopics:

@@ -120,9 +120,9 @@ class Refinement:
         # The largest length there can be says that the noise hides all others.
         self._long, self._refined = long if long < edges[-1] else 1.0, True
 
-    def compare(self, released: Released, stddevs: Mapping[str, float], slots: int) -> None:
+    def compare(self, sums: Released, stddevs: Mapping[str, float], slots: int) -> None:
         """Add the comparison of topics by documents in `slots` slots."""
-        self._compared = released, stddevs, slots
+        self._compared = sums, stddevs, slots
 
     def topics(self) -> PrivateTopics:
         """Return the topics of now, or the word frequencies if documents prefer these.
@@ -149,10 +149,10 @@ class Refinement:
         return replace(found, refinement=said, ratio=ratio)
 
 
-def _frequencies_alone(found: PrivateTopics) -> PrivateTopics:
+def _frequencies_alone(topics: PrivateTopics) -> PrivateTopics:
     """Return the word frequencies as the only topic."""
-    one, words = found.rows(np.zeros(1, dtype=np.intp)), found.background[None]
-    alpha = np.array([found.spectral.alpha_0])
+    one, words = topics.rows(np.zeros(1, dtype=np.intp)), topics.background[None]
+    alpha = np.array([topics.spectral.alpha_0])
     return replace(
         one,
         components=words,

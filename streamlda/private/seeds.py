@@ -20,16 +20,16 @@ from streamlda.refinement.prior import Prior
 from streamlda.spectral.seeds import SeedTopic, order_of
 
 
-def with_seeds(found: PrivateTopics, seeds: Sequence[SeedTopic]) -> tuple[PrivateTopics, list[str]]:
+def with_seeds(start: PrivateTopics, seeds: Sequence[SeedTopic]) -> tuple[PrivateTopics, list[str]]:
     """Return topics, the seeded ones first, and the names of those that are not about their words.
 
     Time O(d K + K^3).
     """
     if not seeds:
-        return found, []
-    order = order_of(found.components, seeds)
+        return start, []
+    order = order_of(start.components, seeds)
     copies = np.bincount(order)[order]
-    matched, prevalence = found.rows(order), found.prevalence
+    matched, prevalence = start.rows(order), start.prevalence
     components, background = matched.components.copy(), matched.background
     shown = [
         topic[list(seed.columns)].sum() >= 2 * background[list(seed.columns)].sum()
@@ -38,10 +38,10 @@ def with_seeds(found: PrivateTopics, seeds: Sequence[SeedTopic]) -> tuple[Privat
     words = [seed.columns if about else () for seed, about in zip(seeds, shown, strict=True)]
     prior = Prior(words, len(components))
     components[prior.topics, prior.columns] += prior.parts
-    found = replace(
+    start = replace(
         matched,
         components=components / (1 + prior.sums)[:, None],
         alpha=matched.alpha / copies,
         prevalence=None if prevalence is None else prevalence[order] / copies,
     )
-    return found, [seed.name for seed, about in zip(seeds, shown, strict=True) if not about]
+    return start, [seed.name for seed, about in zip(seeds, shown, strict=True) if not about]

@@ -94,18 +94,18 @@ def clip_bounds(settings: PrivateSettings, bounds: ClipBounds) -> dict[str, tupl
     return found
 
 
-def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
+def notes_of(topics: PrivateTopics, wanted: int) -> dict[str, Any]:
     """Return notes on published topics, with ``warnings`` in words.
 
     Moments speak of the ``start`` of topics that rounds have moved since; public topics have none.
     """
     notes: dict[str, Any] = {"warnings": []}
-    if not found.of_public:
-        spectral = found.spectral
+    if not topics.of_public:
+        spectral = topics.spectral
         spectrum = Spectrum.pad(spectral.pair_eigenvalues, spectral.pair_noise)
         notes = diagnostics(spectral, spectrum, spectral.is_supported, None)
-    if found.refinement is not None:
-        kept, net, noise = found.refinement.tolist()
+    if topics.refinement is not None:
+        kept, net, noise = topics.refinement.tolist()
         if kept:
             notes = of_start(notes)
         else:
@@ -116,15 +116,15 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
         if math.isfinite(net):
             of = "refinement" if kept else "start"
             notes["refinement_choice"] = {"kept": of, "preferred": net, "noise": noise}
-    if found.ratio is not None:
-        ratio, noise = math.exp(found.ratio[0]), float(found.ratio[1])
+    if topics.ratio is not None:
+        ratio, noise = math.exp(topics.ratio[0]), float(topics.ratio[1])
         notes["perplexity_over_frequencies"] = {"expected": ratio, "noise": ratio * noise}
-    if found.is_useless:
-        notes["warnings"].append(describe_useless(found))
-    if found.fits is not None:
-        net, noise = found.fits.tolist()
-        notes["public_model"] = {"used": found.of_public, "fits": net, "noise": noise}
-        if not found.of_public:
+    if topics.is_useless:
+        notes["warnings"].append(describe_useless(topics))
+    if topics.fits is not None:
+        net, noise = topics.fits.tolist()
+        notes["public_model"] = {"used": topics.of_public, "fits": net, "noise": noise}
+        if not topics.of_public:
             notes["warnings"].append(
                 "the public model does not fit the documents, and was not used "
                 f"(fits={net:.0f}, noise={noise:.0f})"
@@ -135,20 +135,20 @@ def notes_of(found: PrivateTopics, wanted: int) -> dict[str, Any]:
                 f"(fits={net:.0f}, noise={noise:.0f}); look whether its topics are theirs, or take "
                 "more documents per snapshot, or a larger epsilon"
             )
-    notes["mixed_with_background"] = found.mixed.tolist()
+    notes["mixed_with_background"] = topics.mixed.tolist()
     notes["topics_asked"] = wanted
-    if len(found.components) < wanted:
+    if len(topics.components) < wanted:
         notes["warnings"].append(
-            f"{len(found.components)} of {wanted} topics stand above the noise and are published; "
+            f"{len(topics.components)} of {wanted} topics stand above the noise and are published; "
             "take more documents per snapshot, or a larger epsilon"
         )
     return notes
 
 
-def describe_useless(found: PrivateTopics) -> str:
+def describe_useless(topics: PrivateTopics) -> str:
     """Return a message about topics that predict no better than word frequencies."""
-    assert found.ratio is not None
-    ratio, noise = np.exp(found.ratio[0]), found.ratio[1]
+    assert topics.ratio is not None
+    ratio, noise = np.exp(topics.ratio[0]), topics.ratio[1]
     return (
         "topics predict documents no better than their word frequencies, expected "
         f"perplexity={ratio:.2f} times theirs noise={ratio * noise:.2f}; take more documents per "

@@ -146,17 +146,17 @@ class PrivateTopics:
         """True if the topics began as public ones, and not as those of moments."""
         return self.fits is not None and bool(self.fits[0] > 0)
 
-    def rows(self, chosen: NDArray[np.intp]) -> Self:
+    def rows(self, numbers: NDArray[np.intp]) -> Self:
         """Return these topics, in this order; one may be chosen several times."""
         names = ("topics", "alpha", "eigenvalues", "eigenvalue_noise")
-        by_topic: dict[str, Any] = {name: getattr(self.spectral, name)[chosen] for name in names}
+        by_topic: dict[str, Any] = {name: getattr(self.spectral, name)[numbers] for name in names}
         return replace(
             self,
-            components=self.components[chosen],
-            alpha=self.alpha[chosen],
+            components=self.components[numbers],
+            alpha=self.alpha[numbers],
             spectral=replace(self.spectral, **by_topic),
-            mixed=self.mixed[chosen],
-            prevalence=None if self.prevalence is None else self.prevalence[chosen],
+            mixed=self.mixed[numbers],
+            prevalence=None if self.prevalence is None else self.prevalence[numbers],
         )
 
     def arrays(self, prefix: str) -> Arrays:
@@ -221,7 +221,7 @@ def private_topics(
 
 def topics_of_eigenpairs(
     view: PairView,
-    found: Components,
+    components: Components,
     eigenvector_noise: Array,
     whitening: Array,
     alpha_0: float,
@@ -231,8 +231,8 @@ def topics_of_eigenpairs(
     """Turn eigenpairs in the coordinates of W into topics, as `private_topics`; time O(d m K')."""
     spectral = topics_along(
         *(view.first, pairs_through(view, whitening), whitening),
-        *(found.eigenvalues, found.eigenvectors, eigenvector_noise),
-        *(len(found.eigenvalues), alpha_0, documents),
+        *(components.eigenvalues, components.eigenvectors, eigenvector_noise),
+        *(len(components.eigenvalues), alpha_0, documents),
     )
     return _begin_fit(view, replace(spectral, pair_noise=_pair_norms(view, whitening, rng)))
 

@@ -86,7 +86,7 @@ def deconvolve(
     sums: Array,
     stddev: Array,
     background: Array,
-    expected: Array,
+    means: Array,
     mixing: NDArray[np.float32],
     kind: NDArray[np.int64],
     spread: float,
@@ -94,16 +94,16 @@ def deconvolve(
     """Return the expected tokens by word and topic, (d, J), given sums in which they are mixed.
 
     `sums` (d, K + 1) are these tokens times B, ``mixing[kind]``, and noise of stddev (d,). Lifts
-    over `expected` (d, J) are as in `denoise`; a topic's, given the other topics' expected
+    over `means` (d, J) are as in `denoise`; a topic's, given the other topics' expected
     tokens, in turn (mean-field). Time O(d J (K + LIFTS)) a sweep, memory O(d J K).
     """
-    found = np.empty_like(expected)
+    found = np.empty_like(means)
     order = np.argsort(-background, kind="stable")
     for group in np.array_split(order, min(GROUPS, len(order))):
         prior = first_prior(spread)
         B = mixing[kind[group]]
         power: Array = np.einsum("wjk,wjk->wj", B, B, dtype=np.float64)
-        scales = expected[group]
+        scales = means[group]
         own = scales.copy()
         left = sums[group] - np.einsum("wj,wjk->wk", own, B)
         noise: Array = np.divide(stddev[group, None], np.sqrt(power))

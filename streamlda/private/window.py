@@ -118,7 +118,7 @@ class Window:
         raise KeyError(stage)
 
     def accept(
-        self, stage: str, released: Sums, stddevs: Mapping[str, float], slots: int
+        self, stage: str, sums: Sums, stddevs: Mapping[str, float], slots: int
     ) -> str | PrivateTopics:
         """Take the noisy sums of a stage, and return the name of the next one, or the topics.
 
@@ -127,31 +127,31 @@ class Window:
         # Rounds of a power method are numbered.
         kind = stage.rstrip("0123456789").rstrip()
         if kind == "norms":
-            _check_seen(released, stddevs, slots)
+            _check_seen(sums, stddevs, slots)
             first, pair = self._first().largest_norm, self._pair().largest_norm
             if not self.settings.refines:
-                self._set_bounds(released, stddevs, first=first, pair=pair)
-            if FITS in released:
-                self.fits = np.array([float(released[FITS]), stddevs[FITS]])
+                self._set_bounds(sums, stddevs, first=first, pair=pair)
+            if FITS in sums:
+                self.fits = np.array([float(sums[FITS]), stddevs[FITS]])
                 if self.fits[0] > 0:
                     return PUBLIC
             return common_words.WORDS if self.settings.refines else "pairs"
         if kind == PUBLIC:
             assert self.public is not None
             wanted, alpha_0 = self.settings.n_components, self.settings.alpha_0
-            found = self.public.move_topics(released, stddevs, wanted, alpha_0, slots)
+            found = self.public.move_topics(sums, stddevs, wanted, alpha_0, slots)
             return replace(found, fits=self.fits)
         if kind == common_words.WORDS:
             public = None if self.public is None else self.public.words
             self.frequencies = Frequencies(self.settings.n_features, public)
-            self.frequencies.add(released["first"], stddevs["first"])
+            self.frequencies.add(sums["first"], stddevs["first"])
             words = self.frequencies.distribution()
             self.common = common_words.common_words(words, self.settings)
             return common_words.PAIRS
         if kind == common_words.PAIRS:
-            return self._begin_refinement(released, stddevs, slots)
+            return self._begin_refinement(sums, stddevs, slots)
         if kind == "pairs":
-            self.view = self._pair_view(released, stddevs)
+            self.view = self._pair_view(sums, stddevs)
             self.whitening = self.view.whitening
             if self.settings.clipping == "quantile":
                 return "triple norms"
@@ -161,33 +161,33 @@ class Window:
             return self._begin_last()
         if kind == "triple norms":
             self._set_bounds(
-                released,
+                sums,
                 stddevs,
                 triple=contributions.TripleStatistic(self._projection()).largest_norm,
             )
             return self._begin_last()
         if kind == "triples":
             assert self.view is not None
-            found = self._triple_topics(self.view, released, stddevs, slots)
+            found = self._triple_topics(self.view, sums, stddevs, slots)
             return replace(found, fits=self.fits)
         if kind == PREFIX:
-            view = self._pair_view(released, stddevs)
+            view = self._pair_view(sums, stddevs)
             if self.power:
                 rng = np.random.default_rng(self.settings.seed)
-                return self.power.turn(released, stddevs, view).topics(slots, rng)
-            return self._triple_topics(view, released, stddevs, slots)
+                return self.power.turn(sums, stddevs, view).topics(slots, rng)
+            return self._triple_topics(view, sums, stddevs, slots)
         if kind == CHOICE:
             assert self.refinement is not None
             last = self.records[-1]
-            self.refinement.compare(released, stddevs, last.last + 1 - last.first)
+            self.refinement.compare(sums, stddevs, last.last + 1 - last.first)
             return self.refinement.topics()
         if kind == REFINE:
             assert self.refinement is not None
-            self.refinement.answer(released, stddevs)
+            self.refinement.answer(sums, stddevs)
             return CHOICE
         number = int(stage.removeprefix(kind))
         assert self.power is not None
-        self.power.answer(released, stddevs)
+        self.power.answer(sums, stddevs)
         if number < self.settings.n_rounds:
             return f"power {number + 1}"
         return self.power.topics(slots, np.random.default_rng(self.settings.seed))
@@ -225,27 +225,27 @@ class Window:
             for block, sums in released.items()
         }
 
-    def _set_bounds(self, released: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
+    def _set_bounds(self, sums: Sums, stddevs: Mapping[str, float], **largest: float) -> None:
         """Clip at a quantile of the norms, whose noisy counts are released; up to the largest."""
         settings = self.settings
         slots = {name: last - first for name, first, last in settings.stage_slots()}
         noise = np.sqrt(settings.n_features) * settings.noise_multiplier / slots["pairs"]
         q = float(np.clip(1 - CLIPPED_BY_NOISE * noise, 0.5, 0.95))
         for name, norm in largest.items():
-            counts, stddev = released[f"{name}_norms"], stddevs[f"{name}_norms"]
+            counts, stddev = sums[f"{name}_norms"], stddevs[f"{name}_norms"]
             found: Any = {name: private_quantile(counts, norm_edges(norm), q, stddev)}
             self.bounds = replace(self.bounds, **found)
 
-    def _pair_view(self, released: Sums, stddevs: Mapping[str, float]) -> PairView:
-        settings, pair, stddev = self.settings, released["pair"], stddevs["pair"]
+    def _pair_view(self, sums: Sums, stddevs: Mapping[str, float]) -> PairView:
+        settings, pair, stddev = self.settings, sums["pair"], stddevs["pair"]
         if self.probes is None:
             # Off the diagonal the packed entries stand for sqrt(2) times their value.
             pair, stddev = unpack_pairs(pair, settings.n_features), stddev / np.sqrt(2)
         return PairView.of(
-            released["first"],
+            sums["first"],
             stddevs["first"],
             pair,
-            float(released["pair_kept"]),
+            float(sums["pair_kept"]),
             stddev,
             self.probes,
             min(settings.n_components, settings.n_features),
@@ -253,18 +253,18 @@ class Window:
         )
 
     def _triple_topics(
-        self, view: PairView, released: Sums, stddevs: Mapping[str, float], slots: int
+        self, view: PairView, sums: Sums, stddevs: Mapping[str, float], slots: int
     ) -> PrivateTopics:
-        whitening, kept = self._projection(), float(released["triple_kept"])
+        whitening, kept = self._projection(), float(sums["triple_kept"])
         check_documents(kept)
         t = whitening.shape[1]
         return private_topics(
             view,
-            unpack_triples(released["triple"], t) / kept,
+            unpack_triples(sums["triple"], t) / kept,
             stddevs["triple"] / np.sqrt(6) / kept,
             whitening,
-            released["triple_first"] / kept,
-            unpack_pairs(released["triple_pair"], t) / kept,
+            sums["triple_first"] / kept,
+            unpack_pairs(sums["triple_pair"], t) / kept,
             self.settings.alpha_0,
             slots,
             np.random.default_rng(self.settings.seed),
@@ -277,11 +277,11 @@ class Window:
         self.power = PowerRounds(self.settings, self.view, self._projection())
         return "power 1"
 
-    def _begin_refinement(self, released: Sums, stddevs: Mapping[str, float], slots: int) -> str:
+    def _begin_refinement(self, sums: Sums, stddevs: Mapping[str, float], slots: int) -> str:
         assert self.frequencies is not None
         assert self.common is not None
-        self.frequencies.add(released["first"], stddevs["first"])
-        pairs = released["pair"], stddevs["pair"]
+        self.frequencies.add(sums["first"], stddevs["first"])
+        pairs = sums["pair"], stddevs["pair"]
         known = self.common, self.frequencies.distribution()
         found = common_words.topics_of(*pairs, *known, self.settings, slots)
         found = replace(found, fits=self.fits)
@@ -307,10 +307,10 @@ class Window:
         return self.whitening
 
 
-def _check_seen(released: Sums, stddevs: Mapping[str, float], slots: int) -> None:
+def _check_seen(sums: Sums, stddevs: Mapping[str, float], slots: int) -> None:
     """Refuse norms that show no document in more slots than noise would hide."""
     norms = ("first_norms", "pair_norms")
-    shows = any(holds_documents(released[name], stddevs[name]) for name in norms)
+    shows = any(holds_documents(sums[name], stddevs[name]) for name in norms)
     require(
         shows or slots < TELLING_SLOTS * min(stddevs.values()),
         "the first slots of a private window show no documents above the noise",

@@ -154,7 +154,7 @@ def spread(documents: int) -> NDArray[np.int64]:
 
 
 def choose_model(
-    model: TopicModel, refined: TopicModel, held_out: DocumentBatch, learned: DocumentBatch
+    model: TopicModel, challenger: TopicModel, held_out: DocumentBatch, learned: DocumentBatch
 ) -> tuple[TopicModel, bool]:
     """Return the model, saying what was compared, and whether the refined one is kept.
 
@@ -164,7 +164,7 @@ def choose_model(
     word pairs of few documents show no topics where likelihood does.
     """
     judge = Judge(held_out, learned)
-    start, found = judge.find_best_score(model), judge.find_best_score(refined)
+    start, found = judge.find_best_score(model), judge.find_best_score(challenger)
     kept = found.is_better_than(start)
     gain = found.gain(start) if start.documents else (None, None)
     said: dict[str, Any] = {"kept": "refinement" if kept else "start"}

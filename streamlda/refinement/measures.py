@@ -83,17 +83,17 @@ def measurements(model: TopicModel, samples: Samples, *, fit_alpha: bool = False
     return {"alpha": alpha, "prevalence": shares, "diagnostics": diagnostics}
 
 
-def infer_prevalence(model: TopicModel, drawn: SampledDocuments, alpha: Array) -> Array:
+def infer_prevalence(model: TopicModel, sample: SampledDocuments, alpha: Array) -> Array:
     """Return the share of each topic in the tokens of a stream, by some of its documents."""
-    words, ids = word_major(drawn.documents, model.components, model.background)
-    theta = fold_in_words(drawn.documents, words, ids, alpha, INFERENCE_TOLERANCE)
+    words, ids = word_major(sample.documents, model.components, model.background)
+    theta = fold_in_words(sample.documents, words, ids, alpha, INFERENCE_TOLERANCE)
     # Row by row: BLAS rounds by address.
-    shares = (drawn.hits[:, None] * theta).sum(axis=0)
+    shares = (sample.hits[:, None] * theta).sum(axis=0)
     found: Array = shares / shares.sum()
     return found
 
 
-def fit_alpha_to(model: TopicModel, drawn: SampledDocuments) -> tuple[Array, dict[str, Any]]:
+def fit_alpha_to(model: TopicModel, sample: SampledDocuments) -> tuple[Array, dict[str, Any]]:
     """Return alpha that fits the documents, and diagnostics; fractions of counts are rounded.
 
     Equal documents give an equal alpha. Time O(tokens (topics of a document + log K)) a sweep.
@@ -105,8 +105,8 @@ def fit_alpha_to(model: TopicModel, drawn: SampledDocuments) -> tuple[Array, dic
     alpha_0 = 1.0 if free else model.alpha_0
     alpha = np.full(K, alpha_0 / K)
     # Tokens were drawn alike; so that documents are, those of many tokens count for less.
-    alike = drawn._replace(hits=drawn.hits / drawn.documents.lengths)
-    chosen = alike.fewer(min(gibbs.ALPHA_DOCUMENTS, len(drawn.hits) // 2)).documents
+    alike = sample._replace(hits=sample.hits / sample.documents.lengths)
+    chosen = alike.fewer(min(gibbs.ALPHA_DOCUMENTS, len(sample.hits) // 2)).documents
     found, ids = word_major(chosen, model.components, model.background)
     words = found.astype(np.float32)
     shrunk = np.minimum(1.0, gibbs.LONGEST_TOKENS / chosen.lengths)

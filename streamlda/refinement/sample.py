@@ -141,7 +141,7 @@ class Sample:
 
 
 def _where(
-    documents: DocumentBatch, places: Array, chosen: NDArray[np.bool_]
+    documents: DocumentBatch, places: Array, mask: NDArray[np.bool_]
 ) -> list[tuple[DocumentBatch, Array]]:
     """Return the chosen documents and their places as a part, if there are any."""
-    return [(documents.where(chosen), places[chosen])] if chosen.any() else []
+    return [(documents.where(mask), places[mask])] if mask.any() else []

@@ -80,11 +80,11 @@ def fit_on_cluster(
     return FitResult(model=model, pipeline=pipeline, **end)
 
 
-def _reach(settings: RunSettings, opened: ExitStack) -> tuple[Any, Corpus]:
+def _reach(settings: RunSettings, stack: ExitStack) -> tuple[Any, Corpus]:
     """Return a client of the cluster, and the files, cut for its workers."""
     address, files = settings.cluster.dask, settings.source.files
     assert address is not None
-    client = opened.enter_context(connect(address))
+    client = stack.enter_context(connect(address))
     return client, of_files(files, file_options(settings), shards=settings.cluster.shards)
 
 
@@ -117,11 +117,11 @@ class InferredFiles:
     Texts stay on the workers: a record that has one has an empty text here.
     """
 
-    def __init__(self, settings: RunSettings, named: NamedModel, top: int | None) -> None:
+    def __init__(self, settings: RunSettings, model: NamedModel, top: int | None) -> None:
         self.found = Rows([], [], [])
         with ExitStack() as opened:
             client, corpus = _reach(settings, opened)
-            self._polls = _infer_shards(Run(client), corpus, named, top)
+            self._polls = _infer_shards(Run(client), corpus, model, top)
             self._stored = corpus.stored_bytes
             self.close = opened.pop_all().close
 
@@ -136,7 +136,7 @@ class InferredFiles:
 
 
 def _infer_shards(
-    run: Run, corpus: Corpus, named: NamedModel, top: int | None
+    run: Run, corpus: Corpus, model: NamedModel, top: int | None
 ) -> Iterator[tuple[RecordBatch, Rows]]:
     """Yield records without texts and their rows, numbered in files in place of their parts."""
     readings = [reading for shard in corpus.shards for reading in shard.readings]
@@ -148,7 +148,7 @@ def _infer_shards(
         file = files.get(at.location)
         return at._replace(location=file, record=before.get(file, 0) + at.record) if file else at
 
-    sent = run.start([run.send(named)])
+    sent = run.start([run.send(model)])
     for shard in run.start([run.task("infer", _infer, *sent, s, top) for s in corpus.shards]):
         (polls,) = run.compute([run.task("answer", list, shard)])
         run.release([shard])
@@ -162,7 +162,7 @@ def _infer_shards(
         before |= ends
 
 
-def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[tuple[RecordBatch, Rows]]:
+def _infer(model: NamedModel, shard: Shard, top: int | None) -> list[tuple[RecordBatch, Rows]]:
     """Return the records of a shard without texts, and their proportions. A task; pure."""
     found: list[tuple[RecordBatch, Rows]] = []
     with task_of(shard):
@@ -170,6 +170,6 @@ def _infer(named: NamedModel, shard: Shard, top: int | None) -> list[tuple[Recor
             assert isinstance(rows, RecordBatch)
             texts = [None if text is None else "" for text in rows.texts]
             found.append(
-                (replace(rows, texts=texts, exhausted=False), infer(named, rows.documents, top))
+                (replace(rows, texts=texts, exhausted=False), infer(model, rows.documents, top))
             )
     return found

@@ -69,15 +69,15 @@ class FitLoop:
     """The loop of a fit."""
 
     def __init__(
-        self, settings: RunSettings, opened: ExitStack, warn: Callable[[str], None]
+        self, settings: RunSettings, stack: ExitStack, warn: Callable[[str], None]
     ) -> None:
         self._settings, self._warn = settings, warn
         self._start = self._saved_at = time.monotonic()
         self._newest: TopicModel | None = None
         #: Of the last release.
         self._last = ReleaseResult(None)
-        self._store = store = opened.enter_context(open_store(settings))
-        ledger = open_ledger(settings, opened, store, lambda ended: warn(CUT_SHORT + ended))
+        self._store = store = stack.enter_context(open_store(settings))
+        ledger = open_ledger(settings, stack, store, lambda ended: warn(CUT_SHORT + ended))
         self.run = run = open_pipeline(settings, store, ledger, warn=warn)
         self._pipeline = run.pipeline
         if ledger is not None and run.census is None:
@@ -89,7 +89,7 @@ class FitLoop:
         for problem in () if run.checkpoint is None else run.checkpoint.skipped:
             warn(f"a checkpoint was skipped: {problem}")
         self._source = run.begin_source()
-        opened.callback(self._source.close)
+        stack.callback(self._source.close)
         if run.released is not None:
             self._publish(run.released)
             # A second release without a checkpoint between could not be resumed after.
@@ -149,11 +149,11 @@ class FitLoop:
             return False
         return bool(learner.private.least_missing > census.slots - self._pipeline.records)
 
-    def _publish(self, released: ReleaseResult) -> None:
-        self._last = released._replace(missed=released.missed or self._last.missed)
-        if released.model is not None:
-            self._newest = released.model
-            self._store.publish(released.model)
+    def _publish(self, result: ReleaseResult) -> None:
+        self._last = result._replace(missed=result.missed or self._last.missed)
+        if result.model is not None:
+            self._newest = result.model
+            self._store.publish(result.model)
 
     def _save(self) -> None:
         if self._store.folder and (captured := capture(self._pipeline, self._store)) is not None:

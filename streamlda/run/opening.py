@@ -182,7 +182,7 @@ def open_store(settings: RunSettings, *, checkpoints: bool = True) -> Store:
 
 
 def open_ledger(
-    settings: RunSettings, opened: ExitStack, store: Store, on_recovery: Warn
+    settings: RunSettings, stack: ExitStack, store: Store, on_recovery: Warn
 ) -> Ledger | None:
     """Open the ledger of a private run, which made all snapshots in the store; None without."""
     if not settings.private:
@@ -196,7 +196,7 @@ def open_ledger(
         on_recovery=on_recovery,
         evidence=store.evidence(),
     )
-    return opened.enter_context(ledger)
+    return stack.enter_context(ledger)
 
 
 def open_pipeline(
@@ -240,7 +240,7 @@ def open_pipeline(
         every=build.snapshot_every(settings) if releases else None,
         most=settings.snapshots.most if releases else None,
         about=_about_models(settings),
-        reading=build.text_settings(settings),
+        text_settings=build.text_settings(settings),
         candidates=candidates,
         time_bins=build.time_bins(settings),
         most_ahead_seconds=settings.source.most_ahead,
@@ -264,11 +264,11 @@ def _about_models(settings: RunSettings) -> dict[str, Any]:
     return found | ({"relevance": r} if (r := settings.topics.relevance) != 1 else {})
 
 
-def _check_text(pipeline: Pipeline[Any], saved: Checkpoint) -> None:
+def _check_text(pipeline: Pipeline[Any], checkpoint: Checkpoint) -> None:
     """Raise `InvalidSettingError` unless words, and how text is read, are those of a checkpoint."""
-    given, before = pipeline.vocabulary, saved.about["reading"]
+    given, before = pipeline.vocabulary, checkpoint.about["reading"]
     if given is not None:
-        check_same({"words": (given.fingerprint, saved.vocabulary.fingerprint)})
+        check_same({"words": (given.fingerprint, checkpoint.vocabulary.fingerprint)})
     check_same({name: (value, before.get(name)) for name, value in pipeline.reading.items()})
 
 
@@ -439,7 +439,7 @@ def make_private_pipeline(
         make_learner,
         every=asked.documents_per_snapshot,
         about=_about_models(settings),
-        reading=build.text_settings(settings),
+        text_settings=build.text_settings(settings),
         provenance=manager.provenance,
     )
 

@@ -38,10 +38,10 @@ class Rows(NamedTuple):
     reasons: list[str | None]
 
 
-def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Rows:
+def infer(model: NamedModel, texts: Sequence[str], top: int | None) -> Rows:
     """Return proportions of texts: all by topic, or the `top` largest as pairs."""
-    batch, reasons = encode_texts(named.model, texts)
-    theta = named.model.transform(batch)
+    batch, reasons = encode_texts(model.model, texts)
+    theta = model.model.transform(batch)
     rows: list[Any] = theta.round(DECIMALS).tolist()
     if top is not None:
         order = np.argsort(-theta, axis=1, kind="stable")[:, :top].tolist()
@@ -53,9 +53,9 @@ def infer(named: NamedModel, texts: Sequence[str], top: int | None) -> Rows:
     return Rows(tokens, rows, reasons)
 
 
-def spread(found: Rows, reasons: Sequence[str | None]) -> Rows:
-    """Return rows of all records, of which those without a reason are the documents of `found`."""
-    documents = zip(*found, strict=True)
+def spread(rows: Rows, reasons: Sequence[str | None]) -> Rows:
+    """Return rows of all records: `rows` for records without a reason, and nothing for the rest."""
+    documents = zip(*rows, strict=True)
     each = (next(documents) if why is None else (None, None, why) for why in reasons)
     return Rows(*map(list, zip(*each, strict=True))) if reasons else Rows([], [], [])
 

@@ -156,8 +156,8 @@ def transform_collection(estimator: Any, X: Any) -> Any:
     from dask import array
     from dask.delayed import delayed
 
-    def stack(found: list[Any]) -> Any:
-        return np.vstack([np.zeros((0, topics)), *found])
+    def stack(parts: list[Any]) -> Any:
+        return np.vstack([np.zeros((0, topics)), *parts])
 
     make: Any = delayed(stack, pure=False)
     of_block: Any = array.from_delayed

@@ -29,11 +29,11 @@ DISK_SHARE = 8
 folder: str | None = None
 
 
-def borders_of(numbered: NDArray[np.bool_]) -> NDArray[np.int64]:
+def borders_of(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the row that each numbered document begins with, and where the last one ends."""
-    borders = np.append(0, 1 + np.flatnonzero(numbered))
+    borders = np.append(0, 1 + np.flatnonzero(mask))
     if len(borders) > 1:
-        borders[-1] = len(numbered)
+        borders[-1] = len(mask)
     return borders
 
 

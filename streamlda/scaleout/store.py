@@ -56,9 +56,9 @@ def keep(census: Census, shard: Shard, value: Any) -> KeptShard:
     return KeptShard([rows], counts)
 
 
-def meet(number: int, kept: KeptShard) -> tuple[int, RecordCounts]:
+def meet(number: int, shard: KeptShard) -> tuple[int, RecordCounts]:
     """Return the counts of a shard, by its number. A task; pure."""
-    return number, kept.met
+    return number, shard.met
 
 
 @contextmanager

@@ -109,12 +109,12 @@ def join_spans(spans: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(found)
 
 
-def check_whole(stage: "Stage", found: Sums) -> None:
+def check_whole(stage: "Stage", sums: Sums) -> None:
     """Raise `InvalidDocumentsError` unless every document of a stage was summed."""
-    same, wanted = found.stage_id == stage.stage_id, join_spans(stage.spans)
-    check(same, "stage", stages=f"{stage.stage_id},{found.stage_id}")
-    shown = [",".join(f"{a}-{b}" for a, b in each[:5]) for each in (found.spans, wanted)]
-    check(found.spans == wanted, "missing", spans=shown[0], expected=shown[1])
+    same, wanted = sums.stage_id == stage.stage_id, join_spans(stage.spans)
+    check(same, "stage", stages=f"{stage.stage_id},{sums.stage_id}")
+    shown = [",".join(f"{a}-{b}" for a, b in each[:5]) for each in (sums.spans, wanted)]
+    check(sums.spans == wanted, "missing", spans=shown[0], expected=shown[1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -164,10 +164,10 @@ class Census(Stage):
                 yield self._count(self.vocabulary.encode(texts[start:stop]), counts, blank)
                 start, blank = stop, 0
 
-    def _count(self, encoded: EncodedTexts, counts: RecordCounts, blank: int = 0) -> Numbered:
-        batch, expected = encoded.batch, self.n_features
+    def _count(self, texts: EncodedTexts, counts: RecordCounts, blank: int = 0) -> Numbered:
+        batch, expected = texts.batch, self.n_features
         check(batch.n_features == expected, "words", n_features=batch.n_features, expected=expected)
-        counts.add_encoded(encoded, len(batch) - blank, learns_short=self.learns_short)
+        counts.add_encoded(texts, len(batch) - blank, learns_short=self.learns_short)
         return batch, np.ones(len(batch), np.bool_) if self.slots else batch.usable
 
     def count_numbered(self, counts: RecordCounts) -> int:
@@ -277,11 +277,11 @@ class Documents:
     """Numbered documents of all shards, for any engine that sums shards; shorter ones beside."""
 
     def __init__(
-        self, census: Census, met: Sequence[RecordCounts], summed: Callable[[Stage], Sums]
+        self, census: Census, counts: Sequence[RecordCounts], sum_stage: Callable[[Stage], Sums]
     ) -> None:
-        self.census, self.met, self._summed = census, met, summed
-        self.starts = (*accumulate(map(census.count_numbered, met), initial=0),)
-        self.counts = join_counts(met)
+        self.census, self.met, self._summed = census, counts, sum_stage
+        self.starts = (*accumulate(map(census.count_numbered, counts), initial=0),)
+        self.counts = join_counts(counts)
 
     @property
     def total(self) -> int:

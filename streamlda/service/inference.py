@@ -116,20 +116,20 @@ class Inference:
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self.log()
 
-    def _answer(self, exchange: Any, received: KeyedBatch) -> None:
+    def _answer(self, exchange: Any, records: KeyedBatch) -> None:
         newest = self._newest.find()
         assert newest is not None
         self._check_private(newest)
-        answers = make_answers(received, newest, self._settings)
+        answers = make_answers(records, newest, self._settings)
         if self._letters is not None:
             self._letters.flush(FLUSH_SECONDS)
         if not exchange.commit(answers):
             # Another member has the partitions now.
-            log("debug", "infer-moved", records=received.batch.n_records)
+            log("debug", "infer-moved", records=records.batch.n_records)
             self._close()
             return
-        unreadable = received.batch.n_documents - len(answers)
-        rejected = len(received.batch.rejects) + unreadable
+        unreadable = records.batch.n_documents - len(answers)
+        rejected = len(records.batch.rejects) + unreadable
         self.records["inferred"] += len(answers)
         self.records["rejected"] += rejected
         self.lost, self._snapshot = exchange.source.lost()["records"], newest.number

@@ -240,13 +240,13 @@ class Partitions:
                 found.append((part, pending, part.pipeline.records))
         return PendingPartitions(found) if found else None
 
-    def write(self, pending: PendingPartitions) -> int:
+    def write(self, partitions: PendingPartitions) -> int:
         """Write checkpoints; return the highest number of their generations.
 
         A state that another has taken over is not written, nor used any more.
         """
         newest = 0
-        for part, captured, records in pending.parts:
+        for part, captured, records in partitions.parts:
             if part.closed:
                 continue
             try:

@@ -117,20 +117,20 @@ def run(settings: RunSettings) -> int:
         return _run_shared(opened) if shared else _run_alone(opened)
 
 
-def _run_alone(opened: DaemonParts) -> int:
+def _run_alone(parts: DaemonParts) -> int:
     """Learn all that the source has; return the exit code."""
-    settings, status, snapshots, until_end = opened
+    settings, status, snapshots, until_end = parts
     folder, output = settings.checkpoint.folder, settings.output
-    store: Store = opened.wait_for(
+    store: Store = parts.wait_for(
         "checkpoint", lambda: Store.open(folder, file=output.file, keep=output.keep), OSError
     )
-    opened.wait_for(
+    parts.wait_for(
         "output", lambda: store.open_snapshots(snapshots, private=settings.private), OSError
     )
     status.note_snapshot(store.newest_summary())
-    letters = opened.letters()
+    letters = parts.letters()
     letters.read_note(store)
-    ledger = opened.wait_for(
+    ledger = parts.wait_for(
         "output",
         lambda: open_ledger(
             *(settings, until_end, store),
@@ -171,19 +171,19 @@ def _run_alone(opened: DaemonParts) -> int:
         make_worker = partial(Worker, pipeline, store, status, **private)
         return Run(open_source, make_worker, started)
 
-    code = opened.run(make_rules(settings), letters, open_run)
+    code = parts.run(make_rules(settings), letters, open_run)
     if code and (message := first[0].spending):
         log("warning", "budget", message=message)
     return code
 
 
-def _run_shared(opened: DaemonParts) -> int:
+def _run_shared(parts: DaemonParts) -> int:
     """Learn the partitions that are ours, as they come and go; return the exit code."""
-    settings, status, snapshots, _ = opened
+    settings, status, snapshots, _ = parts
     path = settings.checkpoint.folder
     assert path is not None
-    folder = opened.wait_for("checkpoint", lambda: open_shared_folder(path), OSError)
-    letters = opened.letters()
+    folder = parts.wait_for("checkpoint", lambda: open_shared_folder(path), OSError)
+    letters = parts.letters()
     lease = Lease(settings, folder, status, snapshots)
     lease.start()
     _wait_for_beginning(folder, lease, status)
@@ -203,7 +203,7 @@ def _run_shared(opened: DaemonParts) -> int:
 
     # Snapshots are made from checkpoints, and not by what learns.
     rules = replace(make_rules(settings), snapshot_seconds=None, release_at_end=False)
-    return opened.run(rules, letters, open_run)
+    return parts.run(rules, letters, open_run)
 
 
 def _wait_for_beginning(folder: Path, lease: Lease, status: Status) -> None:

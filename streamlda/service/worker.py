@@ -189,14 +189,14 @@ class Worker:
     def _capture(self) -> PendingCheckpoint | None:
         return capture(self._pipeline, self._store)
 
-    def _write(self, captured: PendingCheckpoint, stalled: float) -> None:
+    def _write(self, checkpoint: PendingCheckpoint, stalled: float) -> None:
         start = self._threads.now()
-        generation = self._store.write(captured)
+        generation = self._store.write(checkpoint)
         seconds = self._threads.now() - start
-        self._status.note_checkpoint(seconds, captured.size_bytes)
+        self._status.note_checkpoint(seconds, checkpoint.size_bytes)
         took = {"seconds": round(seconds, 3), "stalled_seconds": round(stalled, 3)}
-        log("debug", "checkpoint", generation=generation, bytes=captured.size_bytes, **took)
-        run = captured.metadata["run"]
+        log("debug", "checkpoint", generation=generation, bytes=checkpoint.size_bytes, **took)
+        run = checkpoint.metadata["run"]
         note = "" if self._ledger is None else Evidence("", run["ledger_id"], run["epoch"]).note
-        position = captured.metadata["position"]
+        position = checkpoint.metadata["position"]
         self._tell(m.CheckpointDone(self._threads.now(), position, note))

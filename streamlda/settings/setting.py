@@ -77,16 +77,16 @@ def entry(kind: str, default: Any, help: str, **more: Any) -> Any:
     return field(default=default, metadata={"kind": kind, "help": help, **more})
 
 
-def make_setting(section: str, declared: Any) -> Setting:
+def make_setting(section: str, field: Any) -> Setting:
     """Return the setting that a field of a section declares."""
-    key, more = declared.name, dict(declared.metadata)
+    key, more = field.name, dict(field.metadata)
     if not more.get("flag"):
         words = f"{section}_{key}" if section in PREFIXED else key
         end = "-file" * (more["kind"] == "secret")
         more["flag"] = f"--{words.replace('_', '-')}{end}"
     if section in DAEMON:
         more["commands"] = (RUN,)
-    return Setting(section=section, key=key, default=declared.default, **more)
+    return Setting(section=section, key=key, default=field.default, **more)
 
 
 #: Units of sizes and of times, as in ``memory.queue = "64 MiB"`` and ``interval = "5 min"``.

@@ -121,7 +121,7 @@ def _add_up(mechanism: JointGaussian, shares: Sequence[Share]) -> dict[str, NDAr
 
 
 def make_statement(
-    config: FederationConfig, found: PrivateSnapshot, secure: bool
+    config: FederationConfig, snapshot: PrivateSnapshot, secure: bool
 ) -> dict[str, Any]:
     """Return the privacy statement of a model of several sites.
 
@@ -135,8 +135,8 @@ def make_statement(
     made = private_statement(
         epsilon=settings.epsilon,
         delta=settings.delta,
-        stages=found.stages,
-        clip_bounds=clip_bounds(config.run_settings, found.bounds),
+        stages=snapshot.stages,
+        clip_bounds=clip_bounds(config.run_settings, snapshot.bounds),
         vocabulary=STATEMENTS[config.vocabulary.kind],
         secure=secure,
         ledger="one at each site",

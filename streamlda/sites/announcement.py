@@ -165,15 +165,15 @@ class RoundKeys:
         exchange = RoundKey(key.public.name, secret).exchange
         return Announcement(key.public.name, config, number, attempt, exchange).sign(key)
 
-    def check(self, announced: Announcement) -> None:
+    def check(self, announcement: Announcement) -> None:
         """Refuse a round in which this site is announced under a key that is not there."""
-        self._read(announced)
+        self._read(announcement)
 
-    def take(self, announced: Announcement) -> RoundKey:
+    def take(self, announcement: Announcement) -> RoundKey:
         """Return the round key of an announcement; on return it is gone from the disk."""
-        path = self._file(announced)
+        path = self._file(announcement)
         with _lock(path.parent):
-            key = self._read(announced)
+            key = self._read(announcement)
             with path.open("r+b", buffering=0) as file:
                 file.write(bytes(_BYTES))
                 os.fsync(file.fileno())
@@ -181,16 +181,16 @@ class RoundKeys:
                 os.fsync(file.fileno())
         return key
 
-    def _file(self, announced: Announcement) -> Path:
-        return self.path / announced.config / _name(announced.round, announced.attempt)
+    def _file(self, announcement: Announcement) -> Path:
+        return self.path / announcement.config / _name(announcement.round, announcement.attempt)
 
-    def _read(self, announced: Announcement) -> RoundKey:
-        path = self._file(announced)
+    def _read(self, message: Announcement) -> RoundKey:
+        path = self._file(message)
         secret = path.read_bytes() if path.exists() else b""
-        self._check(secret, announced.round, announced.attempt)
-        key = RoundKey(announced.site, secret)
-        found = {"site": announced.site, "round": announced.round, "attempt": announced.attempt}
-        check(key.exchange == announced.exchange, "round key", **found, record=str(self.path))
+        self._check(secret, message.round, message.attempt)
+        key = RoundKey(message.site, secret)
+        found = {"site": message.site, "round": message.round, "attempt": message.attempt}
+        check(key.exchange == message.exchange, "round key", **found, record=str(self.path))
         return key
 
     def _check(self, secret: bytes, number: int, attempt: int) -> None:

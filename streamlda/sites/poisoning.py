@@ -43,7 +43,7 @@ class SumCheck:
 
 
 def check_sums(
-    number: int, settings: PrivateSettings, stage: Stage, released: Mapping[str, Array]
+    number: int, settings: PrivateSettings, stage: Stage, sums: Mapping[str, Array]
 ) -> list[SumCheck]:
     """Return the checks of the released sums of a stage of a round; refuse what breaks a rule.
 
@@ -53,7 +53,7 @@ def check_sums(
     slack = _ROUNDING * slots
     made = []
     for block in stage.mechanism.blocks:
-        name, values, sd = block.name, released[block.name], stddevs[block.name]
+        name, values, sd = block.name, sums[block.name], stddevs[block.name]
         if name.endswith("_kept"):
             most = slots + FAR * sd + slack
             made.append(SumCheck(f"{name}: documents", float(values), most))
@@ -68,13 +68,11 @@ def check_sums(
         if block.nonnegative:
             most = FAR * sd + slack * block.l2_clip_norm
             made.append(SumCheck(f"{name}: below 0", float(-values.min()), most))
-    if "first" in released:
-        made += _check_pairs(settings, stage, released, slack)
-    if "first_norms" in released:
-        apart = float(released["first_norms"].sum() - released["pair_norms"].sum())
-        square = sum(
-            released[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms")
-        )
+    if "first" in sums:
+        made += _check_pairs(settings, stage, sums, slack)
+    if "first_norms" in sums:
+        apart = float(sums["first_norms"].sum() - sums["pair_norms"].sum())
+        square = sum(sums[name].size * stddevs[name] ** 2 for name in ("first_norms", "pair_norms"))
         made.append(_check_zero("norms: documents of words and of pairs", apart, square, slack))
     for each in made:
         about = {"check": each.rule, "found": f"{each.found:.6g}", "most": f"{each.most:.6g}"}
@@ -89,20 +87,20 @@ def _check_zero(rule: str, apart: Array | float, square: Array | float, slack: f
 
 
 def _check_pairs(
-    settings: PrivateSettings, stage: Stage, released: Mapping[str, Array], slack: float
+    settings: PrivateSettings, stage: Stage, sums: Mapping[str, Array], slack: float
 ) -> list[SumCheck]:
-    first, stddevs = released["first"], stage.stddevs()
+    first, stddevs = sums["first"], stage.stddevs()
     of_first = stddevs["first"] ** 2
-    apart = float(first.sum() - released["first_kept"])
+    apart = float(first.sum() - sums["first_kept"])
     square = len(first) * of_first + stddevs["first_kept"] ** 2
     made = [_check_zero("first: words for each document", apart, square, slack)]
-    pair = released.get("pair")
+    pair = sums.get("pair")
     if pair is None or pair.ndim > 1:
         return made
     # Of all words, or of the common ones.
     d, of_pair = math.isqrt(2 * len(pair)), stddevs["pair"] ** 2
     rows = unpack_pairs(pair, d).sum(axis=0)
-    apart = float(rows.sum() - released["pair_kept"])
+    apart = float(rows.sum() - sums["pair_kept"])
     square = d * d * of_pair + stddevs["pair_kept"] ** 2
     made.append(_check_zero("pair: pairs for each document", apart, square, slack))
     if settings.clipping == "worst-case" and stage.name == "pairs":

@@ -272,11 +272,11 @@ def group_by_word(
     return columns.data, columns.indices, columns.indptr.astype(np.int64)
 
 
-def fill_symmetric(packed: Array) -> Array:
+def fill_symmetric(entries: Array) -> Array:
     """Spread entries [i, j, k] with i <= j <= k over all orders of the indices."""
-    full = np.empty_like(packed)
-    for i in range(len(packed)):
-        upper = np.triu(packed[i, i:, i:])
+    full = np.empty_like(entries)
+    for i in range(len(entries)):
+        upper = np.triu(entries[i, i:, i:])
         block = upper + np.triu(upper, 1).T
         full[i, i:, i:] = block
         full[i:, i, i:] = block

@@ -200,16 +200,16 @@ def alpha_0_estimate(alpha_0: float, n_topics: int) -> dict[str, Any]:
 
 
 def diagnostics(
-    found: SpectralTopics, spectrum: Spectrum, supported: NDArray[np.bool_], documents: int | None
+    topics: SpectralTopics, spectrum: Spectrum, mask: NDArray[np.bool_], documents: int | None
 ) -> dict[str, Any]:
     """Return the reliability of topics as plain JSON values, with ``warnings`` in words.
 
     `spectrum` is that of the word pairs, which `documents` were tested on, if any were.
     """
-    K, directions = len(found.alpha), spectrum.above
-    weak, warnings = np.flatnonzero(~supported), []
+    K, directions = len(topics.alpha), spectrum.above
+    weak, warnings = np.flatnonzero(~mask), []
     if directions is not None and directions < K:
-        warnings.append(few_directions(directions, K, documents or found.documents))
+        warnings.append(few_directions(directions, K, documents or topics.documents))
     if len(weak) and (directions is None or directions >= min(2, K)):
         listed = ", ".join(str(i) for i in weak[:20]) + ", ..." * (len(weak) > 20)
         warnings.append(
@@ -217,12 +217,12 @@ def diagnostics(
             "rely on them"
         )
     return {
-        "documents_behind_topics": found.documents,
+        "documents_behind_topics": topics.documents,
         "documents_behind_directions": documents,
         "directions_supported": directions,
-        "eigenvalues": found.eigenvalues.tolist(),
-        "eigenvalue_noise": [x if np.isfinite(x) else None for x in found.eigenvalue_noise],
-        "topic_supported": supported.tolist(),
+        "eigenvalues": topics.eigenvalues.tolist(),
+        "eigenvalue_noise": [x if np.isfinite(x) else None for x in topics.eigenvalue_noise],
+        "topic_supported": mask.tolist(),
         "pair_eigenvalues": spectrum.eigenvalues.tolist(),
         "pair_noise": None if spectrum.floor is None else spectrum.floor.tolist(),
         "warnings": warnings,

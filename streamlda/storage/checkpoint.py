@@ -138,14 +138,14 @@ class CheckpointIndex:
             database.execute("COMMIT")
         self.owner = owner
 
-    def make_current(self, row: Row, kept: int) -> None:
-        """Add a generation and drop all but the newest `kept`, in one transaction."""
+    def make_current(self, row: Row, most: int) -> None:
+        """Add a generation and drop all but the newest `most`, in one transaction."""
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             self._check_owner(database)
             database.execute("INSERT INTO generations VALUES (?, ?, ?)", row)
             self._step("save:inserted")
-            database.execute("DELETE FROM generations WHERE number <= ?", (row.number - kept,))
+            database.execute("DELETE FROM generations WHERE number <= ?", (row.number - most,))
             self._step("save:dropped")
             database.execute("COMMIT")
 

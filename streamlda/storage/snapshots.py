@@ -251,7 +251,7 @@ class Snapshots:
             logger.warning(message, number, type(error).__name__)
             return None
 
-    def _read_index(self, number: int, written: int) -> Summary:
+    def _read_index(self, number: int, version: int) -> Summary:
         path, stored = self.path(number), json.loads(self._index(number).read_bytes())
         if stored.pop("version") != _VERSION or stored["fingerprint"] != fingerprint(path):
             raise ValueError("it is that of another model")

@@ -140,7 +140,7 @@ class Store(AbstractContextManager["Store"]):
 
     capture = staticmethod(checkpoint.capture_state)
 
-    def write(self, captured: checkpoint.PendingCheckpoint) -> int:
+    def write(self, pending: checkpoint.PendingCheckpoint) -> int:
         """Make a captured checkpoint the current generation, and return its number.
 
         It may run in a thread; no release may be begun meanwhile.
@@ -152,10 +152,10 @@ class Store(AbstractContextManager["Store"]):
         # 1. Two processes that write at once use two names.
         owner = self.index.owner
         name = f"state-{generation:06d}" + (f"-{owner}" if owner else "")
-        checkpoint.write_state(self.folder / name, captured.arrays, captured.metadata)
+        checkpoint.write_state(self.folder / name, pending.arrays, pending.metadata)
         self._step("save:state")
         # 2. to 4.
-        row = checkpoint.Row(generation, name, captured.metadata["about"].get("places"))
+        row = checkpoint.Row(generation, name, pending.metadata["about"].get("places"))
         self.index.make_current(row, KEPT)
         self._step("save:current")
         # 5.

@@ -55,16 +55,16 @@ class RecordCounts:
         self.lost_bytes += batch.lost_bytes
 
     def add_encoded(
-        self, encoded: EncodedTexts, documents: int, *, learns_short: bool = False
+        self, texts: EncodedTexts, documents: int, *, learns_short: bool = False
     ) -> None:
         """Count the outcomes of this many documents among texts that may be blank."""
         if learns_short:
-            self.few_words += int(np.count_nonzero(encoded.batch.nonempty & ~encoded.batch.usable))
-        unreadable = len(encoded.unreadable)
-        self.tokens += encoded.tokens
-        self.removed.update(encoded.removed)
-        self.unseen_tokens += encoded.unseen_tokens
-        self.short += documents - unreadable - int(np.count_nonzero(encoded.batch.usable))
+            self.few_words += int(np.count_nonzero(texts.batch.nonempty & ~texts.batch.usable))
+        unreadable = len(texts.unreadable)
+        self.tokens += texts.tokens
+        self.removed.update(texts.removed)
+        self.unseen_tokens += texts.unseen_tokens
+        self.short += documents - unreadable - int(np.count_nonzero(texts.batch.usable))
         # A text on which the analyzer failed is a reject.
         self.documents -= unreadable
         self.rejects.update({UNREADABLE: unreadable} if unreadable else {})
@@ -113,20 +113,20 @@ class RecordCounts:
 class Account:
     """Records taken of each part of a stream, against the records passed (`Behind.passed`)."""
 
-    def __init__(self, stored: Mapping[str, Any] | None = None) -> None:
-        stored = stored or {"begins": {}, "taken": {}, "known": True}
-        self._begins: dict[str, int] = {**stored["begins"]}
-        self._taken = Counter[str](stored["taken"])
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        state = state or {"begins": {}, "taken": {}, "known": True}
+        self._begins: dict[str, int] = {**state["begins"]}
+        self._taken = Counter[str](state["taken"])
         # False after records of a source that counts none: no account is held of them.
-        self._known = bool(stored["known"])
+        self._known = bool(state["known"])
 
     def to_json(self) -> dict[str, Any]:
         """Return the account as plain JSON values."""
         return {"begins": self._begins, "taken": dict(self._taken), "known": self._known}
 
-    def begin(self, passed: Mapping[str, int]) -> None:
+    def begin(self, counts: Mapping[str, int]) -> None:
         """Begin parts that are new, at the position of the source."""
-        self._begins = {**passed, **self._begins}
+        self._begins = {**counts, **self._begins}
 
     def add(self, batch: RecordBatch) -> None:
         """Take the records of a batch."""
@@ -143,22 +143,22 @@ class Account:
             self._begins[part] = passed[part] - counts.get(part, 0)
         self._taken.update(counts)
 
-    def count_records(self, passed: Mapping[str, int]) -> dict[str, int] | None:
+    def count_records(self, counts: Mapping[str, int]) -> dict[str, int] | None:
         """Return records in the state, and records passed; None where the source counts none."""
-        if not (self._known and self._begins and passed):
+        if not (self._known and self._begins and counts):
             return None
         # A part that the source has no more is where it was left.
-        behind = sum(passed.get(part, n + self._taken[part]) for part, n in self._begins.items())
+        behind = sum(counts.get(part, n + self._taken[part]) for part, n in self._begins.items())
         return {"records": self._taken.total(), "passed": behind - sum(self._begins.values())}
 
-    def check(self, passed: Mapping[str, int], records: int) -> None:
+    def check(self, counts: Mapping[str, int], records: int) -> None:
         """Raise `AccountError` unless a state of these `records` has each passed record once."""
-        if (shown := self.count_records(passed)) is None:
+        if (shown := self.count_records(counts)) is None:
             return
         differing = {
             part: found
             for part, begin in self._begins.items()
-            if part in passed and (found := begin + self._taken[part] - passed[part])
+            if part in counts and (found := begin + self._taken[part] - counts[part])
         }
         if not differing and shown["records"] == records:
             return

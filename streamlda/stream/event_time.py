@@ -79,8 +79,8 @@ def _decode(value: object) -> object:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _to_seconds(found: datetime) -> float | None:
-    return in_range((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+def _to_seconds(moment: datetime) -> float | None:
+    return in_range((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 @lru_cache(maxsize=4096)

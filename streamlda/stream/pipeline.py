@@ -74,7 +74,7 @@ class Pipeline(Generic[LearnerT]):
         every: int | None = None,
         most: int | None = None,
         about: Mapping[str, Any] | None = None,
-        reading: Mapping[str, Any] | None = None,
+        text_settings: Mapping[str, Any] | None = None,
         time_bins: str | None = None,
         most_ahead_seconds: float = MOST_AHEAD_SECONDS,
         candidates: CandidateDocuments | None = None,
@@ -93,7 +93,7 @@ class Pipeline(Generic[LearnerT]):
         #: None until the words are known.
         self.learner: LearnerT | None = None
         self._every, self._most = every, most
-        self._about, self.reading = dict(about or {}), dict(reading or {})
+        self._about, self.reading = dict(about or {}), dict(text_settings or {})
         self.provenance = provenance
         self._time_bins, self._most_ahead = time_bins, most_ahead_seconds
         self._waiting: list[LocatedText] = []

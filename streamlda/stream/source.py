@@ -107,10 +107,10 @@ class RecordBatch:
         numbers = range(first, first + self.n_records)
         return self.locations or [RecordLocation("stream", number) for number in numbers]
 
-    def select(self, kept: Sequence[bool]) -> Self:
+    def select(self, mask: Sequence[bool]) -> Self:
         """Return the records that are kept, of a batch with their locations."""
         columns: dict[str, Any] = {
-            name: list(compress(getattr(self, name), kept))
+            name: list(compress(getattr(self, name), mask))
             for name in ("texts", "locations", "users", "times")
         }
         left = {at[:2] for at in columns["locations"]}

@@ -153,44 +153,44 @@ class FrequencyLimits:
             rule = f"{name} must be a number of documents (int, from 1) or a share of them (0 to 1)"
             require(fits, rule, **{name: limit})
 
-    def count_left_out(self, found: WordFrequencies) -> dict[str, int]:
+    def count_left_out(self, table: WordFrequencies) -> dict[str, int]:
         """Return how many words are left out, by reason. Time O(words)."""
-        low, high = self._bounds(found)
-        documents = found.counts[:, 1]
+        low, high = self._bounds(table)
+        documents = table.counts[:, 1]
         rare, frequent = int(np.sum(documents < low)), int(np.sum(documents > high))
         fitting = len(documents) - rare - frequent
         beyond = 0 if self.size is None else max(0, fitting - self.size)
         return {TOO_RARE: rare, TOO_FREQUENT: frequent, BEYOND_SIZE: beyond}
 
-    def leave_room(self, found: WordFrequencies) -> bool:
+    def leave_room(self, table: WordFrequencies) -> bool:
         """Return whether a word can be within the limits, of as many documents."""
-        low, high = self._bounds(found)
+        low, high = self._bounds(table)
         return low <= high
 
-    def _bounds(self, found: WordFrequencies) -> tuple[float, float]:
+    def _bounds(self, table: WordFrequencies) -> tuple[float, float]:
         """Return the fewest and the most documents of a word that is taken."""
-        low = _count_documents(self.min_document_frequency, found.n_documents)
-        high = _count_documents(self.max_document_frequency, found.n_documents)
+        low = _count_documents(self.min_document_frequency, table.n_documents)
+        high = _count_documents(self.max_document_frequency, table.n_documents)
         if not self.few_documents:
             return low, high
         high = max(high, self.few_documents)
-        counts = found.counts[:, 1]
+        counts = table.counts[:, 1]
         words_of_all = np.sum(counts > high) > MOST_OF_ALL * np.sum(counts >= low)
         return low, math.inf if words_of_all else high
 
-    def choose(self, found: WordFrequencies) -> list[str]:
+    def choose(self, table: WordFrequencies) -> list[str]:
         """Return the words within the limits, sorted; of equally frequent ones the first.
 
         Time O(words * log(words)).
         """
-        low, high = self._bounds(found)
+        low, high = self._bounds(table)
         names = "min_document_frequency", "max_document_frequency"
         limits = {name: getattr(self, name) for name in names}
         counts = all(isinstance(limit, int) for limit in limits.values())
         room = "room of counts" if counts else "room"
-        check(low <= high, room, **limits, documents=found.n_documents)
-        fits = (low <= found.counts[:, 1]) & (found.counts[:, 1] <= high)
-        counted = zip((-found.counts[fits, 0]).tolist(), found.list_words()[fits], strict=True)
+        check(low <= high, room, **limits, documents=table.n_documents)
+        fits = (low <= table.counts[:, 1]) & (table.counts[:, 1] <= high)
+        counted = zip((-table.counts[fits, 0]).tolist(), table.list_words()[fits], strict=True)
         return sorted(word for _, word in sorted(counted)[: self.size])
 
 

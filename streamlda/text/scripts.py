@@ -126,9 +126,9 @@ def _compile_runs(planes: int) -> Callable[[str], list[str]]:
 _BEYOND = re.compile("[^\\x00-\uffff]")
 
 
-def _blank_sign(found: re.Match[str]) -> str:
+def _blank_sign(match: re.Match[str]) -> str:
     """Return a letter, mark or number as it is, and a space for any other sign, as an emoji."""
-    return found[0] if category(found[0])[0] in "LMN" else " "
+    return match[0] if category(match[0])[0] in "LMN" else " "
 
 
 def find_unsegmented(words: Mapping[str, int]) -> str | None:

@@ -154,10 +154,10 @@ class Vocabulary:
 
     @classmethod
     def from_frequencies(
-        cls, found: WordFrequencies, limits: FrequencyLimits, analyzer: TextAnalyzer
+        cls, table: WordFrequencies, limits: FrequencyLimits, analyzer: TextAnalyzer
     ) -> Self:
         """Return the vocabulary of the words within the limits, as `learn`."""
-        scripts = None if analyzer.function else find_unsegmented(found.words)
+        scripts = None if analyzer.function else find_unsegmented(table.words)
         if scripts is not None:
             warnings.warn(
                 f"words look like whole phrases, as {scripts} has no spaces between words: cut "
@@ -166,10 +166,10 @@ class Vocabulary:
                 UserWarning,
                 stacklevel=3,
             )
-        words, left_out = limits.choose(found), limits.count_left_out(found)
-        counts = {"documents": found.n_documents, "words": len(found.counts)}
+        words, left_out = limits.choose(table), limits.count_left_out(table)
+        counts = {"documents": table.n_documents, "words": len(table.counts)}
         check(words, "learned", **counts, in_too_many_documents=left_out[TOO_FREQUENT])
-        return cls("learned", tuple(words), None, analyzer, found.undercount, left_out=left_out)
+        return cls("learned", tuple(words), None, analyzer, table.undercount, left_out=left_out)
 
     @property
     def too_frequent(self) -> int | None:

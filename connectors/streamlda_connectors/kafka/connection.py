@@ -161,9 +161,9 @@ class Brokers:
         more = {"linger_ms": 20, "batch_size": 2**16, "max_block_ms": self.timeout_ms}
         return self.kafka.KafkaProducer(**shared, **options, **more, metrics_enabled=False)
 
-    def describe(self, shared: dict[str, Any], name: str) -> tuple[Identity, set[int]]:
+    def describe(self, options: dict[str, Any], name: str) -> tuple[Identity, set[int]]:
         """Return which topic has a name, and its partitions; raise `SourceError` if none has."""
-        with closing(self.kafka.KafkaAdminClient(**shared)) as admin:
+        with closing(self.kafka.KafkaAdminClient(**options)) as admin:
             (topic,) = admin.describe_topics([name])
             cluster = admin.describe_cluster()["cluster_id"]
         code = topic["error_code"] or (0 if topic["partitions"] else 3)

@@ -161,12 +161,12 @@ class Client(Consumer):
         self._was_there = is_there
         return [Run(part.partition, rows) for part, rows in found.items()]
 
-    def pause(self, paused: bool, held: Collection[int] = ()) -> None:
-        """Stop or continue fetching all partitions but those `held`; polls keep connections."""
+    def pause(self, paused: bool, partitions: Collection[int] = ()) -> None:
+        """Stop or continue fetching all other partitions than these; polls keep connections."""
         self._paused = paused
         change = self.consumer.pause if paused else self.consumer.resume
         change(*self._assigned.values())
-        self.consumer.pause(*(self._assigned[number] for number in held))
+        self.consumer.pause(*(self._assigned[number] for number in partitions))
         # The package keeps what it has read of a paused partition aside, and brings it back only
         # where nothing lies in its place: there, what was read to its end stays, and it would wait
         # without end.

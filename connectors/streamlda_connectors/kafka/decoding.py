@@ -238,19 +238,19 @@ class RecordOptions:
             else RegistryDecoder(registry, options)
         )
 
-    def take(self, batch: records.BatchBuilder, pending: deque[Run], next_: dict[int, int]) -> bool:
+    def take(self, batch: records.BatchBuilder, runs: deque[Run], next_: dict[int, int]) -> bool:
         """Move records into `batch`, and `next_` with them, until it is full or nothing is pending.
 
         Returns False where what was gathered must go out before the next record is tried again.
         """
-        while pending and not batch.full:
-            run = pending[0]
+        while runs and not batch.full:
+            run = runs[0]
             number, rows, at = run.partition, run.records, next_[run.partition]
             # A client that goes back must not make anything count twice.
             while run.taken < len(rows) and rows[run.taken].offset < at:
                 run.taken += 1
             if run.taken == len(rows):
-                pending.popleft()
+                runs.popleft()
                 continue
             location = f"{self._topic}/{number}"
             hole = min(batch.room, rows[run.taken].offset - at)

@@ -158,8 +158,8 @@ class KafkaSource:
     def _name(self) -> str | list[int]:
         return "all" if self._listed is None else sorted(self._listed)
 
-    def _ours(self, known: set[int]) -> set[int]:
-        return known if self._listed is None else self._listed & known
+    def _ours(self, numbers: set[int]) -> set[int]:
+        return numbers if self._listed is None else self._listed & numbers
 
     def _begin(self, client: Client, partitions: set[int], start: str) -> dict[int, int]:
         """Return where partitions begin that have no position."""
@@ -221,14 +221,14 @@ class KafkaSource:
             self._rebuilds = 0
         return bool(fetched)
 
-    def _take(self, client: Client, fetched: Sequence[Run]) -> None:
+    def _take(self, client: Client, runs: Sequence[Run]) -> None:
         """Put fetched records where they are taken from, in order if that is fixed."""
         if self._rounds is None:
-            self._pending.extend(fetched)
+            self._pending.extend(runs)
             return
-        for run in fetched:
+        for run in runs:
             self._rounds.add(run)
-        if not fetched and not self._pending:
+        if not runs and not self._pending:
             # The next offsets may hold no record: those of transactions that end there.
             self._rounds.skip_to(client.positions()[self._rounds.turn])
         self._pending.extend(self._rounds.in_order())

@@ -209,14 +209,14 @@ def plan_of(steps: spectral.SpectralSteps, settings: DPLDASettings) -> Plan:
     )
 
 
-def facts_of(steps: spectral.SpectralSteps, chosen: Configuration) -> Facts:
+def facts_of(steps: spectral.SpectralSteps, configuration: Configuration) -> Facts:
     """Return the truth that Procedure 1 hides; configuration 1 asks for none of it."""
     public = (steps.moments.n_documents, steps.n_components, steps.moments.alpha_0)
-    if not chosen.bounds:
+    if not configuration.bounds:
         return Facts(*public)
     leading = steps.leading_pairs.values
     seen = Facts(*public, sigma_k=float(leading[-1]), sigma_next=steps.sigma_next)
-    if "gamma_s" not in chosen.bounds:
+    if "gamma_s" not in configuration.bounds:
         return seen
     gap, lambda_k = steps.factors.gap, float(steps.factors.values[-1])
     return replace(seen, gamma_s=gap, sigma_1=float(leading[0]), lambda_k=lambda_k)

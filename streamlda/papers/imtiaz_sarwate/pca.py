@@ -87,7 +87,7 @@ def clipped(samples: Array, radius: float) -> Array:
     return scaled
 
 
-def second_sum(scaled: Array) -> Array:
+def second_sum(samples: Array) -> Array:
     """Return the sum of x x', of shape (d, d); raw, not private. Time O(n d^2).
 
     Parameters
@@ -95,10 +95,10 @@ def second_sum(scaled: Array) -> Array:
     scaled : ndarray of shape (n, d)
         Samples of `clipped`.
     """
-    total = np.zeros((scaled.shape[1],) * 2)
+    total = np.zeros((samples.shape[1],) * 2)
     with one_blas_thread():
-        for start in range(0, len(scaled), BLOCK_SAMPLES):
-            x = scaled[start : start + BLOCK_SAMPLES]
+        for start in range(0, len(samples), BLOCK_SAMPLES):
+            x = samples[start : start + BLOCK_SAMPLES]
             total += x.T @ x
     return total
 

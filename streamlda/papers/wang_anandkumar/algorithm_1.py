@@ -108,13 +108,13 @@ def robust_tensor_power(
     restarts = suggest_restarts(n_components) if n_restarts is None else n_restarts
     iterations = suggest_iterations(source.dimension) if n_iterations is None else n_iterations
 
-    def decompose(queried: SymmetricTensor) -> PowerResult:
-        d, order = queried.dimension, queried.order
+    def decompose(tensor: SymmetricTensor) -> PowerResult:
+        d, order = tensor.dimension, tensor.order
         lengths: Any = {"n_restarts": restarts, "n_iterations": iterations}
         method = DeflatedPower(d, n_components, **lengths, order=order, seed=seed)
         while not method.finished:
-            method.advance(*queried.apply(method.probes))
-        return judge_components(method, queried, noise_floor)
+            method.advance(*tensor.apply(method.probes))
+        return judge_components(method, tensor, noise_floor)
 
     above = decompose(source)
     if source.order % 2:
