@@ -8,6 +8,7 @@ ends by itself; each daemon is a process of its own, with the threads, files and
 
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -314,15 +315,17 @@ def private_again(scratch):
     return counted
 
 
+@pytest.fixture(scope="module")
+def crash_process():
+    with closing(CrashProcess(__name__, environment())) as process:
+        yield process
+
+
 @pytest.fixture
-def crash_run(tmp_path):
+def crash_run(tmp_path, crash_process):
     def run(n_documents, task, *values):
         write_documents(tmp_path / "documents.jsonl", texts(n_documents))
-        process = CrashProcess(__name__, environment())
-        try:
-            return process.run(task, tmp_path, *values)
-        finally:
-            process.close()
+        return crash_process.run(task, tmp_path, *values)
 
     return run
 
