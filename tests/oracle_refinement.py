@@ -1,7 +1,7 @@
 """Slow twins of the refinement kernels: plain loops over lists, one document at a time.
 
-The random numbers are those of the kernels, so tests compare samples one by one. Arithmetic is in
-single precision, as in the kernels, so that choices agree where the last bit decides.
+The twins draw the same random numbers as the kernels, so that tests compare single samples. They
+compute in single precision as the kernels do, so that choices agree to the last bit.
 """
 
 from itertools import pairwise
@@ -22,12 +22,12 @@ def iterate_documents(batch):
 
 
 def expect_topics(batch, words, alpha, inner_iterations):
-    """Return responsibilities by definition: each entry sums all other entries anew."""
+    """Return responsibilities by definition: each entry sums all other entries again."""
     return expect_and_score(batch, words, alpha, inner_iterations)[0]
 
 
 def expect_and_score(batch, words, alpha, inner_iterations):
-    """Return responsibilities, and the log-likelihood of each word of a document by the others."""
+    """Return responsibilities, and the log-likelihood of the words of each document."""
     words, alpha = words.astype(np.float64), alpha.astype(np.float64)
     responsibilities, nats = np.zeros((len(batch.counts), len(alpha))), []
     for document in iterate_documents(batch):
@@ -46,7 +46,7 @@ def expect_and_score(batch, words, alpha, inner_iterations):
 
 
 def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilities, totals):
-    """Run CVB0 with over-relaxation in double precision, with new sums for every entry."""
+    """Run CVB0 with over-relaxation in double precision; sum again for every entry."""
     gamma, totals = responsibilities.astype(np.float64), totals.astype(np.float64)
     for document in iterate_documents(batch):
         for e, word, count in document:
@@ -62,7 +62,7 @@ def collapse_topics(batch, alpha, smoothing, relaxation, masses, responsibilitie
 
 
 def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep, topics):
-    """Draw each token from the weights of the topics in its document, then from the prior's."""
+    """Draw a topic for each token: by the topics of its document, else by the prior."""
     topics = list(topics)
     sums = np.cumsum(words * alpha, axis=1, dtype=F32)
     for d, document in enumerate(iterate_documents(batch)):
@@ -79,7 +79,7 @@ def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep
         def leave(k, present=present, has=has):
             has[k] -= 1
             if not has[k]:
-                # The last topic in the list takes the free place.
+                # The last topic of the list moves to the free place.
                 present[present.index(k)] = present[-1]
                 present.pop()
 
@@ -110,7 +110,7 @@ def resample_topics(batch, token_pointers, words, own, alpha, seed, first, sweep
 
 
 def posterior(tokens, words, alpha):
-    """Return the probability of each assignment of topics to the tokens of one document."""
+    """Return the probability of each assignment of topics to the tokens of a document."""
     K = len(alpha)
     found = np.zeros((K,) * len(tokens))
     for z in np.ndindex(*found.shape):

@@ -1,9 +1,9 @@
-"""Every order in which messages can come, up to a bound, and random ones beyond: the state that is
-saved has each record before its position once. Planted faults of each kind are found.
+"""Orders of messages: in each, the saved state has every record before its position once.
 
-The loop, the machine, the worker and the pipeline are the real ones, over a source that counts.
-Everything runs in one thread, without waiting: queues of tasks replace threads, and a test runs one
-task at a time. Brokers, disk, output and dead letters may fail.
+Orders are tried exhaustively up to a bound, and at random beyond. A planted fault of each kind is
+found. The loop, the machine, the worker and the pipeline are real; the source counts records. All
+tasks run in one thread without waiting: queues replace threads, and a test runs one task at a
+time. Brokers, disk, output and dead letters may fail.
 """
 
 import logging
@@ -31,29 +31,33 @@ from streamlda.utils.exit_codes import IO, OK, UNFINISHED
 from tests.service.daemon_process import few_or
 from tests.service.planted import words
 
-#: Records of the stream, and how many a poll brings; each seventh is no document.
-N_RECORDS, A_POLL = 14, 2
+#: Number of records in the stream, and in a poll. Every seventh record is no document.
+N_RECORDS, POLL_RECORDS = 14, 2
 NAMES = words(N_RECORDS)
 WORDS = Vocabulary.given(NAMES)
 
-#: With these two batches fill the queue, and each third one is followed by a release.
+#: Two batches fill the queue, and a release follows every third batch.
 RULES = Rules(queue_bytes=900, poll_records=3, checkpoint_seconds=0.4, grace_seconds=5.0)
 EVERY = 6
 
-#: More turns than any run takes, with a tick each, and the bytes of a batch at most.
+#: Upper bounds of the turns of a run, each with a tick, and of the bytes of a batch.
 MOST_TURNS, BATCH_BYTES = 300, 550
 
-#: Faults of one run: of each at most one, and so many in all.
+#: Faults of a run. Each occurs once at most, and two at most in all.
 FAULTS, MOST_FAULTS = ("away", "disk", "output", "letters"), 2
 
-#: Share of the steps of a walk that are a fault or a signal.
-RARELY = 0.05
+#: Probability that a step of a walk is a fault or a signal.
+RARE_SHARE = 0.05
 
 TOPICS = TopicModel(
     components=np.full((1, N_RECORDS), 1 / N_RECORDS),
     alpha=np.ones(1),
     background=np.full(N_RECORDS, 1 / N_RECORDS),
 )
+
+
+def is_reject(number):
+    return number % 7 == 3
 
 
 class Steps(Threads):
@@ -77,8 +81,7 @@ class Steps(Threads):
 
 
 class TaskQueue(deque):
-    def put(self, task):
-        self.append(task)
+    put = deque.append
 
     def step(self):
         self.popleft()()
@@ -90,7 +93,7 @@ class TaskQueue(deque):
 
 
 class CountingSource:
-    """Hands out records by their number; what it is told to do next may go wrong."""
+    """Source of numbered records, whose next poll may fail."""
 
     def __init__(self, at, fault, letters):
         self.at, self.paused, self._fault, self._letters = at, False, fault, letters
@@ -98,18 +101,16 @@ class CountingSource:
     def poll(self, max_records, timeout_seconds=1.0):
         first = self.at
         if not self.paused:
-            self.at = min(N_RECORDS, first + min(max_records, A_POLL))
+            self.at = min(N_RECORDS, first + min(max_records, POLL_RECORDS))
         if (error := self._fault(max_records)) is not None:
             raise error
-        texts, rejects = [], []
-        for number in range(first, self.at):
-            bad = number % 7 == 3
-            texts.append(None if bad else " ".join([NAMES[number]] * 3))
-            if bad:
-                rejects.append(Reject("s", number + 1, "not-json"))
-                self._letters.add(number)
-        at = [RecordLocation("s", number + 1) for number in range(first, self.at)]
-        return RecordBatch(texts, rejects, self.at == N_RECORDS, at)
+        numbers = range(first, self.at)
+        bad = [number for number in numbers if is_reject(number)]
+        self._letters.update(bad)
+        texts = [None if is_reject(n) else " ".join([NAMES[n]] * 3) for n in numbers]
+        rejects = [Reject("s", number + 1, "not-json") for number in bad]
+        locations = [RecordLocation("s", number + 1) for number in numbers]
+        return RecordBatch(texts, rejects, self.at == N_RECORDS, locations)
 
     def position(self):
         return {"at": self.at}
@@ -133,8 +134,8 @@ class CountingSource:
         pass
 
 
-class Numbers(Learner):
-    """Learns the numbers of documents, in order."""
+class NumberLearner(Learner):
+    """Learner of the numbers of documents, in order."""
 
     def __init__(self, numbers=()):
         self.numbers = [*numbers]
@@ -148,16 +149,16 @@ class Numbers(Learner):
 
 
 class MemoryStore:
-    """The newest checkpoint: documents by number, position, and what is beside it; and releases."""
+    """The newest checkpoint, with documents by number, and the releases."""
 
     def __init__(self, fails):
         self.saved, self.published, self.broken, self._fails = None, [], "", fails
-        #: A release is out that no checkpoint knows of; a checkpoint is being written.
+        #: Whether the last release is in no checkpoint, and whether one is being written.
         self._unsaved = self._writing = False
 
     def capture(self, learner, position, vocabulary, about, rows, beside):
         if self._unsaved and about["places"] != self.published[-1]:
-            self.broken = "it learned on before a checkpoint of its release"
+            self.broken = "the daemon learned between a release and its checkpoint"
         self._writing = True
         waiting = [] if rows is None else rows.word_ids.tolist()
         return Captured([*learner.numbers, *waiting], dict(position), about)
@@ -171,7 +172,7 @@ class MemoryStore:
     def publish(self, model):
         self._fail("output")
         if self._unsaved or self._writing:
-            self.broken = "a release was made beside a checkpoint, or two without one"
+            self.broken = "a release was made during a checkpoint, or two before one"
         self.published.append(model.settings["places"])
         self._unsaved = True
         return len(self.published)
@@ -192,26 +193,26 @@ class Captured:
         self.metadata = {"position": position, "run": None}
 
 
-#: What threads would do.
+#: Actions of threads.
 WORK = ("open", "engine", "writer")
 
 
 class SteppedDaemon:
-    """A daemon that takes the steps that a test chooses, and what may happen to it meanwhile."""
+    """A daemon whose next step, fault or signal a test chooses."""
 
     def __init__(self):
         self.steps, self.store = Steps(), MemoryStore(self._fails)
         self.status = Status(private=False, stream="s", clock=self.steps.now)
         self.source, self.fault, self.signalled_at, self.queued = None, None, None, 0
-        #: Faults that were planted, and those that are still to come.
+        #: Faults that were planted, and those of them that have not occurred yet.
         self.faults, self.coming = set(), set()
-        #: Records that are no documents: written to dead letters, and durable there.
+        #: Rejected records in dead letters, and those of them that are durable there.
         self.letters, self.durable = set(), set()
         self.daemon = Daemon(*(RULES, self._run, self.status), flush=self.flush, threads=self.steps)
         self.daemon.begin(self._run())
 
     def _run(self):
-        learner, saved = Numbers(), self.store.saved
+        learner, saved = NumberLearner(), self.store.saved
         pipeline = Pipeline(WORDS, lambda *_: learner, every=EVERY)
         if saved is not None:
             learner.numbers += saved.numbers
@@ -248,7 +249,7 @@ class SteppedDaemon:
         return error
 
     def actions(self):
-        """Return what can happen now."""
+        """Return the actions that are possible now."""
         if self.daemon.code is not None:
             return []
         lanes, found = self.steps.lanes, ["turn", "tick"]
@@ -267,7 +268,7 @@ class SteppedDaemon:
         elif action == "open":
             self.steps.opening.popleft()()
         elif action == "away":
-            # The answer of the poll is lost, the position has moved.
+            # The poll loses its answer and moves the position.
             self.faults.add(action)
             self.fault = SourceAwayError("away")
             self.daemon.turn()
@@ -285,7 +286,7 @@ class SteppedDaemon:
         self.queued = max(self.queued, self.daemon._machine.queued_bytes)
 
     def key(self):
-        """Return what tells moments apart after which other things may happen."""
+        """Return a key that differs between moments with different futures."""
         machine = {name: repr(value) for name, value in vars(self.daemon._machine).items()}
         lanes = [len(lane) for lane in self.steps.lanes.values()]
         source = None if self.source is None else (self.source.at, self.source.paused)
@@ -295,70 +296,67 @@ class SteppedDaemon:
         return repr((machine, lanes, len(self.steps.opening), source, saved, daemon, faults))
 
     def finish(self):
-        """Take all steps in turn until the daemon ends; return what is wrong, if anything is."""
+        """Take all steps in turn until the daemon ends; return its first fault, or ""."""
         for turn in count():
             if self.daemon.code is not None:
                 break
             if turn > MOST_TURNS:
-                return "it never ends"
+                return "the daemon never ends"
             while work := [action for action in self.actions() if action in WORK]:
                 self.do(work[0])
             self.do("tick")
         if self.daemon.code == OK and any(self.steps.lanes.values()):
-            return "it ended before it had saved"
+            return "the daemon ended before it saved"
         for lane in self.steps.lanes.values():
             lane.join(0.0)
-        return self.wrong()
+        return self.find_fault()
 
-    def wrong(self):
-        """Return what is wrong with the end of the daemon, and with what it saved."""
+    def find_fault(self):
+        """Return the first fault in the end of the daemon or in its saved state, or ""."""
         ended, signalled = self.steps.time, self.signalled_at is not None
         if self.daemon.code not in ((OK, UNFINISHED, IO) if signalled else (OK,)):
-            return f"it ended with {self.daemon.code}"
+            return f"the daemon ended with {self.daemon.code}"
         if signalled and ended > self.signalled_at + RULES.grace_seconds + 1.0:
-            return f"it ended after {ended - self.signalled_at} s"
+            return f"the daemon ended after {ended - self.signalled_at} s"
         if self.queued >= RULES.queue_bytes + BATCH_BYTES:
             return f"{self.queued} bytes waited"
         if refused := self.status.status()["failures"]["account"]:
-            return f"its account was refused {refused} times"
-        return self.store.broken or self.wrong_state()
+            return f"the account was refused {refused} times"
+        return self.store.broken or self.find_fault_of_state()
 
-    def wrong_state(self):
-        """Return what is wrong with what was saved: each document before its position, once."""
-        saved, out = self.store.saved, self.store.published
+    def find_fault_of_state(self):
+        """Return a fault of the saved state, which has each document before its position once."""
+        saved, released = self.store.saved, self.store.published
         at = 0 if saved is None else saved.position["at"]
         if self.signalled_at is None and at != N_RECORDS:
-            return f"it stopped at {at}"
+            return f"the daemon stopped at {at}"
         due = [*range(EVERY, N_RECORDS, EVERY)]
-        if out != due[: len(out)] or len(out) < sum(place < at for place in due):
-            return f"at {at} it released {out}"
-        bad = {number for number in range(at) if number % 7 == 3}
-        if lost := bad - self.durable:
+        if released != due[: len(released)] or len(released) < sum(place < at for place in due):
+            return f"the releases at {at} are {released}"
+        if lost := {*filter(is_reject, range(at))} - self.durable:
             return f"at {at} the letters of {lost} may be lost"
-        wanted = [number for number in range(at) if number not in bad]
-        found = [] if saved is None else saved.numbers
-        places = 0 if saved is None else saved.about["places"]
-        if found != wanted or places != at:
-            return f"at {at} it has {found}, and {places} places"
+        found = ([], 0) if saved is None else (saved.numbers, saved.about["places"])
+        if found != ([number for number in range(at) if not is_reject(number)], at):
+            return f"the state at {at} has {found}"
         return ""
 
 
 def walk(seed, steps=100):
-    """Take possible steps at random, faults and signals rarely; return what was wrong."""
+    """Take possible steps at random, rarely faults and signals; return the first fault found."""
     draw, daemon = random.Random(seed), SteppedDaemon()
     for _ in range(steps):
         if not (actions := daemon.actions()):
             break
         rare = [action for action in actions if action in ("signal", *FAULTS)]
         usual = [action for action in actions if action not in rare]
-        daemon.do(draw.choice(rare if rare and draw.random() < RARELY else usual))
+        daemon.do(draw.choice(rare if rare and draw.random() < RARE_SHARE else usual))
     return daemon.finish()
 
 
 def explore(most):
-    """Try orders of possible steps, shorter ones first, up to so many moments.
+    """Try orders of possible steps, shorter ones first, up to a number of moments.
 
-    Return what was wrong first, and after which actions, or "" and how many moments there were.
+    Returns the first fault and the actions before it, or "" and the number of moments.
     """
     known, waiting, tried = set(), deque([()]), 0
     while waiting and tried < most:
@@ -376,7 +374,7 @@ def explore(most):
     return "", tried
 
 
-#: Moments that are tried, with each way in which they can be reached.
+#: Number of moments to try.
 MOMENTS = 300
 
 
@@ -393,7 +391,7 @@ def test_every_order_of_messages_saves_each_record_once():
 
 
 def drop_the_answer_of_a_poll_for_none(patch):
-    """Ask a paused source for one record, though it may have been resumed meanwhile."""
+    """Ask a paused source for one record, which it returns where it was resumed meanwhile."""
 
     def polled(source, max_records, timeout_seconds):
         if max_records:
@@ -409,7 +407,7 @@ def drop_a_batch(patch):
     add, calls = Pipeline.add, count()
 
     def dropped(self, batch):
-        # A run would read the places of its first and its last batch again.
+        # After the loss of its first or last batch a run would read the records again.
         if next(calls) % 5 != 2:
             add(self, batch)
 
@@ -422,7 +420,7 @@ def learn_twice(patch):
 
 
 def save_the_position_early(patch):
-    """Take the position of the source, which is ahead of the records that were learned."""
+    """Save the position of the source, which is ahead of the learned records."""
     check = Pipeline.check_account
 
     def early(self):
